@@ -101,6 +101,36 @@ pub(crate) fn proxy(vendor: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The same proxy with reqwest in place of hyper's client: what the gateway's transport costs by itself.
+pub(crate) fn reqwest_proxy(vendor: &str) -> ExitCode {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let (listener, address) = bind().await;
+        let none = reqwest::redirect::Policy::none();
+        let client = reqwest::Client::builder().no_proxy().redirect(none).tcp_nodelay(true).build().unwrap();
+        let (vendor, host) = (vendor.to_owned(), HeaderValue::from_str(vendor).unwrap());
+        tokio::spawn(accept(listener, move |request: Request<Incoming>| {
+            let (mut parts, body) = request.into_parts();
+            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+            let url = format!("http://{vendor}{path}");
+            parts.headers.remove(CONNECTION);
+            parts.headers.remove(TRANSFER_ENCODING);
+            parts.headers.insert(HOST, host.clone());
+            let mut onward = client.request(parts.method, url).headers(parts.headers);
+            if !body.is_end_stream() {
+                onward = onward.body(reqwest::Body::wrap(body));
+            }
+            async move {
+                let mut answer = Response::<reqwest::Body>::from(onward.send().await.unwrap());
+                answer.headers_mut().remove(CONNECTION);
+                answer.headers_mut().remove(TRANSFER_ENCODING);
+                answer
+            }
+        }));
+        until_closed(&address).await;
+    });
+    ExitCode::SUCCESS
+}
+
 /// The gateway as `serve` runs it.
 pub(crate) fn gateway(vendor: &str) -> ExitCode {
     tokio::runtime::Runtime::new().unwrap().block_on(async {

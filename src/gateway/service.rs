@@ -56,7 +56,8 @@ impl Shared {
         let is_own = door.lane.is_none() && request.uri().scheme().is_none();
         let answered = match is_own && request.uri().path().starts_with(route::CONTROL) {
             true => self.control(&request.into_parts().0, door).await,
-            false => self.pass(request, door).await,
+            // Boxed: hyper keeps the room for a request's future as long as the connection rests.
+            false => Box::pin(self.pass(request, door)).await,
         };
         answered.unwrap_or_else(|problem| problem.answer(accept.as_ref()).map(GatewayBody::own))
     }
@@ -183,9 +184,10 @@ impl Shared {
         request.parts.begun = Some(begun.clone());
         let mut guard = Guard { shared: self, mark, begun: &begun };
         let sent = async {
+            // Boxed: the futures around it are moved a few times, and this is most of them.
             match immediate {
-                true => self.client.try_send(&tenant, priority, request).await,
-                false => self.client.send(&tenant, priority, request).await,
+                true => Box::pin(self.client.try_send(&tenant, priority, request)).await,
+                false => Box::pin(self.client.send(&tenant, priority, request)).await,
             }
         };
         let mut over = self.over.subscribe();
