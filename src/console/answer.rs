@@ -48,8 +48,8 @@ async fn attempt(
         Call::File(file) => return Ok(reply::of_file(*file)),
         _ => {}
     }
-    let has_token = parts.headers.contains_key(TOKEN) || parts.headers.contains_key(AUTHORIZATION);
-    let by_browser = call == Call::Login || !has_token || shared.decides.is_some();
+    // Another scheme than Bearer is no token: a browser sends it of itself where a link holds a name and a password.
+    let by_browser = call == Call::Login || token(parts).is_none() || shared.decides.is_some();
     if !origin::is_own(&parts.method, &parts.headers, by_browser) {
         let why =
             "the request does not come from the console's own page; send a program's token as Authorization: Bearer";

@@ -25,7 +25,6 @@ pub(crate) const IS_ON: bool = false;
 
 /// What is measured of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct OutboxFigures {
     /// Jobs that wait in the store, by tier, as of a while ago.
     pub(crate) waiting: [u64; 3],
@@ -44,7 +43,6 @@ pub(crate) struct OutboxFigures {
 
 /// What is measured of shared limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct SharingFigures {
     pub(crate) limits: u64,
     /// The store does not answer, or has lost what it knew.

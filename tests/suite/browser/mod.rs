@@ -2,7 +2,7 @@
 //!
 //! Needs `chromium` and `chromium-driver`, and axe-core's `axe.min.js` where `IC_AXE` says; `scripts/test.sh` sees to both.
 //! `IC_BROWSER=off` leaves these tests out.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test that cannot go on says why")]
 
 mod driver;
 
