@@ -40,7 +40,6 @@ finish() {
 }
 trap finish EXIT
 
-# Nothing is skipped where a registry cannot be reached: this would then show nothing, and nobody would see it.
 python3 -m venv "$work/venv" || die "python3 has no venv (on Debian: apt-get install python3-venv)"
 "$work/venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/sdks/requirements.lock ||
     die "the SDKs of Python could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"

@@ -19,7 +19,8 @@
 # folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
-# that is said at the end, and the other checks of dependencies still count.
+# that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
+# PyPI, from which the SDKs of other languages and axe-core come.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -133,6 +134,23 @@ with_servers() {
     "$@"
 }
 
+# from_registries WHAT: whether npm and PyPI can be reached, from which WHAT comes. Where not, it is said again at the end.
+from_registries() {
+    local what=$1 folder
+    folder=$(mktemp -d)
+    if limited 60 npm view --fetch-retries=1 "axe-core@$AXE_VERSION" version >"$folder/npm.log" 2>&1 &&
+        python3 -m venv "$folder/venv" &&
+        limited 60 "$folder/venv/bin/pip" download -q --retries 1 --no-deps -d "$folder" idna==3.10 >"$folder/pip.log" 2>&1; then
+        rm -rf "$folder"
+        return 0
+    fi
+    cat "$folder"/*.log >&2
+    rm -rf "$folder"
+    [[ ${REGISTRIES:-} != required ]] || die "npm or PyPI cannot be reached, and REGISTRIES=required: no $what"
+    note "NOT checked, because npm or PyPI cannot be reached: $what"
+    return 1
+}
+
 # Chromium and its driver, and axe-core, which finds what assistive technology cannot read. IC_BROWSER=off leaves out the tests
 # that need them.
 browser_ready() {
@@ -145,6 +163,10 @@ browser_ready() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null
     fi
     if [[ -z ${IC_AXE:-} ]]; then
+        if [[ ! -f $folder/package/axe.min.js ]] && ! from_registries "the console in a browser"; then
+            export IC_BROWSER=off
+            return 0
+        fi
         if [[ ! -f $folder/package/axe.min.js ]]; then
             have npm || die "npm is missing, which fetches axe-core for the tests of the console; or set IC_BROWSER=off"
             mkdir -p "$folder"
@@ -231,7 +253,9 @@ step_examples() {
 # dev-dependencies switch on, and compile everything once more.
 step_sdks() {
     cargo build --locked --workspace --all-features --examples --bins
-    limited 300 scripts/sdks.sh
+    if from_registries "the SDKs of Python and Node"; then
+        limited 300 scripts/sdks.sh
+    fi
 }
 
 # beside BUILD COMMAND...: runs a function that builds, at low priority, while a command runs that mostly waits, or that uses one
