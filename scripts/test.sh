@@ -25,7 +25,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples sdks crash quickstart simulate benches deny)
+readonly STEPS=(toolchain lockfile format clippy features package test doctest doc examples sdks crash quickstart simulate benches deny)
 readonly DENY_VERSION=0.20.2
 readonly AXE_VERSION=4.14.1
 readonly AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
@@ -116,6 +116,23 @@ step_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
+}
+
+# What would be published holds all that it needs, and not much more.
+step_package() {
+    local folder=target/package crate size
+    cargo package --locked --no-verify --allow-dirty -p integration-client -p integration-client-engine
+    rm -rf "$folder/unpacked"
+    mkdir -p "$folder/unpacked"
+    for crate in "$folder"/*.crate; do
+        size=$(wc -c <"$crate")
+        echo "$crate: $((size / 1000)) kB"
+        [[ $size -lt 1000000 ]] || die "$crate is larger than 1 MB; see \`include\` in its Cargo.toml"
+        tar -xzf "$crate" -C "$folder/unpacked"
+    done
+    # As a program would build it, but for the engine, which is on no registry yet.
+    cargo check --manifest-path "$folder"/unpacked/integration-client-0*/Cargo.toml --lib --no-default-features \
+        --target-dir target --config "patch.crates-io.integration-client-engine.path='$(echo "$folder"/unpacked/integration-client-engine-0*)'"
 }
 
 # Servers for the tests of the stores, for as long as the step runs.

@@ -17,7 +17,9 @@ use std::sync::LazyLock;
 
 pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
 use super::driver::{Arg, Db, DbError, Dialect, args};
-pub(crate) use super::ends::{End, JobEnd, finish, finish_all};
+#[cfg(test)]
+pub(crate) use super::ends::finish;
+pub(crate) use super::ends::{End, JobEnd, finish_all};
 pub(crate) use super::looks::{all_due, due};
 pub(crate) use super::starts::Start;
 use super::{Id, LaneTier};
