@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::pool::{Amount, Pool};
 use crate::clock::Time;
@@ -44,6 +44,9 @@ struct Known {
 }
 
 /// The jobs of a lane that this process has claimed and that have no permit yet.
+///
+/// The worker writes `low` and then reads `waiting`, a job changes `waiting` and then reads `low`: in one order for all
+/// threads (`SeqCst`), or both could miss what the other wrote, and nobody would ask for more.
 #[derive(Default)]
 pub(super) struct Gauge {
     waiting: AtomicU32,
@@ -55,15 +58,15 @@ pub(super) struct Gauge {
 
 impl Gauge {
     pub(super) fn begin(&self) {
-        self.waiting.fetch_add(1, Relaxed);
+        self.waiting.fetch_add(1, SeqCst);
     }
 
     /// A job waits no longer. Returns whether the worker should ask for more: once when half of what the lane may have is
     /// left, and once when nothing is left, and not for each job.
     pub(super) fn end(&self) -> bool {
         self.drained.fetch_add(1, Relaxed);
-        let left = self.waiting.fetch_sub(1, Relaxed).saturating_sub(1);
-        left == 0 || left == self.low.load(Relaxed)
+        let left = self.waiting.fetch_sub(1, SeqCst).saturating_sub(1);
+        left == 0 || left == self.low.load(SeqCst)
     }
 }
 
@@ -143,8 +146,8 @@ impl Lanes {
                     return Some(*left);
                 }
                 let room = room(lane, gauge.drained.load(Relaxed));
-                gauge.low.store(room / 2, Relaxed);
-                let waiting = gauge.waiting.load(Relaxed);
+                gauge.low.store(room / 2, SeqCst);
+                let waiting = gauge.waiting.load(SeqCst);
                 let left = if waiting > room / 2 { 0 } else { room - waiting };
                 // Of many lanes most have no room, and each of those is asked only once.
                 if left > 0 {
