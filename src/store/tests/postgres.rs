@@ -224,9 +224,9 @@ async fn claim_reads_few_rows_with_any_statistics() {
                 assert!(read <= most, "{statistics} {round}: to {what} {claimed} jobs read {read} rows");
             }
         }
-        // A look goes from lane to lane, and counts few of the jobs that have become due.
+        // A look goes from lane to lane (a quarter of them have jobs left), and counts few of the jobs that have become due.
         let (lanes, read) = opened.write(0, LOOK).await.unwrap();
         let most = 3 * i64::try_from(lanes).unwrap() + 5_000;
-        assert!(lanes > 200 && read <= most, "{statistics}: a look at {lanes} lanes read {read} rows");
+        assert!(lanes >= 200 && read <= most, "{statistics}: a look at {lanes} lanes read {read} rows");
     }
 }
