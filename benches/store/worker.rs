@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Set for the process that is the vendor.
-pub const VENDOR: &str = "BENCH_STORE_VENDOR";
+pub(crate) const VENDOR: &str = "BENCH_STORE_VENDOR";
 /// Jobs that a worker holds, so that its claims and not its pool are what is measured.
 const IN_HAND: usize = 4_096;
 /// Requests at once by bare reqwest.
@@ -73,7 +73,7 @@ async fn serve(connection: TcpStream) -> std::io::Result<()> {
 }
 
 /// The vendor's process: prints its port, and answers until it is killed.
-pub async fn vendor() -> bool {
+pub(crate) async fn vendor() -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     while let Ok((connection, _)) = listener.accept().await {
@@ -83,13 +83,13 @@ pub async fn vendor() -> bool {
 }
 
 /// The vendor's process, which ends with this.
-pub struct Vendor {
+pub(crate) struct Vendor {
     process: std::process::Child,
     pub port: u16,
 }
 
 impl Vendor {
-    pub fn start() -> Vendor {
+    pub(crate) fn start() -> Vendor {
         use std::io::BufRead;
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let mut process = command.env(VENDOR, "1").stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -107,14 +107,14 @@ impl Drop for Vendor {
 }
 
 /// What a worker reached.
-pub struct Worked {
+pub(crate) struct Worked {
     pub a_second: f64,
     /// From the moment at which the client is built to the first answer.
     pub first: Duration,
 }
 
 /// Works on what is in `store`, jobs of `tenants` tenants, until `count` are delivered. With `vendor` over HTTP.
-pub async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
+pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
     let host = vendor.map_or("https://vendor.example".to_owned(), |port| format!("http://127.0.0.1:{port}"));
     let vendors = format!("[vendors.v]\nbase_url = \"{host}\"\nauth = {{ scheme = \"none\" }}\n");
     let (done, first) = (Arc::new(AtomicUsize::new(0)), Arc::new(parking_lot::Mutex::new(None)));
@@ -152,7 +152,7 @@ pub async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16
 }
 
 /// Requests a second of reqwest alone at the same vendor.
-pub async fn bare(port: u16, count: usize) -> f64 {
+pub(crate) async fn bare(port: u16, count: usize) -> f64 {
     let (client, left) = (reqwest::Client::new(), Arc::new(AtomicUsize::new(count)));
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();

@@ -58,7 +58,7 @@ impl Probe {
     pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
         let ends = held.into_iter().map(|Held(id, fence)| JobEnd { id, fence, known: None, end: end() }).collect();
-        let told = self.store.write(ends, jobs::finish).await?;
+        let told = self.store.write(ends, super::ends::finish).await?;
         Ok(told.into_iter().filter(|told| *told).count())
     }
 }

@@ -1,5 +1,7 @@
 //! A vendor on loopback for the SDKs: it counts, refuses what is above its limit, and sees which key each request carries.
 
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;

@@ -4,6 +4,7 @@
 //! own retries are gone with its transport: the lane's take their place. Streams arrive as the vendor sends them.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -4,6 +4,7 @@
 //! before each exchange and changes nothing. The SDK's retries stay, and each takes a permit of its own.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
 use aws_lc_rs::{digest, hmac};
 use aws_sdk_sqs::Client as Sqs;

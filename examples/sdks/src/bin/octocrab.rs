@@ -4,6 +4,7 @@
 //! pages that GitHub names by whole URLs go through the lane too.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
 use http::header::{HeaderValue, LINK};
 use http::request::Parts;

@@ -7,6 +7,7 @@
 //! `main` runs the service, calls it as its users would, and looks at what they and the vendor saw.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
 use std::collections::BTreeMap;
 use std::error::Error;

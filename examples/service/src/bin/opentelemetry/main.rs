@@ -7,6 +7,7 @@
 //! caller's system.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
 mod collector;
 mod recorder;
