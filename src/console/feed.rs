@@ -19,6 +19,8 @@ use crate::events::{Event, EventKind, Events};
 const KEPT: usize = 2_000;
 /// How long it goes on to listen when nobody looks.
 const LINGERS: Duration = Duration::from_secs(60);
+/// How long it goes on to hear of requests that go as they should when nobody asks for them: longer than a viewer's pause.
+const ALL_LINGERS: Duration = Duration::from_secs(3);
 
 /// What a viewer wants to see.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -31,6 +33,11 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// Whether requests that go as they should are among it. Each of them costs its sender an event.
+    fn is_all(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("all" | "dispatched" | "completed"))
+    }
+
     fn fits(&self, event: &Event) -> bool {
         let is = |wanted: &Option<String>, there: &Option<Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| there.as_ref().is_some_and(|there| **there == **wanted))
@@ -63,6 +70,8 @@ struct State {
     /// The number of the next event.
     next: u64,
     read_at: Time,
+    /// When a viewer last asked for requests that go as they should.
+    all_at: Option<Time>,
 }
 
 impl State {
@@ -75,9 +84,13 @@ impl State {
     }
 
     /// Takes what has come since the last time.
-    fn fill(&mut self, core: &Core) {
+    fn fill(&mut self, core: &Core, wants_all: bool) {
         self.read_at = core.clock.now();
+        if wants_all {
+            self.all_at = Some(self.read_at);
+        }
         let mut events = self.events.take().unwrap_or_else(|| core.telemetry.feed.look_on());
+        events.hear_all(self.all_at.is_some_and(|at| self.read_at.since(at) < ALL_LINGERS));
         // Nobody is woken: the viewers come by themselves.
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Some(event)) = Pin::new(&mut events).poll_next(&mut context) {
@@ -104,16 +117,16 @@ impl State {
 
 impl Feed {
     /// The place behind all that happened so far, less at most `back` of the events that are kept.
-    pub(super) fn place(&self, core: &Core, back: usize) -> u64 {
+    pub(super) fn place(&self, core: &Core, back: usize, wanted: &Wanted) -> u64 {
         let mut state = self.0.lock();
-        state.fill(core);
+        state.fill(core, wanted.is_all());
         state.next - state.ring.len().min(back) as u64
     }
 
     /// What has happened since `from` and fits, `most` at most; and the place to go on from.
     pub(super) fn read(&self, core: &Core, from: u64, most: usize, wanted: &Wanted) -> (Read, u64) {
         let mut state = self.0.lock();
-        state.fill(core);
+        state.fill(core, wanted.is_all());
         (state.read(from, most, wanted), state.next)
     }
 

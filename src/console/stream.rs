@@ -60,7 +60,7 @@ pub(super) fn open(shared: &Arc<Shared>, wanted: Wanted, alive: Alive) -> Result
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let live = Live {
-        place: shared.feed.place(core, BACK),
+        place: shared.feed.place(core, BACK, &wanted),
         ends: core.clock.now() + LASTS,
         shared: shared.clone(),
         wanted,

@@ -36,7 +36,10 @@ struct LastId(AtomicU64);
 
 #[derive(Default)]
 struct Counts {
+    /// All of them.
     listeners: AtomicUsize,
+    /// Those who want to hear of requests that go as they should, too.
+    of_all: AtomicUsize,
     missed: AtomicU64,
 }
 
@@ -55,6 +58,14 @@ impl Feed {
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.counts.listeners.load(Relaxed) > 0
+    }
+
+    /// Sends an event of a request that goes as it should, if there is a listener to such.
+    #[inline]
+    pub(crate) fn tell_ordinary(&self, request_id: u64, tenant: &Tenant, kind: impl FnOnce() -> EventKind) {
+        if self.counts.of_all.load(Relaxed) > 0 {
+            self.tell(request_id, tenant, kind);
+        }
     }
 
     /// Sends an event of a request, if there is a listener.
@@ -107,20 +118,24 @@ impl Feed {
     }
 
     pub(crate) fn listen(&self) -> Events {
-        self.listen_as(true)
+        self.listen_as(true, true)
     }
 
     /// Listens for somebody who looks on: what such a listener misses is no event that anybody relied on, and is not counted.
+    /// It hears of no request that goes as it should, until [`Events::hear_all`].
     #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console looks on"))]
     pub(crate) fn look_on(&self) -> Events {
-        self.listen_as(false)
+        self.listen_as(false, false)
     }
 
-    fn listen_as(&self, is_counted: bool) -> Events {
+    fn listen_as(&self, is_counted: bool, hears_all: bool) -> Events {
         let ring = self.ring.get_or_init(|| Sender::new(self.capacity));
         let receiver = ring.subscribe();
         self.counts.listeners.fetch_add(1, Relaxed);
-        Events { state: State::Ready(receiver), counts: self.counts.clone(), is_counted }
+        let mut events =
+            Events { state: State::Ready(receiver), counts: self.counts.clone(), is_counted, hears_all: false };
+        events.hear_all(hears_all);
+        events
     }
 }
 
@@ -134,6 +149,8 @@ pub struct Events {
     counts: Arc<Counts>,
     /// What it misses is counted.
     is_counted: bool,
+    /// It hears of requests that go as they should, too.
+    hears_all: bool,
 }
 
 /// Waits for an event, and gives the receiver back with it.
@@ -151,6 +168,16 @@ impl Events {
     /// The next event; `None` when the client is dropped. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// Whether to hear of requests that go as they should, too. Others may hear of them meanwhile: then it does as well.
+    pub(crate) fn hear_all(&mut self, hears_all: bool) {
+        match (self.hears_all, hears_all) {
+            (false, true) => self.counts.of_all.fetch_add(1, Relaxed),
+            (true, false) => self.counts.of_all.fetch_sub(1, Relaxed),
+            _ => return,
+        };
+        self.hears_all = hears_all;
     }
 
     fn missed(&self, count: u64) -> Event {
@@ -208,6 +235,7 @@ impl Stream for Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        self.hear_all(false);
         self.counts.listeners.fetch_sub(1, Relaxed);
     }
 }

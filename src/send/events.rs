@@ -39,7 +39,7 @@ impl Job {
     #[inline]
     pub(super) fn dispatched(&mut self, core: &Core, waited: Duration) {
         self.tries += 1;
-        core.telemetry.feed.tell(self.id, &self.route, || EventKind::Dispatched {
+        core.telemetry.feed.tell_ordinary(self.id, &self.route, || EventKind::Dispatched {
             endpoint: Some(self.arc_label()),
             priority: self.priority,
             attempt: self.tries,
@@ -63,13 +63,19 @@ impl Job {
     pub(super) fn ended(&mut self, core: &Core, end: End) {
         self.running.ended(end.err().map(|(kind, _)| kind));
         self.close_span(end);
-        core.telemetry.feed.tell(self.id, &self.route, || {
-            let elapsed = core.clock.now().since(self.began);
-            match end {
-                Ok(status) => EventKind::Completed { status, attempts: self.tries, elapsed },
-                Err((kind, delivery)) => EventKind::Failed { kind, delivery, attempts: self.tries, elapsed },
+        let elapsed = || core.clock.now().since(self.began);
+        let attempts = self.tries;
+        let feed = &core.telemetry.feed;
+        match end {
+            Ok(status) => feed.tell_ordinary(self.id, &self.route, || EventKind::Completed {
+                status,
+                attempts,
+                elapsed: elapsed(),
+            }),
+            Err((kind, delivery)) => {
+                feed.tell(self.id, &self.route, || EventKind::Failed { kind, delivery, attempts, elapsed: elapsed() })
             }
-        });
+        }
     }
 
     /// Logs an error that the caller gets.
