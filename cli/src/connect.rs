@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use integration_client::config::RemoteSource;
 use integration_client::store::Store;
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder};
 
@@ -15,16 +16,27 @@ pub(crate) const STORE: &str = "INTEGRATION_CLIENT_STORE";
 /// The key that seals what the store must not show. No option stands for it: everybody sees the options of a process.
 pub(crate) const SEAL_KEY: &str = "INTEGRATION_CLIENT_SEAL_KEY";
 
+/// Where a copy is kept of a configuration that is on a server.
+const CONFIG_COPY: &str = "INTEGRATION_CLIENT_CONFIG_COPY";
+/// The token, password or connection string that the server of the configuration asks for.
+const CONFIG_SECRET: &str = "INTEGRATION_CLIENT_CONFIG_SECRET";
+
 /// Who may be called.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Configuration {
-    /// A file with vendors, tenants or both; without it there are the shipped catalogue and what is in the store.
+    /// A file with vendors, tenants or both, or its URL (https://…, consul+https://…, etcd+https://…,
+    /// azure-app-configuration:PREFIX); without it there are the shipped catalogue and what is in the store.
     #[arg(long, value_name = "FILE", alias = "vendors-file", env = VENDORS, hide_env_values = true)]
     pub(crate) vendors: Option<PathBuf>,
 
     /// A file with tenants, where they are in one of their own.
     #[arg(long, value_name = "FILE", env = TENANTS, hide_env_values = true)]
     pub(crate) tenants: Option<PathBuf>,
+
+    /// A file for a copy of what was last read from a URL, to start with where its server is away. With two URLs it holds that of
+    /// --vendors.
+    #[arg(long, value_name = "FILE", env = CONFIG_COPY, hide_env_values = true)]
+    pub(crate) config_copy: Option<PathBuf>,
 }
 
 /// Where accepted requests and dead letters are kept.
@@ -107,6 +119,17 @@ impl Configuration {
     pub(crate) fn builder(&self) -> Result<IntegrationClientBuilder, Failure> {
         let mut builder = IntegrationClient::builder();
         for path in self.vendors.iter().chain(&self.tenants) {
+            if let Some(url) = path.to_str().filter(|text| is_url(text)) {
+                let secret = std::env::var_os(CONFIG_SECRET).map(|_| format!("env:{CONFIG_SECRET}"));
+                let source = RemoteSource::by_url(url, secret.as_deref())?;
+                builder = builder.config_source(match &self.config_copy {
+                    Some(copy) if Some(path) == self.vendors.as_ref() || self.vendors.is_none() => {
+                        source.keep_copy_in(copy)
+                    }
+                    _ => source,
+                });
+                continue;
+            }
             if let Err(error) = std::fs::metadata(path) {
                 return Err(Failure::reading(path, &error));
             }
@@ -114,6 +137,10 @@ impl Configuration {
         }
         Ok(builder)
     }
+}
+
+fn is_url(text: &str) -> bool {
+    text.contains("://") || text.starts_with("azure-app-configuration:")
 }
 
 impl StoreOption {

@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
 
 impl Global {
     fn configuration(&self) -> Configuration {
-        Configuration { vendors: self.vendors.clone(), tenants: self.tenants.clone() }
+        Configuration { vendors: self.vendors.clone(), tenants: self.tenants.clone(), config_copy: None }
     }
 
     /// A client that knows files and store, and sends nothing. `make`: the store may be made.

@@ -12,7 +12,7 @@ use super::watch::watch;
 use crate::capacity;
 use crate::capacity::exchange::{Exchange, Sharing};
 use crate::clock::Clock;
-use crate::config::{Config, ConfigSource, FileSource, StaticSource};
+use crate::config::{Config, ConfigSource, FileSource, JoinedSource, StaticSource};
 use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
@@ -44,18 +44,18 @@ impl IntegrationClientBuilder {
                 "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
             ));
         }
-        let of_files = self.config_in_store || (self.source.is_none() && !self.files.is_empty());
-        let watch_every = self.watch_every.unwrap_or(if of_files { WATCH_EVERY } else { Duration::ZERO });
-        let source: Arc<dyn ConfigSource> = match self.source {
-            Some(source) => source,
-            None => match self.files.split_first() {
-                None => Arc::new(StaticSource::new(self.sources)),
-                Some((first, rest)) => {
-                    let files = rest.iter().fold(FileSource::new(first), |files, path| files.and(path));
-                    Arc::new(files.onto(self.sources))
-                }
-            },
+        let of_files = self.config_in_store || !self.files.is_empty();
+        let source: Arc<dyn ConfigSource> = match self.files.split_first() {
+            None => Arc::new(StaticSource::new(self.sources)),
+            Some((first, rest)) => {
+                let files = rest.iter().fold(FileSource::new(first), |files, path| files.and(path));
+                Arc::new(files.onto(self.sources))
+            }
         };
+        let source = JoinedSource::new(source, self.added);
+        let often = of_files.then_some(WATCH_EVERY).into_iter().chain(source.look_every()).min();
+        let watch_every = self.watch_every.or(often).unwrap_or_default();
+        let source: Arc<dyn ConfigSource> = Arc::new(source);
         let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
             (_, false) => source,
             (Some(store), true) => Arc::new(store.source(source)?),
@@ -63,7 +63,9 @@ impl IntegrationClientBuilder {
                 return Err(Error::config("`config_in_store` needs a store: call `IntegrationClientBuilder::store`"));
             }
         };
-        let config = Config::load(&source.load().await?, 1)?;
+        let sources = source.load().await?;
+        let config = Config::load(&sources, 1)?;
+        source.taken().await;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }
@@ -134,6 +136,7 @@ impl IntegrationClientBuilder {
         tokio::spawn(writing);
         let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
         let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
+        *registry.problem.lock() = sources.problem().map(str::to_owned);
         let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
         let kept = outbox.clone().map(|outbox| Arc::new(StoreTokens(outbox)) as Arc<dyn TokenKeeper>);
         let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);
@@ -194,6 +197,7 @@ impl IntegrationClientBuilder {
             tokio::spawn(clean_up(Arc::downgrade(client.core()), cleaning));
         }
         if watch_every > Duration::ZERO {
+            client.core().registry.watched();
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]
             tokio::spawn(watch(Arc::downgrade(client.core()), source, watch_every));
         }

@@ -23,7 +23,8 @@ use crate::transport::{CredentialResolver, Credentials, Signer, TokenKeeper, Tok
 pub struct IntegrationClientBuilder {
     pub(super) sources: Sources,
     pub(super) files: Vec<PathBuf>,
-    pub(super) source: Option<Arc<dyn ConfigSource>>,
+    /// Laid behind the texts and files.
+    pub(super) added: Vec<Arc<dyn ConfigSource>>,
     /// Zero is off; none where it follows from the source.
     pub(super) watch_every: Option<Duration>,
     /// Off for simulations: on virtual time a tick a second is most of what a month costs.
@@ -68,7 +69,7 @@ impl IntegrationClientBuilder {
         Self {
             sources: Sources::new(),
             files: Vec::new(),
-            source: None,
+            added: Vec::new(),
             watch_every: None,
             ticks: true,
             on_remove: OnRemove::Drain,
@@ -117,16 +118,18 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Takes the configuration from a source of your own instead of texts and files.
+    /// Adds vendors and tenants from a source: one on a server ([`RemoteSource`](crate::config::RemoteSource), of the feature
+    /// `remote-config`), or one of your own. It comes behind the texts and files, and behind the sources that were added before.
     pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        self.added.push(Arc::new(source));
         self
     }
 
     /// Looks this often whether the configuration has changed, and goes over to it: a change is in use after this time
     /// and 200 ms. By default every second for files ([`vendors_file`](Self::vendors_file)), which costs one look at
-    /// each file's time and length; and never for a [source of your own](Self::config_source), which may be far away
-    /// and should then have a [`fingerprint`](ConfigSource::fingerprint). At least 10 ms.
+    /// each file's time and length, and as often as [a source that was added](Self::config_source) wants
+    /// ([`look_every`](ConfigSource::look_every)): every 5 s where it is on a server, never for one of your own that does not
+    /// say. With several of them the shortest of these times counts. At least 10 ms.
     ///
     /// What is wrong is refused as a whole, and the configuration in use stays:
     /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.

@@ -1,6 +1,7 @@
 //! Goes over from one configuration to the next as a whole or not at all, while requests are in flight.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::LiveConfig;
 use crate::config::{Config, Sources, run_blocking};
@@ -25,13 +26,16 @@ impl LiveConfig<'_> {
             self.client.core.tell_rejected(error);
         };
         let sources = self.client.core.registry.source.load().await.inspect_err(rejected)?;
+        self.client.core.registry.checked();
         let core = self.client.core.clone();
         // The task owns the lock, so that dropping this future stops neither the change nor the order of changes.
         let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
-        gone_over.await?.inspect_err(rejected)
+        let version = gone_over.await?.inspect_err(rejected)?;
+        self.client.core.registry.source.taken().await;
+        Ok(version)
     }
 
     /// Writes a row of the store's [configuration](crate::IntegrationClientBuilder::config_in_store), or removes it. Every process that reads
@@ -64,6 +68,13 @@ impl LiveConfig<'_> {
     pub fn problem(self) -> Option<String> {
         self.client.core.registry.problem.lock().clone()
     }
+
+    /// How long ago the source of the configuration last answered, whether with something new or not: at the start, at a
+    /// [`reload`](Self::reload), at a look of a client that [watches](crate::IntegrationClientBuilder::watch_config). It grows while
+    /// the source is away, and for ever where nobody looks.
+    pub fn checked_ago(self) -> Duration {
+        self.client.core.registry.checked_ago()
+    }
 }
 
 impl Core {
@@ -79,7 +90,7 @@ impl Core {
             tracing::warn!(warning, "configuration");
         }
         self.registry.config.store(Arc::new(config));
-        *self.registry.problem.lock() = sources.rows_left_out().map(str::to_owned);
+        *self.registry.problem.lock() = sources.problem().map(str::to_owned);
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
             self.registry.bring_up_to_date(
                 &tenant.id,

@@ -55,24 +55,27 @@ impl Watch {
     async fn look(&mut self, settle: Duration) {
         let source = self.source.clone();
         let fingerprint = self.answer(source.fingerprint()).await.unwrap_or(None);
-        if fingerprint.is_some() && fingerprint == self.seen {
+        let is_readable = !matches!(self.reported, Some(Reported::Unreadable(_)));
+        if fingerprint.is_some() && fingerprint == self.seen && is_readable {
+            self.checked();
             return;
         }
         let Some(reloading) = self.core.upgrade().map(|core| core.registry.reload_order.clone()) else { return };
         let reloading = reloading.lock_owned().await;
         let sources = match self.load(&*source, settle).await {
             Ok(Some(sources)) => sources,
-            Ok(None) => return,
+            Ok(None) => return self.checked(),
             Err(error) => return self.report(Reported::Unreadable(error.to_string()), &error),
         };
+        self.checked();
         let Some(core) = self.core.upgrade() else { return };
         let hash = sources.hash();
         if hash == core.registry.config.load().hash() {
             self.seen = fingerprint;
-            if let Some(why) = sources.rows_left_out() {
+            source.taken().await;
+            if let Some(why) = sources.problem() {
                 self.report_rows(&core, why);
-            } else if self.reported.take().is_some() {
-                *core.registry.problem.lock() = None;
+            } else if self.reported.take().is_some() | core.registry.problem.lock().take().is_some() {
                 tracing::info!(hash = format_args!("{hash:016x}"), "the configuration is again what is in use");
             }
             return;
@@ -81,13 +84,16 @@ impl Watch {
             self.seen = fingerprint;
             return;
         }
-        let rows = sources.rows_left_out().map(str::to_owned);
+        let rows = sources.problem().map(str::to_owned);
         let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
         match (gone_over.await.and_then(|result| result), rows) {
-            (Ok(_), None) => self.reported = None,
+            (Ok(_), None) => {
+                self.reported = None;
+                source.taken().await;
+            }
             (Ok(_), Some(why)) => {
                 if let Some(core) = self.core.upgrade() {
                     self.report_rows(&core, &why);
@@ -96,6 +102,13 @@ impl Watch {
             (Err(error), _) => self.report(Reported::Wrong(hash), &error),
         }
         self.seen = fingerprint;
+    }
+
+    /// The source has answered.
+    fn checked(&self) {
+        if let Some(core) = self.core.upgrade() {
+            core.registry.checked();
+        }
     }
 
     /// What the source says; nothing while that goes on changing.

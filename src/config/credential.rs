@@ -5,6 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::Read;
+
+use secrecy::SecretString;
 
 /// How the tokens of well-known vendors begin. Not a scanner: it catches the paste into the wrong field.
 const SECRETS: [&str; 26] = [
@@ -35,6 +38,9 @@ const SECRETS: [&str; 26] = [
     "Bearer",
     "-----BEGIN",
 ];
+
+/// The largest credential file.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 const HELP: &str = "write where the secret is: \"env:NAME\", \"file:PATH\" or \"RESOLVER:KEY\"";
 
@@ -94,6 +100,40 @@ impl CredentialRef {
             }
         }
     }
+}
+
+impl CredentialRef {
+    /// What an environment variable or a file holds. Reading a file may block. The error holds no secret.
+    pub(crate) fn read(&self) -> Result<SecretString, String> {
+        match self {
+            CredentialRef::Env(name) => match std::env::var(name) {
+                Ok(value) => Ok(value.into()),
+                Err(std::env::VarError::NotPresent) => Err(format!("env:{name} is not set")),
+                Err(_) => Err(format!("env:{name} is not UTF-8")),
+            },
+            CredentialRef::File(path) => read_file(path),
+            CredentialRef::Resolver { resolver, .. } => {
+                Err(format!("no credential resolver called {resolver} is registered"))
+            }
+        }
+    }
+}
+
+fn read_file(path: &str) -> Result<SecretString, String> {
+    let unreadable = |error: std::io::Error| format!("file:{path} cannot be read: {error}");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("file:{path} is larger than {MAX_FILE_BYTES} bytes"));
+    }
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text.into())
 }
 
 impl fmt::Display for CredentialRef {

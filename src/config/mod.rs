@@ -185,6 +185,7 @@
 //! | a secret behind a reference | read again after 60 s, or after a 401 |
 //! | a secret's variable or file is gone | requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential), not sent, once what was read before is 60 s old |
 //! | a file is gone, unreadable, empty, half there or wrong | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::LiveConfig::problem) as long as it lasts |
+//! | a server of a `RemoteSource` is away, or says nothing that can be read | the same; it is asked again less and less often, at least every 30 s |
 //!
 //! # Errors
 //! Unknown keys, values out of range, names that do not exist: all are errors that name file, line and column, and all
@@ -203,12 +204,15 @@ mod entry;
 mod file;
 mod format;
 mod idempotency;
+mod joined;
 mod limit;
 mod load;
 mod oauth;
 mod overlay;
 mod parse;
 mod pattern;
+#[cfg(feature = "remote-config")]
+mod remote;
 mod report;
 mod resolve;
 mod retry;
@@ -233,15 +237,18 @@ pub use entry::{LimitEntry, OAuthEntry, TenantEntry};
 pub use file::FileSource;
 pub(crate) use file::run_blocking;
 pub use idempotency::{Idempotency, KeyCarrier, OnUnsendable};
+pub(crate) use joined::JoinedSource;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use oauth::{ClientAuth, JwtAlgorithm, OAuth, OAuthGrant};
+#[cfg(feature = "remote-config")]
+pub use remote::RemoteSource;
 pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub(crate) use sharing::LEASES;
 pub use sharing::Sharing;
-pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
+pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource, TakenFuture};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "tower", feature = "gateway"))]
 pub(crate) use validate::parse_duration;

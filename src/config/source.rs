@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use super::{OAuthEntry, TenantEntry};
 use crate::Error;
@@ -24,7 +25,7 @@ pub struct Sources {
     pub(super) over: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
-    rows_left_out: Option<String>,
+    problem: Option<String>,
 }
 
 #[derive(Clone)]
@@ -55,18 +56,32 @@ impl Sources {
             over: Vec::new(),
             tenants: Vec::new(),
             resolvers: BTreeSet::new(),
-            rows_left_out: None,
+            problem: None,
         }
     }
 
-    /// Why some rows of a store are not part of this as they are now. No part of the hash.
-    pub(crate) fn without_rows(mut self, why: Option<String>) -> Self {
-        self.rows_left_out = why;
+    /// Why this is not what the source holds now: rows of a store that were left out, a copy that stands for a server that
+    /// is away. No part of the hash.
+    pub(crate) fn with_problem(mut self, why: Option<String>) -> Self {
+        self.problem = match (self.problem, why) {
+            (Some(first), Some(second)) => Some(format!("{first}; {second}")),
+            (first, second) => first.or(second),
+        };
         self
     }
 
-    pub(crate) fn rows_left_out(&self) -> Option<&str> {
-        self.rows_left_out.as_deref()
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// These, and then `others`. The catalogue is part of it where both have it.
+    pub(super) fn and(mut self, others: Sources) -> Sources {
+        self.catalogue &= others.catalogue;
+        self.files.extend(others.files);
+        self.over.extend(others.over);
+        self.tenants.extend(others.tenants);
+        self.resolvers.extend(others.resolvers);
+        self.with_problem(others.problem)
     }
 
     /// Leaves the shipped catalogue out: only vendors that the files state exist.
@@ -162,7 +177,7 @@ impl Fnv {
     }
 
     /// 0xff is in no UTF-8 text: it keeps "ab", "c" and "a", "bc" apart.
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
         self.bytes(&[0xff]);
     }
@@ -174,6 +189,9 @@ pub type LoadFuture<'a> = Pin<Box<dyn Future<Output = Result<Sources, Error>> + 
 /// What [`ConfigSource::fingerprint`] returns.
 pub type FingerprintFuture<'a> = Pin<Box<dyn Future<Output = Option<u64>> + Send + 'a>>;
 
+/// What [`ConfigSource::taken`] returns.
+pub type TakenFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// Loads configuration, at the start and again at each reload: files, a database, a service.
 pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// Reads everything anew. An error keeps the configuration that is in use.
@@ -184,6 +202,18 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// and loads only after another number or `None`. Good numbers are a row's version, or the hash of an entity tag.
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async { None })
+    }
+
+    /// Is told that what the latest load returned was valid and is in use. A source that lies on a server can keep a copy
+    /// then. Does nothing by default.
+    fn taken(&self) -> TakenFuture<'_> {
+        Box::pin(async {})
+    }
+
+    /// How often a client looks whether anything is new that is not told how often
+    /// ([`watch_config`](crate::IntegrationClientBuilder::watch_config)). Never, by default.
+    fn look_every(&self) -> Option<Duration> {
+        None
     }
 }
 

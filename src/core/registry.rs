@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use url::Url;
@@ -39,6 +40,10 @@ pub(crate) struct Registry {
     pub(crate) reload_order: Arc<tokio::sync::Mutex<()>>,
     /// Why what the source last said is not in use.
     pub(crate) problem: parking_lot::Mutex<Option<String>>,
+    /// When the source last answered.
+    checked_at: parking_lot::Mutex<Time>,
+    /// The client looks at the source by itself.
+    is_watched: AtomicBool,
     /// Held while the configuration or the table of tenants changes.
     pub(crate) config_write: parking_lot::Mutex<()>,
     /// Tenants are changing: a lane may still stand where its limits were shared before.
@@ -73,6 +78,8 @@ impl Registry {
             on_remove,
             reload_order: Arc::default(),
             problem: parking_lot::Mutex::new(None),
+            checked_at: parking_lot::Mutex::new(clock.now()),
+            is_watched: AtomicBool::new(false),
             config_write: parking_lot::Mutex::new(()),
             migrating: AtomicBool::new(false),
             lane_locks: (0..64).map(|_| parking_lot::Mutex::new(())).collect(),
@@ -85,6 +92,25 @@ impl Registry {
     pub(crate) fn remembers(&self, route: &Route, endpoint: EndpointId, high: bool) -> Option<Remembers> {
         let outbox = self.outbox.as_ref().filter(|_| route.vendor.keeps_usage)?;
         Some(Remembers::new(outbox, endpoint, high))
+    }
+
+    /// The source of the configuration has answered now.
+    pub(crate) fn checked(&self) {
+        *self.checked_at.lock() = self.clock.now();
+    }
+
+    /// How long ago the source of the configuration last answered.
+    pub(crate) fn checked_ago(&self) -> Duration {
+        self.clock.now().since(*self.checked_at.lock())
+    }
+
+    /// From now on the client looks at the source by itself.
+    pub(crate) fn watched(&self) {
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn config_age(&self) -> Option<Duration> {
+        self.is_watched.load(Ordering::Relaxed).then(|| self.checked_ago())
     }
 
     pub(crate) fn outbox_figures(&self) -> Option<OutboxFigures> {

@@ -11,7 +11,7 @@ use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
-use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, run_blocking};
+use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, TakenFuture, run_blocking};
 use crate::error::Error;
 
 /// A configuration source that lays the rows of the table `ic_config` over another source.
@@ -24,12 +24,15 @@ pub(crate) struct StoreSource {
     last: parking_lot::Mutex<Last>,
 }
 
+/// The hash of everything that was combined, and the problem of what the rows are laid over.
+type Inputs = (u64, Option<String>);
+
 #[derive(Default)]
 struct Last {
     /// The rows that were used in the latest load without an error.
     used: Option<Rows>,
-    /// The hash of everything that was combined in the latest load, and the result. One look loads everything twice.
-    read: Option<(u64, Read)>,
+    /// What was combined in the latest load, and the result. One look loads everything twice.
+    read: Option<(Inputs, Read)>,
 }
 
 impl StoreSource {
@@ -56,11 +59,12 @@ impl StoreSource {
 
     /// Lays the rows over `under`, without the rows that are invalid.
     async fn laid(&self, under: Sources, rows: Rows) -> Result<Sources, Error> {
-        let all = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
+        let hash = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
+        let all = (hash, under.problem().map(str::to_owned));
         let used = {
             let last = self.last.lock();
-            if let Some((hash, read)) = &last.read
-                && *hash == all
+            if let Some((inputs, read)) = &last.read
+                && *inputs == all
             {
                 return Ok(read.sources.clone());
             }
@@ -68,8 +72,8 @@ impl StoreSource {
         };
         let read = run_blocking(move || rows::lay(&under, &rows, used.as_ref())).await?;
         let mut last = self.last.lock();
-        let before = last.read.as_ref().and_then(|(_, read)| read.sources.rows_left_out());
-        if let Some(why) = read.sources.rows_left_out()
+        let before = last.read.as_ref().and_then(|(_, read)| read.sources.problem());
+        if let Some(why) = read.sources.problem()
             && before != Some(why)
         {
             tracing::error!(why, "some rows of the configuration in the store are invalid; the others are used");
@@ -105,6 +109,10 @@ impl ConfigSource for StoreSource {
             let rows = self.rows().await.map_err(failed)?;
             self.laid(under, rows).await
         })
+    }
+
+    fn taken(&self) -> TakenFuture<'_> {
+        self.under.taken()
     }
 
     fn fingerprint(&self) -> FingerprintFuture<'_> {

@@ -40,7 +40,7 @@ pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
     for _ in 0..PASSES {
         let sources = laid_over(under, &used);
         let Err(findings) = Config::check(&sources) else {
-            return Read { sources: sources.without_rows(explain(&wrong)), used: Some(used) };
+            return Read { sources: sources.with_problem(explain(&wrong)), used: Some(used) };
         };
         let before_this_pass = wrong.len();
         for (name, text) in rows {
@@ -108,7 +108,7 @@ mod tests {
             rows(&[("a", "[[tenants]\n"), ("b", &tenant("b")), ("c", "[[tenants]]\nid = \"c\"\nvendor = \"w\"\n")]);
         let read = lay(&under(), &now, Some(&before));
         assert_eq!(tenants(&read), ["a", "b"]);
-        let why = read.sources.rows_left_out().unwrap();
+        let why = read.sources.problem().unwrap();
         assert!(why.contains("row `a`") && why.contains("row `c`") && !why.contains("row `b`"), "{why}");
         assert_eq!(read.used.unwrap(), rows(&[("a", &tenant("a")), ("b", &tenant("b"))]));
     }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,8 +33,6 @@ const TTL: Duration = Duration::from_secs(60);
 const AT_HAND: Duration = Duration::from_secs(1);
 /// A token whose source does not say when it expires is asked for again after this; a 401 does so at once.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// The largest credential file.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Entries in each cache. Above it the least used are forgotten, which costs a look-up and nothing else.
 const MAX_CACHED: u64 = 100_000;
 
@@ -340,15 +337,11 @@ impl Credentials {
 
     async fn resolve(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {
         let secret = match reference {
-            CredentialRef::Env(name) => match std::env::var(name) {
-                Ok(value) => value.into(),
-                Err(std::env::VarError::NotPresent) => return Err(format!("env:{name} is not set").into()),
-                Err(_) => return Err(format!("env:{name} is not UTF-8").into()),
-            },
-            CredentialRef::File(path) => {
-                let path = path.clone();
+            CredentialRef::Env(_) => reference.read()?,
+            CredentialRef::File(_) => {
+                let reference = reference.clone();
                 // A file may lie on a slow mount; the engine's thread must not wait for it.
-                tokio::task::spawn_blocking(move || read_file(&path)).await.map_err(|_| "the reader was stopped")??
+                tokio::task::spawn_blocking(move || reference.read()).await.map_err(|_| "the reader was stopped")??
             }
             CredentialRef::Resolver { resolver, key } => match self.resolvers.get(resolver) {
                 Some(found) => found.resolve(key).await?,
@@ -371,23 +364,6 @@ impl fmt::Debug for Credentials {
 /// Keyed by hashbrown's hasher: SipHash over the reference cost more than the look-up.
 fn secrets(ttl: Duration) -> Cache<CredentialRef, Secret, DefaultHashBuilder> {
     Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build_with_hasher(DefaultHashBuilder::default())
-}
-
-fn read_file(path: &str) -> Result<SecretString, BoxError> {
-    let unreadable = |error: std::io::Error| format!("file:{path} cannot be read: {error}");
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("file:{path} is larger than {MAX_FILE_BYTES} bytes").into());
-    }
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Ok(text.into())
 }
 
 fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {

@@ -42,6 +42,7 @@ mod pushback;
 mod pushback_vendor;
 mod rate_limits;
 mod reloads;
+mod remote_config;
 mod shared_limits;
 mod sharing;
 mod simulate;

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
 
 fn config(args: &Args) -> Result<Config, Failure> {
     let mut sources = Sources::new();
-    let Configuration { vendors, tenants } = &args.configuration;
+    let Configuration { vendors, tenants, .. } = &args.configuration;
     for path in vendors.iter().chain(tenants) {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
         sources = sources.file(path.display().to_string(), text);

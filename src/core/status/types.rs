@@ -257,6 +257,9 @@ pub struct ClientStatus {
     pub config_hash: String,
     /// Why the configuration's source cannot be used as it is now.
     pub config_problem: Option<String>,
+    /// How long ago the source of the configuration last answered, in seconds.
+    #[serde(rename = "config_checked_ago_s", serialize_with = "some_seconds")]
+    pub config_checked_ago: Duration,
     /// Tenants at vendors that are configured.
     pub tenants: usize,
     /// Every vendor with tenants in memory.

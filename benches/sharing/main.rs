@@ -1,0 +1,170 @@
+//! Four clients that share one limit through a store, beside four that count each send in Redis.
+//!
+//! ```text
+//! eval "$(scripts/postgres.sh start)"; eval "$(scripts/redis.sh start)"
+//! cargo bench --bench sharing --features postgres,redis,sqlite,testing
+//! ```
+//!
+//! A line for each store. `reached` is what the vendor took, in percent of its limit (a sliding log of 100 in 1 s; clients use 80 %
+//! of it), `refused` what it refused, `jain` how evenly the clients had it, `asks_per_s` the calls of all four to the store,
+//! `warm_ns` what a permit of a shared limit costs, and `alone_ns` the same permit of a limit that is not shared, `cold_ms` the time
+//! from the first request of a new limit to its answer. The lines of the limiter in Redis say `added_us` instead: the median time
+//! that its call adds to each send.
+
+#![expect(clippy::print_stdout, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and has callers beside each other")]
+#![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
+
+mod counted;
+
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeVendor, HeaderStyle, VendorLimit};
+use integration_client::{IntegrationClient, Priority, Request};
+
+const CLIENTS: usize = 4;
+const CALLERS: usize = 20;
+const LIMIT: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
+const RUN: Duration = Duration::from_secs(15);
+/// Permits for the cost of one.
+const PERMITS: u32 = 50_000;
+
+/// A vendor with 5 to 15 ms each way, which says nothing of its limit.
+async fn vendor() -> FakeVendor {
+    let limit = VendorLimit::sliding_log(LIMIT, SECOND);
+    let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent);
+    vendor.latency(Duration::from_millis(5)).jitter(Duration::from_millis(10)).seed(7).start().await.unwrap()
+}
+
+fn entry(vendor: &FakeVendor, name: &str) -> String {
+    let transit = "\nconnect_timeout = \"200ms\"\nmax_transit = \"300ms\"\nauth = { scheme = \"none\" }\n# auth";
+    // Beside it one whose limit is never reached, for what a permit costs.
+    vendor.vendors_toml(name).replacen("\nauth", transit, 1)
+        + &format!(
+            "\n[vendors.{name}-wide]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\n\
+             [[vendors.{name}-wide.limits]]\nname = \"hour\"\nlimit = 1_000_000_000\nwindow = \"1h\"\nscope = \"account\"\n"
+        )
+}
+
+async fn client(vendor: &FakeVendor, name: &str, through: Option<&str>) -> IntegrationClient {
+    let wide = format!("{name}-wide");
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry(vendor, name));
+    let builder = builder.tenant(TenantEntry::new("acme", name)).tenant(TenantEntry::new("acme", wide.as_str()));
+    let builder = match through {
+        Some(store) => builder.share_through(store),
+        None => builder,
+    };
+    builder.build().await.unwrap()
+}
+
+/// Answers that each of `clients` had while all of them sent as much as they could.
+async fn send(clients: &[IntegrationClient], name: &str, time: Duration) -> Vec<f64> {
+    let ends = Instant::now() + time;
+    let mut each = Vec::new();
+    for client in clients {
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..CALLERS {
+            let (client, name) = (client.clone(), name.to_owned());
+            callers.spawn(async move {
+                let mut answered = 0.0;
+                while Instant::now() < ends {
+                    let left = ends.saturating_duration_since(Instant::now());
+                    let request = Request::get(name.as_str(), "/orders").header("x-tenant", "acme").deadline(left);
+                    if client.send("acme", Priority::Normal, request).await.is_ok() {
+                        answered += 1.0;
+                    }
+                }
+                answered
+            });
+        }
+        each.push(callers);
+    }
+    let mut answered = Vec::new();
+    for callers in each {
+        answered.push(callers.join_all().await.into_iter().sum());
+    }
+    answered
+}
+
+/// 1 where all have the same, 1/n where one has everything.
+fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    sum * sum / (shares.len() as f64 * squares.max(f64::MIN_POSITIVE))
+}
+
+fn permit_ns(client: &IntegrationClient, wide: &str) -> f64 {
+    let began = Instant::now();
+    for _ in 0..PERMITS {
+        client.try_acquire("acme", wide, Priority::Normal, 1).unwrap().finish();
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(PERMITS)
+}
+
+async fn shared(store: &str, through: &str) {
+    let vendor = vendor().await;
+    let name = format!("bench-{store}-{}", std::process::id());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(client(&vendor, &name, Some(through)).await);
+    }
+    let first = Request::get(name.as_str(), "/orders").header("x-tenant", "acme").deadline(SECOND * 30);
+    let began = Instant::now();
+    clients[0].send("acme", Priority::Normal, first).await.unwrap();
+    let cold = began.elapsed();
+    // Until the units are where they are wanted.
+    send(&clients, &name, SECOND * 3).await;
+    let before = (vendor.summary().admitted, asks(&clients));
+    let began = Instant::now();
+    let answered = send(&clients, &name, RUN).await;
+    let took = began.elapsed().as_secs_f64();
+    let reached = (vendor.summary().admitted - before.0) as f64 / took / f64::from(LIMIT) * 100.0;
+    let asked = (asks(&clients) - before.1) as f64 / took;
+    let wide = format!("{name}-wide");
+    // Its units are asked for first.
+    clients[0].lane("acme", &wide).unwrap().acquire(Priority::Normal, 1).await.unwrap().finish();
+    let warm = permit_ns(&clients[0], &wide);
+    let alone = permit_ns(&client(&vendor, &name, None).await, &wide);
+    println!(
+        "sharing: processes={CLIENTS} limit={LIMIT}/1s store={store} reached={reached:.1} refused={} jain={:.3} \
+         calls_per_s={:.0} warm_ns={warm:.0} alone_ns={alone:.0} cold_ms={} asks_per_s={asked:.1}",
+        vendor.refused(),
+        jain(&answered),
+        answered.iter().sum::<f64>() / took,
+        cold.as_millis(),
+    );
+    for client in clients {
+        client.shutdown(SECOND).await;
+    }
+}
+
+fn asks(clients: &[IntegrationClient]) -> u64 {
+    clients.iter().filter_map(|client| client.sharing()).map(|sharing| sharing.answered).sum()
+}
+
+fn variable(name: &str, script: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        println!("{name} is not set: eval \"$({script} start)\"");
+        std::process::exit(2);
+    })
+}
+
+#[tokio::main]
+async fn main() {
+    let (postgres, redis) =
+        (variable("IC_TEST_POSTGRES", "scripts/postgres.sh"), variable("IC_TEST_REDIS", "scripts/redis.sh"));
+    let folder = std::env::temp_dir().join(format!("ic-bench-sharing-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = format!("sqlite:{}", folder.join("capacity.db").display());
+    for (store, through) in [("sqlite", &file), ("postgres", &postgres), ("redis", &redis)] {
+        shared(store, through).await;
+    }
+    for (kind, units) in
+        [(counted::Kind::FixedWindow, 80), (counted::Kind::SlidingLog, 80), (counted::Kind::SlidingLog, 100)]
+    {
+        counted::run(&redis, kind, units).await;
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

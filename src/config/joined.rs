@@ -1,0 +1,58 @@
+//! Several sources as one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, TakenFuture};
+use crate::Error;
+
+/// Sources that are read one after the other; the texts of later ones stand behind those of earlier ones.
+#[derive(Debug)]
+pub(crate) struct JoinedSource {
+    first: Arc<dyn ConfigSource>,
+    rest: Vec<Arc<dyn ConfigSource>>,
+}
+
+impl JoinedSource {
+    pub(crate) fn new(first: Arc<dyn ConfigSource>, rest: Vec<Arc<dyn ConfigSource>>) -> JoinedSource {
+        JoinedSource { first, rest }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn ConfigSource>> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+}
+
+impl ConfigSource for JoinedSource {
+    fn load(&self) -> LoadFuture<'_> {
+        Box::pin(async move {
+            let mut sources = self.first.load().await?;
+            for source in &self.rest {
+                sources = sources.and(source.load().await?);
+            }
+            Ok::<_, Error>(sources)
+        })
+    }
+
+    fn fingerprint(&self) -> FingerprintFuture<'_> {
+        Box::pin(async move {
+            let mut hash = Fnv::default();
+            for source in self.all() {
+                hash.bytes(&source.fingerprint().await?.to_le_bytes());
+            }
+            Some(hash.0)
+        })
+    }
+
+    fn taken(&self) -> TakenFuture<'_> {
+        Box::pin(async move {
+            for source in self.all() {
+                source.taken().await;
+            }
+        })
+    }
+
+    fn look_every(&self) -> Option<Duration> {
+        self.all().filter_map(|source| source.look_every()).min()
+    }
+}

@@ -1,0 +1,84 @@
+//! Consul's key-value store: <https://developer.hashicorp.com/consul/api-docs/kv>.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::Request;
+use serde::Deserialize;
+
+use super::found::Found;
+use super::http::{Failed, Http, address, shown};
+use super::secret::{Secret, add_to};
+
+pub(super) struct Prefix {
+    url: String,
+    prefix: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Pair {
+    key: String,
+    value: Option<String>,
+    #[serde(default)]
+    modify_index: u64,
+}
+
+impl Prefix {
+    pub(super) fn new(url: &str, prefix: &str) -> Prefix {
+        Prefix { url: url.to_owned(), prefix: prefix.trim_start_matches('/').to_owned() }
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", shown(&self.url), self.prefix)
+    }
+
+    pub(super) async fn ask(&self, http: &Http, secrets: &[Secret]) -> Result<Found, Failed> {
+        let mut url = address(&self.url)?;
+        let stem = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{stem}/v1/kv/{}", self.prefix));
+        url.query_pairs_mut().append_pair("recurse", "true");
+        let request = Request::get(url.as_str()).body(Vec::new());
+        let mut request = request.map_err(|error| Failed::new(error.to_string()))?;
+        add_to(&mut request, secrets).await?;
+        read(&http.send(request).await?.ok()?)
+    }
+}
+
+fn read(body: &[u8]) -> Result<Found, Failed> {
+    let pairs: Vec<Pair> =
+        serde_json::from_slice(body).map_err(|error| Failed::new(format!("this is no answer of Consul: {error}")))?;
+    let mut found = Found { mark: String::new(), texts: Vec::new() };
+    for Pair { key, value, modify_index } in pairs {
+        // A folder has no value.
+        let Some(value) = value.filter(|_| !key.ends_with('/')) else { continue };
+        let text = BASE64_STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let text = text.ok_or_else(|| Failed::new(format!("the value of {key} is no UTF-8 text")))?;
+        found.mark.push_str(&format!("{key} {modify_index}\n"));
+        found.texts.push((format!("consul:{key}"), text));
+    }
+    found.texts.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_in_the_order_of_their_keys() {
+        let body = br##"[{"LockIndex":0,"Key":"ic/","Flags":0,"Value":null,"CreateIndex":9,"ModifyIndex":9},
+            {"Key":"ic/b","Value":"Yg==","ModifyIndex":3},{"Key":"ic/a","Value":"YQ==","ModifyIndex":7}]"##;
+        let found = read(body).unwrap();
+        let text = |key: &str, text: &str| (key.to_owned(), text.to_owned());
+        assert_eq!(found.texts, [text("consul:ic/a", "a"), text("consul:ic/b", "b")]);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_said_in_words() {
+        for (body, expected) in
+            [("<html>", "no answer of Consul"), (r#"[{"Key":"ic/a","Value":"/w=="}]"#, "the value of ic/a is no UTF-8")]
+        {
+            let why = read(body.as_bytes()).err().unwrap().why;
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+}

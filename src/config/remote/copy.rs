@@ -1,0 +1,65 @@
+//! A copy of the configuration that was last in use, for processes that start while its server cannot be asked.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::super::source::MAX_BYTES;
+use super::found::Text;
+use crate::Error;
+
+/// JSON may need six bytes for one of a text.
+const MOST: u64 = 6 * MAX_BYTES;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Copy {
+    /// The address that it is a copy of.
+    of: String,
+    pub(super) kept_at: String,
+    pub(super) texts: Vec<Text>,
+}
+
+/// Writes another file and puts it in the place of the old one: a process that is killed meanwhile leaves the old one.
+pub(super) fn write(path: &Path, of: &str, wall: SystemTime, texts: &[Text]) -> Result<(), Error> {
+    let kept_at = Timestamp::try_from(wall).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
+    let copy = Copy { of: of.to_owned(), kept_at, texts: texts.to_vec() };
+    let failed = |error: std::io::Error| {
+        Error::config(format!("{}: cannot be written: {error}", path.display())).with_source(error)
+    };
+    let text = serde_json::to_vec_pretty(&copy).map_err(|error| failed(error.into()))?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = std::fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+/// The copy; none where there is no file, or it is of another address.
+pub(super) fn read(path: &Path, of: &str) -> Result<Option<Copy>, Error> {
+    let failed = |error: std::io::Error| {
+        Error::config(format!("{}: cannot be read: {error}", path.display())).with_source(error)
+    };
+    let mut bytes = Vec::new();
+    match std::fs::File::open(path) {
+        Ok(file) => file.take(MOST + 1).read_to_end(&mut bytes).map_err(failed)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if bytes.len() as u64 > MOST {
+        return Err(Error::config(format!("{}: the file is too large to be a copy", path.display())));
+    }
+    let copy: Copy = serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?;
+    if copy.of != of {
+        tracing::warn!(file = %path.display(), of = copy.of, "the copy is of another address, and is not used");
+        return Ok(None);
+    }
+    Ok(Some(copy))
+}

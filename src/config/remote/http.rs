@@ -1,0 +1,161 @@
+//! Requests to the servers of configuration: bounded in time and size, without redirects.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Request, StatusCode};
+use url::{Host, Url};
+
+use super::super::source::MAX_BYTES;
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// Between two pieces of an answer.
+const PIECE: Duration = Duration::from_secs(10);
+const WHOLE: Duration = Duration::from_secs(60);
+
+#[derive(Clone)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    allows_http: bool,
+}
+
+/// Why a server was not understood, and how long it asks to be left alone.
+#[derive(Debug, PartialEq)]
+pub(super) struct Failed {
+    pub(super) why: String,
+    pub(super) wait: Option<Duration>,
+}
+
+impl Failed {
+    pub(super) fn new(why: impl Into<String>) -> Failed {
+        Failed { why: why.into(), wait: None }
+    }
+}
+
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+impl Http {
+    pub(super) fn new(allows_http: bool) -> Result<Http, Failed> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .connect_timeout(CONNECT)
+            .read_timeout(PIECE)
+            .timeout(WHOLE)
+            .build()
+            .map_err(|error| Failed::new(format!("no HTTP client can be made: {error}")))?;
+        Ok(Http { client, allows_http })
+    }
+
+    /// The answer, whatever its status.
+    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Reply, Failed> {
+        let request = reqwest::Request::try_from(request).map_err(|error| Failed::new(in_words(&error)))?;
+        if !self.allows_http && request.url().scheme() == "http" && !is_local(request.url()) {
+            return Err(Failed::new(
+                "the address is http, on which anybody under way can change what is read; use https, or call `allow_http`",
+            ));
+        }
+        let mut response = self.client.execute(request).await.map_err(|error| Failed::new(in_words(&error)))?;
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| Failed::new(in_words(&error)))? {
+            if body.len() + piece.len() > MAX_BYTES as usize {
+                return Err(Failed::new(format!("the answer is larger than {} MiB", MAX_BYTES >> 20)));
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(Reply { status, headers, body })
+    }
+}
+
+impl Reply {
+    /// The body of an answer of status 200.
+    pub(super) fn ok(self) -> Result<Vec<u8>, Failed> {
+        match self.status {
+            StatusCode::OK => Ok(self.body),
+            _ => Err(self.refused()),
+        }
+    }
+
+    pub(super) fn refused(&self) -> Failed {
+        let status = self.status;
+        let what = match status.as_u16() {
+            301 | 302 | 303 | 307 | 308 => {
+                let to =
+                    self.headers.get(http::header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+                let to: String = shown(to).chars().filter(|c| !c.is_control()).take(200).collect();
+                format!("it leads to {to}, and redirects are not followed: state that address if it is right")
+            }
+            401 | 403 => "it does not accept the token or key that is stated, or misses one".to_owned(),
+            404 => "there is nothing at this address".to_owned(),
+            429 | 503 => "it asks to be left alone for a while".to_owned(),
+            _ => "that is no configuration".to_owned(),
+        };
+        Failed { why: format!("the server answered {status}: {what}"), wait: retry_after(&self.headers) }
+    }
+}
+
+/// Whole seconds; a date is as good as nothing here, where the longest wait is minutes.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// A server's address with a path: `https`, or `http` where that is permitted, without user or password.
+pub(super) fn address(url: &str) -> Result<Url, Failed> {
+    let parsed = Url::parse(url).map_err(|error| Failed::new(format!("this is no address of a server: {error}")))?;
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
+        return Err(Failed::new("the address must begin with https://"));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(Failed::new(
+            "the address holds a user or a password; state the secret by `bearer` or `header` instead",
+        ));
+    }
+    Ok(parsed)
+}
+
+fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// An address without what may be secret: user, password, query.
+pub(super) fn shown(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(mut url) if url.host().is_some() => {
+            url.set_query(None);
+            url.set_fragment(None);
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            url.to_string()
+        }
+        _ => url.split(['?', '#', '@']).next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// An error with what is behind it, without the address, whose query may hold a secret.
+fn in_words(error: &reqwest::Error) -> String {
+    let what = match error {
+        error if error.is_timeout() => "the server does not answer in time",
+        error if error.is_connect() => "the server cannot be reached",
+        error if error.is_body() || error.is_decode() => "the answer broke off",
+        _ => "the server cannot be asked",
+    };
+    let mut last: &dyn std::error::Error = error;
+    while let Some(behind) = last.source() {
+        last = behind;
+    }
+    match std::error::Error::source(error) {
+        Some(_) => format!("{what}: {last}"),
+        None => what.to_owned(),
+    }
+}

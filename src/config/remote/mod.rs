@@ -1,0 +1,345 @@
+//! Configuration on a server: a file behind a URL, Azure App Configuration, Consul, etcd.
+//!
+//! A source is asked again at each look, and says by an entity tag or by its keys' versions whether anything is new. While
+//! it cannot be asked, the configuration in use stays, and a process that starts takes the copy that was kept of the last
+//! one that was in use ([`RemoteSource::keep_copy_in`]).
+
+mod azure;
+mod by_url;
+mod consul;
+mod copy;
+mod etcd;
+mod file;
+mod found;
+mod http;
+mod secret;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::found::Found;
+use self::http::{Failed, Http};
+use self::secret::Secret;
+use super::file::run_blocking;
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, Sources, TakenFuture};
+use crate::Error;
+use crate::clock::{Clock, Time};
+
+/// How often a client looks, unless it is told otherwise.
+const EVERY: Duration = Duration::from_secs(5);
+/// The waits after failures: the first, and the longest.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The longest wait that a server can ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
+
+/// Configuration on a server: vendors and tenants in the format of `vendors.toml`.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), integration_client::Error> {
+/// use integration_client::IntegrationClient;
+/// use integration_client::config::RemoteSource;
+///
+/// let source = RemoteSource::http("https://config.example.com/vendors.toml")
+///     .bearer("env:CONFIG_TOKEN")
+///     .keep_copy_in("/var/lib/service/vendors.copy.json");
+/// let client = IntegrationClient::builder().config_source(source).build().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A client looks every 5 s ([`watch_config`](crate::IntegrationClientBuilder::watch_config) changes that), and goes over
+/// to what is new as a whole. What does not validate is refused as a whole, and so is what is empty: the configuration in use
+/// stays. A server that fails is asked again after 1 s, then less and less often, at least every 30 s, and not before the time
+/// that its `Retry-After` states.
+/// [`LiveConfig::problem`](crate::LiveConfig::problem) says what is wrong, and
+/// [`LiveConfig::checked_ago`](crate::LiveConfig::checked_ago) when the source last answered.
+///
+/// Addresses are `https`, or `http` to this machine: whoever can change the configuration can have credentials sent
+/// elsewhere. Redirects are not followed. An answer has 10 s for each piece, and 64 MiB at most.
+pub struct RemoteSource {
+    kind: Kind,
+    secrets: Vec<Secret>,
+    allows_http: bool,
+    copy: Option<PathBuf>,
+    base: Sources,
+    clock: Clock,
+    state: tokio::sync::Mutex<State>,
+}
+
+enum Kind {
+    File(String),
+    Azure(azure::Store),
+    Consul(consul::Prefix),
+    Etcd(etcd::Prefix),
+}
+
+#[derive(Default)]
+struct State {
+    http: Option<Http>,
+    /// The latest answer. Its mark is empty where the texts are of a copy.
+    found: Option<Arc<Found>>,
+    /// A token by which etcd knows its user.
+    session: Option<String>,
+    /// Whether the copy is of `found`.
+    is_kept: bool,
+    failure: Option<Failure>,
+}
+
+/// Why the server was not understood last, and when it is asked again.
+struct Failure {
+    why: String,
+    times: u32,
+    until: Time,
+}
+
+impl RemoteSource {
+    /// A text behind a URL: on a configuration service, in an object store, in a repository. The answer's `ETag` is sent
+    /// back as `If-None-Match`, so that a look costs an empty answer.
+    pub fn http(url: impl Into<String>) -> RemoteSource {
+        RemoteSource::new(Kind::File(url.into()))
+    }
+
+    /// Texts in Azure App Configuration: each key that begins with `prefix` holds one, which is laid over the catalogue
+    /// in the order of the keys. `connection` refers to a connection string (`Endpoint=…;Id=…;Secret=…`): `env:NAME` or
+    /// `file:PATH`. Requests are signed with its key (HMAC-SHA256).
+    pub fn azure_app_configuration(connection: &str, prefix: &str) -> RemoteSource {
+        RemoteSource::new(Kind::Azure(azure::Store::new(connection, prefix)))
+    }
+
+    /// Texts in Consul's key-value store: each key that begins with `prefix` holds one, which is laid over the catalogue
+    /// in the order of the keys. [`header`](Self::header) `("x-consul-token", "env:NAME")` states a token.
+    pub fn consul(url: &str, prefix: &str) -> RemoteSource {
+        RemoteSource::new(Kind::Consul(consul::Prefix::new(url, prefix)))
+    }
+
+    /// Texts in etcd 3.4 or later, by its JSON gateway: each key that begins with `prefix` holds one, which is laid over
+    /// the catalogue in the order of the keys.
+    pub fn etcd(url: &str, prefix: &str) -> RemoteSource {
+        RemoteSource::new(Kind::Etcd(etcd::Prefix::new(url, prefix)))
+    }
+
+    fn new(kind: Kind) -> RemoteSource {
+        RemoteSource {
+            kind,
+            secrets: Vec::new(),
+            allows_http: false,
+            copy: None,
+            base: Sources::new(),
+            clock: Clock::system(),
+            state: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Sends `Authorization: Bearer …`; `reference` says where the token is: `env:NAME` or `file:PATH`. It is read again for
+    /// each request.
+    pub fn bearer(mut self, reference: &str) -> Self {
+        self.secrets.push(Secret::bearer(reference));
+        self
+    }
+
+    /// Sends a header whose value is a secret; `reference` says where it is: `env:NAME` or `file:PATH`.
+    pub fn header(mut self, name: &str, reference: &str) -> Self {
+        self.secrets.push(Secret::header(name, reference));
+        self
+    }
+
+    /// Logs in to etcd as a user; `password` says where the password is: `env:NAME` or `file:PATH`.
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        self.secrets.push(Secret::user(name, password));
+        self
+    }
+
+    /// Of Azure App Configuration: the keys with this label instead of those without one.
+    pub fn label(mut self, label: &str) -> Self {
+        if let Kind::Azure(store) = &mut self.kind {
+            store.label = label.to_owned();
+        }
+        self
+    }
+
+    /// Permits addresses with `http` that are not this machine's, for networks that nobody else can write to.
+    pub fn allow_http(mut self) -> Self {
+        self.allows_http = true;
+        self
+    }
+
+    /// Keeps a copy of what was last in use in this file, and starts with it where the server cannot be asked. A copy of another
+    /// address is not used.
+    pub fn keep_copy_in(mut self, path: impl Into<PathBuf>) -> Self {
+        self.copy = Some(path.into());
+        self
+    }
+
+    /// What the texts are added to: tenants of the program, registered resolvers, no catalogue.
+    pub fn onto(mut self, base: Sources) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Its address, without what may be secret.
+    fn name(&self) -> String {
+        match &self.kind {
+            Kind::File(url) => http::shown(url),
+            Kind::Azure(store) => store.name(),
+            Kind::Consul(prefix) => prefix.name(),
+            Kind::Etcd(prefix) => prefix.name(),
+        }
+    }
+
+    /// Asks the server, unless it failed a moment ago; the latest answer.
+    async fn ask(&self) -> Result<Arc<Found>, Error> {
+        let mut state = self.state.lock().await;
+        let state = &mut *state;
+        let now = self.clock.now();
+        if let Some(failure) = &state.failure
+            && now < failure.until
+        {
+            return Err(self.failed(&failure.why));
+        }
+        let http = match &state.http {
+            Some(http) => http.clone(),
+            None => state.http.insert(Http::new(self.allows_http).map_err(|error| self.failed(&error.why))?).clone(),
+        };
+        let known = state.found.as_ref().map(|found| found.mark.as_str()).filter(|mark| !mark.is_empty());
+        let answered = match &self.kind {
+            Kind::File(url) => file::ask(&http, url, &self.secrets, known).await,
+            Kind::Azure(store) => store.ask(&http, self.clock.wall()).await.map(Some),
+            Kind::Consul(prefix) => prefix.ask(&http, &self.secrets).await.map(Some),
+            Kind::Etcd(prefix) => prefix.ask(&http, &self.secrets, &mut state.session).await.map(Some),
+        };
+        match answered.and_then(|found| found.map_or(Ok(None), |found| check(found).map(Some))) {
+            Ok(found) => {
+                state.failure = None;
+                if let Some(found) = found
+                    && state.found.as_ref().is_none_or(|known| known.mark != found.mark || known.texts != found.texts)
+                {
+                    state.is_kept = false;
+                    state.found = Some(Arc::new(found));
+                }
+                state
+                    .found
+                    .clone()
+                    .ok_or_else(|| self.failed("the server says that nothing is new, and was never asked before"))
+            }
+            Err(Failed { why, wait }) => {
+                let times = state.failure.as_ref().map_or(0, |failure| failure.times).saturating_add(1);
+                let until = self.clock.now() + wait_after(times, wait, fastrand::f64());
+                let failure = state.failure.insert(Failure { why, times, until });
+                Err(self.failed(&failure.why))
+            }
+        }
+    }
+
+    fn failed(&self, why: &str) -> Error {
+        Error::config(format!("{}: {why}", self.name()))
+    }
+
+    /// What the copy says, where there is nothing else yet.
+    async fn from_copy(&self, why: &Error) -> Option<Sources> {
+        let mut state = self.state.lock().await;
+        if state.found.is_some() {
+            return None;
+        }
+        let (path, name) = (self.copy.clone()?, self.name());
+        match run_blocking(move || copy::read(&path, &name)).await.and_then(|read| read) {
+            Ok(Some(copy)) => {
+                let (kept_at, texts) = (copy.kept_at, copy.texts);
+                let found = Arc::new(Found { mark: String::new(), texts });
+                state.found = Some(found.clone());
+                state.is_kept = true;
+                let problem = format!("{why}; the copy of {kept_at} is in use");
+                tracing::warn!(problem, "the configuration's server cannot be asked");
+                Some(self.sources(&found).with_problem(Some(problem)))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!(%error, "the copy of the configuration cannot be read");
+                None
+            }
+        }
+    }
+
+    fn sources(&self, found: &Found) -> Sources {
+        let base = self.base.clone();
+        found.texts.iter().fold(base, |sources, (name, text)| match self.kind {
+            Kind::File(_) => sources.file(name, text),
+            _ => sources.over(name, text),
+        })
+    }
+}
+
+impl ConfigSource for RemoteSource {
+    fn load(&self) -> LoadFuture<'_> {
+        Box::pin(async move {
+            match self.ask().await {
+                Ok(found) => Ok(self.sources(&found)),
+                Err(error) => self.from_copy(&error).await.ok_or(error),
+            }
+        })
+    }
+
+    fn fingerprint(&self) -> FingerprintFuture<'_> {
+        Box::pin(async move {
+            let found = self.ask().await.ok()?;
+            let mut hash = Fnv::default();
+            for (name, text) in &found.texts {
+                hash.text(name);
+                hash.text(text);
+            }
+            Some(hash.0)
+        })
+    }
+
+    fn taken(&self) -> TakenFuture<'_> {
+        Box::pin(async move {
+            let mut state = self.state.lock().await;
+            let (Some(path), Some(found)) = (self.copy.clone(), state.found.clone()) else { return };
+            if state.is_kept {
+                return;
+            }
+            let (name, wall) = (self.name(), self.clock.wall());
+            match run_blocking(move || copy::write(&path, &name, wall, &found.texts)).await.and_then(|written| written)
+            {
+                Ok(()) => state.is_kept = true,
+                Err(error) => tracing::warn!(%error, "no copy of the configuration could be kept"),
+            }
+        })
+    }
+
+    fn look_every(&self) -> Option<Duration> {
+        Some(EVERY)
+    }
+}
+
+impl fmt::Debug for RemoteSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteSource").field("name", &self.name()).field("copy", &self.copy).finish_non_exhaustive()
+    }
+}
+
+/// Nothing is what a server says that lost its data, or whose keys somebody is about to write.
+fn check(found: Found) -> Result<Found, Failed> {
+    let empty = |text: &str| text.bytes().all(|byte| byte.is_ascii_whitespace());
+    if found.texts.is_empty() {
+        return Err(Failed::new("no key begins with this prefix; write one, or a comment if nothing is what it means"));
+    }
+    match found.texts.iter().find(|(_, text)| empty(text)) {
+        Some((name, _)) => {
+            Err(Failed::new(format!("{name} is empty; put a comment into it if nothing is what it means")))
+        }
+        None => Ok(found),
+    }
+}
+
+/// How long a server is left alone that failed `times` in a row: twice as long each time, up to 30 s, and a random quarter
+/// less, so that processes which failed together do not come back together; at least as long as it asks for, up to 5 minutes.
+fn wait_after(times: u32, asked: Option<Duration>, random: f64) -> Duration {
+    let doubled = WAITS.0.saturating_mul(1 << (times.clamp(1, 8) - 1)).min(WAITS.1);
+    let spread = doubled.mul_f64(1.0 - 0.25 * random.clamp(0.0, 1.0));
+    spread.max(asked.unwrap_or_default().min(LONGEST_ASKED))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Consul and Azure App Configuration, as their documentation says that they answer.
+
+use aws_lc_rs::{digest, hmac};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use integration_client::config::RemoteSource;
+
+use super::server::{Answer, Asked, ConfigServer, status, with};
+use super::{builder, folder, in_force, limited, refused, until};
+
+const KEY: &[u8] = b"the key of the store";
+
+fn pairs(vendors: &str) -> Answer {
+    let value = |text: &str| BASE64_STANDARD.encode(text);
+    let tenants = "[[tenants]]\nid = \"b\"\nvendor = \"v\"\n";
+    let body = format!(
+        r#"[{{"Key":"ic/","Value":null,"ModifyIndex":1}},{{"Key":"ic/2","Value":"{}","ModifyIndex":2}},
+            {{"Key":"ic/1","Value":"{}","ModifyIndex":3}}]"#,
+        value(tenants),
+        value(vendors)
+    );
+    with(200, &body, &[("x-consul-index", "3")])
+}
+
+#[tokio::test]
+async fn consul_keys_are_laid_over_each_other() {
+    let folder = folder("remote-consul");
+    let token = folder.join("token");
+    std::fs::write(&token, "hunter2").unwrap();
+    let is_right =
+        |asked: &Asked| asked.target == "/v1/kv/ic/?recurse=true" && asked.header("x-consul-token") == "hunter2";
+    let server =
+        ConfigServer::start(move |asked| if is_right(asked) { pairs(&limited(10)) } else { status(403) }).await;
+    let source =
+        RemoteSource::consul(&server.url(""), "ic/").header("x-consul-token", &format!("file:{}", token.display()));
+    let client = builder(source).build().await.unwrap();
+    assert_eq!(client.config().current().tenants().count(), 2);
+    server.answer(|_| pairs(&limited(20)));
+    until("the new limit is in force", || in_force(&client).contains("20")).await;
+    // All keys are gone: that is no configuration.
+    server.answer(|_| status(404));
+    until("the problem is told", || client.config().problem().is_some()).await;
+    assert!(in_force(&client).contains("20"));
+    server.answer(|_| with(200, "[]", &[]));
+    until("the problem is told", || client.config().problem().is_some_and(|told| told.contains("no key begins"))).await;
+}
+
+/// Whether the request is signed with [`KEY`], as the documentation of HMAC authentication says.
+fn is_signed(asked: &Asked) -> bool {
+    let hash = BASE64_STANDARD.encode(digest::digest(&digest::SHA256, b""));
+    let date = asked.header("x-ms-date");
+    let text = format!("GET\n{}\n{date};{};{hash}", asked.target, asked.header("host"));
+    let signature = BASE64_STANDARD.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, KEY), text.as_bytes()));
+    let expected =
+        format!("HMAC-SHA256 Credential=id-1&SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature={signature}");
+    asked.header("authorization") == expected
+        && asked.header("x-ms-content-sha256") == hash
+        && date.len() == 29
+        && date.ends_with(" GMT")
+}
+
+fn items(key: &str, text: &str, next: Option<&str>) -> Answer {
+    let item = serde_json::json!({"key": key, "value": text, "etag": format!("{}", text.len()), "label": null});
+    let mut page = serde_json::json!({"items": [item]});
+    if let Some(next) = next {
+        page["@nextLink"] = next.into();
+    }
+    with(200, &page.to_string(), &[])
+}
+
+#[tokio::test]
+async fn azure_requests_are_signed_and_pages_followed() {
+    let folder = folder("remote-azure");
+    let connection = folder.join("connection");
+    let answer = |limit: u32, next: &'static str| {
+        move |asked: &Asked| match (is_signed(asked), asked.target.contains("after=")) {
+            (false, _) => status(401),
+            (true, false) => items("ic/1", &limited(limit), Some(next)),
+            (true, true) => items("ic/2", "[[tenants]]\nid = \"b\"\nvendor = \"v\"\n", None),
+        }
+    };
+    let next = "/kv?key=ic%2F*&api-version=1.0&after=MQ%3D%3D";
+    let server = ConfigServer::start(answer(10, next)).await;
+    let write = |key: &[u8]| {
+        let text = format!("Endpoint={};Id=id-1;Secret={}\n", server.url(""), BASE64_STANDARD.encode(key));
+        std::fs::write(&connection, text).unwrap();
+    };
+    write(KEY);
+    let reference = format!("file:{}", connection.display());
+    let source = || RemoteSource::azure_app_configuration(&reference, "ic/").label("prod");
+    let client = builder(source()).build().await.unwrap();
+    assert_eq!(client.config().current().tenants().count(), 2);
+    assert_eq!(server.asked()[0].target, "/kv?key=ic%2F*&label=prod&api-version=1.0");
+    server.answer(answer(20, next));
+    until("the new limit is in force", || in_force(&client).contains("20")).await;
+    drop(client);
+
+    write(b"another key");
+    assert!(refused(source()).await.to_string().contains("answered 401"));
+    write(KEY);
+    server.answer(answer(20, "https://evil.example.com/kv?after=MQ"));
+    assert!(refused(source()).await.to_string().contains("leads to another server"));
+    server.answer(answer(20, "/kv"));
+    assert!(refused(source()).await.to_string().contains("more than 100 pages"));
+}

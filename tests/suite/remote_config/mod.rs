@@ -1,0 +1,226 @@
+//! Configuration on servers: what is new is in force within the period, what is wrong or away stops nothing.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+mod etcd;
+mod key_values;
+mod server;
+
+use std::time::Duration;
+
+use integration_client::config::{RemoteSource, StaticSource};
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
+
+use crate::support::folder;
+use server::{Asked, ConfigServer, file, status, with};
+
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A vendor `v` with tenant `a`, and this limit a second.
+fn limited(limit: u32) -> String {
+    format!(
+        "[vendors.v]\nbase_url = \"https://v.example.com\"\nauth = {{ scheme = \"none\" }}\n\
+         [[vendors.v.limits]]\nname = \"second\"\nlimit = {limit}\nwindow = \"1s\"\n\
+         [[tenants]]\nid = \"a\"\nvendor = \"v\"\n"
+    )
+}
+
+fn builder(source: RemoteSource) -> IntegrationClientBuilder {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    IntegrationClient::builder().without_catalogue().config_source(source).watch_config(LOOK).transport(transport)
+}
+
+/// The limit in force.
+fn in_force(client: &IntegrationClient) -> String {
+    format!("{:?}", client.config().current().vendor("v", "live").unwrap().limits[0].kind)
+}
+
+/// Until `what` holds; a failure after 10 s.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within 10 s: {what}");
+}
+
+async fn refused(source: RemoteSource) -> Error {
+    let error = builder(source).build().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    error
+}
+
+#[tokio::test]
+async fn change_is_in_force_while_requests_go() {
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
+    let sender = client.clone();
+    let sending = tokio::spawn(async move {
+        for _ in 0..200 {
+            sender.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let asked = server.asked();
+    assert!(
+        asked.len() >= 2 && asked[1..].iter().all(|asked| asked.header("if-none-match").starts_with('"')),
+        "{asked:?}"
+    );
+    assert_eq!(client.config().current().version(), 1, "an answer 304 is no change");
+    server.answer(file(limited(2_000)));
+    until("the new limit is in force", || in_force(&client).contains("2000")).await;
+    assert_eq!(client.config().problem(), None);
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn server_that_is_away_stops_nothing() {
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
+    server.answer(|_| status(500));
+    until("the problem is told", || client.config().problem().is_some()).await;
+    let problem = client.config().problem().unwrap();
+    assert!(problem.contains("the server answered 500") && problem.contains(&server.url("/vendors.toml")), "{problem}");
+    client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
+    assert!(in_force(&client).contains("1000"));
+    let away = client.config().checked_ago();
+    assert_eq!(client.overview().config_problem, Some(problem));
+    // The same as before: nothing is to be gone over to, and yet the problem is over.
+    server.answer(file(limited(1_000)));
+    until("the problem is over", || client.config().problem().is_none()).await;
+    assert!(client.config().checked_ago() < away + LOOK * 20, "{:?} {away:?}", client.config().checked_ago());
+    assert_eq!(client.config().current().version(), 1);
+}
+
+#[tokio::test]
+async fn retry_after_of_the_server_is_obeyed() {
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
+    server.answer(|_| with(503, "", &[("retry-after", "60")]));
+    until("the problem is told", || client.config().problem().is_some()).await;
+    let asked = server.asked().len();
+    tokio::time::sleep(LOOK * 10).await;
+    assert_eq!(server.asked().len(), asked, "nothing is asked before its time");
+}
+
+#[tokio::test]
+async fn invalid_configuration_is_refused_whole() {
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
+    for (text, expected) in [
+        (limited(2_000) + "[[tenants]]\nid = \"b\"\nvendor = \"w\"\n", "tenants"),
+        (limited(2_000)[..60].to_owned(), "vendors.toml:2"),
+        (String::new(), "is empty"),
+    ] {
+        server.answer(file(text));
+        until(expected, || client.config().problem().is_some_and(|problem| problem.contains(expected))).await;
+        assert!(in_force(&client).contains("1000"), "{expected}");
+        server.answer(file(limited(1_000)));
+        until("the problem is over", || client.config().problem().is_none()).await;
+    }
+}
+
+#[tokio::test]
+async fn process_starts_with_the_copy_of_what_was_last_in_use() {
+    let folder = folder("remote-copy");
+    let copy = folder.join("copy.json");
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let source = || RemoteSource::http(server.url("/vendors.toml?sig=hunter2")).keep_copy_in(&copy);
+    let client = builder(source()).build().await.unwrap();
+    server.answer(file(limited(3_000)));
+    until("the new limit is in force", || in_force(&client).contains("3000")).await;
+    until("the copy is of it", || std::fs::read_to_string(&copy).is_ok_and(|text| text.contains("3000"))).await;
+    // What is refused is not kept.
+    server.answer(file(limited(0)));
+    until("the problem is told", || client.config().problem().is_some()).await;
+    drop(client);
+    server.answer(|_| status(500));
+    let text = std::fs::read_to_string(&copy).unwrap();
+    assert!(!text.contains("hunter2") && text.contains("3000"), "{text}");
+
+    let client = builder(source()).build().await.unwrap();
+    assert!(in_force(&client).contains("3000"));
+    let problem = client.config().problem().unwrap();
+    assert!(problem.contains("the copy of 20") && problem.contains("answered 500"), "{problem}");
+    client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
+    server.answer(file(limited(4_000)));
+    until("the server's word is in force", || in_force(&client).contains("4000")).await;
+    assert_eq!(client.config().problem(), None);
+
+    // Another address, no file, a file that is no copy.
+    server.answer(|_| status(500));
+    let other = RemoteSource::http(server.url("/other.toml")).keep_copy_in(&copy);
+    assert!(refused(other).await.to_string().contains("answered 500"));
+    refused(source().keep_copy_in(folder.join("none.json"))).await;
+    std::fs::write(&copy, "{").unwrap();
+    refused(source()).await;
+}
+
+#[tokio::test]
+async fn source_stands_behind_files_and_texts() {
+    let server = ConfigServer::start(file("[[tenants]]\nid = \"b\"\nvendor = \"v\"\n".to_owned())).await;
+    let builder = builder(RemoteSource::http(server.url("/tenants.toml"))).vendors_toml(limited(5));
+    let client =
+        builder.config_source(StaticSource::new(integration_client::config::Sources::new())).build().await.unwrap();
+    let tenants: Vec<String> = client.config().current().tenants().map(|tenant| tenant.id.to_string()).collect();
+    assert_eq!(tenants.len(), 2, "{tenants:?}");
+    assert!(client.config().current().vendor("github", "live").is_err(), "the builder left the catalogue out");
+}
+
+#[tokio::test]
+async fn token_arrives_and_is_never_shown() {
+    let folder = folder("remote-token");
+    let token = folder.join("token");
+    std::fs::write(&token, "hunter2\n").unwrap();
+    let authorized =
+        |asked: &Asked| asked.header("authorization") == "Bearer hunter2" && asked.header("x-key") == "hunter2";
+    let server = ConfigServer::start(move |asked| match authorized(asked) {
+        true => file(limited(1_000))(asked),
+        false => status(401),
+    })
+    .await;
+    let reference = format!("file:{}", token.display());
+    let url = server.url("/vendors.toml");
+    let source = || RemoteSource::http(&url).bearer(&reference).header("x-key", &reference);
+    builder(source()).build().await.unwrap();
+    std::fs::write(&token, "hunter3").unwrap();
+    let told = refused(source()).await;
+    assert!(told.to_string().contains("401") && !format!("{told:?}").contains("hunter"), "{told:?}");
+    std::fs::remove_file(&token).unwrap();
+    assert!(refused(source()).await.to_string().contains("cannot be read"));
+    assert!(refused(RemoteSource::http(&url).bearer("hunter2")).await.to_string().contains("not repeated here"));
+}
+
+#[tokio::test]
+async fn answers_that_are_no_configuration_are_told_in_words() {
+    let server = ConfigServer::start(|_| status(404)).await;
+    let url = server.url("/vendors.toml");
+    for (answer, expected) in [
+        (with(302, "", &[("location", "https://evil.example.com/?sig=hunter2")]), "leads to https://evil.example.com/"),
+        (with(404, "", &[]), "nothing at this address"),
+        (with(204, "", &[]), "that is no configuration"),
+        (with(200, " \n", &[]), "is empty"),
+    ] {
+        server.answer(move |_| answer.clone());
+        let told = refused(RemoteSource::http(&url)).await.to_string();
+        assert!(told.contains(expected) && !told.contains("hunter2"), "{told}");
+    }
+    for (url, expected) in [
+        ("http://config.example.com/", "use https"),
+        ("https://127.0.0.1:1/", "cannot be reached"),
+        ("ftp://config.example.com/", "must begin with https://"),
+    ] {
+        let told = refused(RemoteSource::http(url)).await.to_string();
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn endless_answer_is_cut_off() {
+    let server = ConfigServer::start(|_| with(200, &"# nothing but comments\n".repeat(3_000_000), &[])).await;
+    let told = refused(RemoteSource::http(server.url("/vendors.toml"))).await.to_string();
+    assert!(told.contains("larger than 64 MiB"), "{told}");
+}
