@@ -8,6 +8,7 @@ mod cleanups;
 mod egress;
 mod failures;
 mod flow;
+mod gateway_counts;
 pub(crate) mod refusal;
 mod registry;
 pub(crate) mod status;
@@ -26,6 +27,8 @@ use crate::route::Route;
 pub(crate) use breakers::{HostPass, HostWait};
 pub(crate) use cleanups::Cleanups;
 pub(crate) use egress::Egress;
+#[cfg(feature = "gateway")]
+pub(crate) use gateway_counts::Outcome;
 pub use registry::OnRemove;
 pub(crate) use registry::Registry;
 pub(crate) use status::status_of;
@@ -74,6 +77,7 @@ impl Core {
     pub(crate) fn tell_metrics(&self, sharing: Option<SharingFigures>, last: bool) {
         let totals = || Totals {
             config_version: self.registry.config.load().version(),
+            config_age: self.registry.config_age(),
             hosts_open: self.egress.hosts.open(),
             events_missed: self.telemetry.feed.missed(),
             cleanups: self
@@ -82,6 +86,7 @@ impl Core {
                 .map(|status| [status.runs - status.failures, status.failures, status.retired]),
             outbox: self.registry.outbox_figures(),
             sharing,
+            gateway: self.telemetry.gateway.figures(),
         };
         self.telemetry.metrics.tell(self.clock.now(), totals, last);
     }

@@ -2,6 +2,7 @@
 
 use super::failures::Failures;
 use super::flow::Meters;
+use super::gateway_counts::GatewayCounts;
 use super::under_way::UnderWay;
 use crate::clock::Time;
 use crate::config::Tenant;
@@ -18,6 +19,7 @@ pub(crate) struct Telemetry {
     pub(crate) meters: Meters,
     pub(crate) under_way: UnderWay,
     pub(crate) dead_letters: Writer,
+    pub(crate) gateway: GatewayCounts,
 }
 
 impl Telemetry {
@@ -29,6 +31,7 @@ impl Telemetry {
             meters: Meters::default(),
             under_way: UnderWay::new(),
             dead_letters,
+            gateway: GatewayCounts::default(),
         }
     }
 

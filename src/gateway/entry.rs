@@ -39,6 +39,7 @@ pub struct GatewayBuilder {
     client: IntegrationClient,
     deadline: Duration,
     asks_for_tokens: bool,
+    sends: bool,
     max_connections: usize,
     pub(crate) console: Option<Arc<dyn Mounted>>,
     metrics: Option<Metrics>,
@@ -57,6 +58,7 @@ impl Gateway {
             client,
             deadline: DEADLINE,
             asks_for_tokens: true,
+            sends: true,
             max_connections: CONNECTIONS,
             metrics: None,
             console: None,
@@ -89,6 +91,12 @@ impl GatewayBuilder {
         self
     }
 
+    /// Sends nothing for anybody: what is below `/~/` is all there is, a console for example beside a program that sends by itself.
+    pub fn without_sending(mut self) -> Self {
+        self.sends = false;
+        self
+    }
+
     /// The most connections at once; 10,000 unless stated. One more is answered 503.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
@@ -117,6 +125,7 @@ impl GatewayBuilder {
             shared: Arc::new(Shared {
                 client: self.client,
                 asks_for_tokens: self.asks_for_tokens,
+                sends: self.sends,
                 deadline: self.deadline,
                 max_connections: self.max_connections,
                 metrics: self.metrics,

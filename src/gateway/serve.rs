@@ -140,6 +140,7 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         shared.callers.add_own(&made);
         token = Some(made);
     }
+    shared.client.core().telemetry.gateway.begin();
     let places = Arc::new(Semaphore::new(shared.max_connections));
     let (phase, phases) = watch::channel(Phase::Open);
     let mut serving = Serving {
@@ -250,13 +251,16 @@ impl Accepting {
                         Ok(place) => {
                             let door = Door { peer, ..self.door.clone() };
                             let serving = serve(stream, self.shared.clone(), door, self.phases.clone());
+                            let client = self.shared.client.clone();
                             connections.spawn(async move {
+                                let _counted = client.core().telemetry.gateway.connection();
                                 serving.await;
                                 drop(place);
                             });
                         }
                         // So few that wait to be told are no load themselves.
                         Err(_) if connections.len() < self.shared.max_connections + 100 => {
+                            self.shared.client.core().telemetry.gateway.turned_away();
                             connections.spawn(refuse(stream));
                         }
                         Err(_) => {}

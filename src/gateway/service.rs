@@ -22,6 +22,7 @@ use super::shared::Shared;
 use super::{mounted, route};
 use crate::clock::Time;
 use crate::config::{May, OnAmbiguous};
+use crate::core::Outcome;
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
 use crate::send::key;
@@ -57,7 +58,16 @@ impl Shared {
         let answered = match is_own && request.uri().path().starts_with(route::CONTROL) {
             true => self.control(&request.into_parts().0, door).await,
             // Boxed: hyper keeps the room for a request's future as long as the connection rests.
-            false => Box::pin(self.pass(request, door)).await,
+            false => {
+                let passed = Box::pin(self.pass(request, door)).await;
+                self.client.core().telemetry.gateway.ended(match &passed {
+                    Ok(_) => Outcome::Answered,
+                    Err(problem) if problem.kind == "unauthorized" => Outcome::Unauthorized,
+                    Err(problem) if problem.delivery == Delivery::NotSent => Outcome::NotSent,
+                    Err(_) => Outcome::Ambiguous,
+                });
+                passed
+            }
         };
         answered.unwrap_or_else(|problem| problem.answer(accept.as_ref()).map(GatewayBody::own))
     }
@@ -71,6 +81,10 @@ impl Shared {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        if !self.sends {
+            let why = "nothing is sent through this server: it has the paths below /~/ alone";
+            return Err(Problem::refused(StatusCode::NOT_FOUND, "no_such_path", why));
+        }
         framing::check(request.method(), request.headers())?;
         if !self.asks_for_tokens {
             door.refuse_browsers(request.headers(), request.uri())?;

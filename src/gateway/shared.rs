@@ -20,6 +20,8 @@ pub(super) type Metrics = Box<dyn Fn() -> String + Send + Sync>;
 pub(super) struct Shared {
     pub(super) client: IntegrationClient,
     pub(super) asks_for_tokens: bool,
+    /// Requests to vendors are passed on.
+    pub(super) sends: bool,
     /// Of requests that state none: for the answer's head, and for each piece of its body.
     pub(super) deadline: Duration,
     pub(super) max_connections: usize,

@@ -12,6 +12,7 @@
 //! client.
 
 mod end;
+mod gateway;
 mod handle;
 mod outbox;
 mod rolling;
@@ -32,12 +33,14 @@ use tokio::time::MissedTickBehavior;
 pub(crate) use self::end::End;
 use crate::clock::Time;
 use crate::error::panic::catch_panic;
+pub(crate) use gateway::GatewayFigures;
+use gateway::GatewaySeries;
 use handle::{Count, Depth, Figure};
 pub(crate) use outbox::{OutboxFigures, SharingFigures};
 use outbox::{OutboxSeries, SharingSeries};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
-use table::{CLEANUPS, CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED};
+use table::{CLEANUPS, CONFIG, CONFIG_AGE, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED};
 pub use table::{Kind, METRICS, Metric, Unit};
 
 /// The label of all tenants beyond the configured number.
@@ -51,6 +54,8 @@ pub(crate) const IS_ON: bool = true;
 /// Numbers that other parts of the client count.
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
+    /// Since the source of the configuration last answered; none where nobody looks at it.
+    pub(crate) config_age: Option<Duration>,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
@@ -59,6 +64,8 @@ pub(crate) struct Totals {
     pub(crate) outbox: Option<OutboxFigures>,
     /// None where no limits are shared.
     pub(crate) sharing: Option<SharingFigures>,
+    /// None without a gateway.
+    pub(crate) gateway: Option<GatewayFigures>,
 }
 
 /// Series by vendor and tenant.
@@ -76,12 +83,14 @@ pub(crate) struct Metrics {
     hosts_open: Depth,
     openings: Count,
     config: Figure,
+    config_age: Figure,
     rejected: Count,
     missed: Count,
     cleanups: [Count; 2],
     retired: Count,
     outbox: OutboxSeries,
     sharing: SharingSeries,
+    gateway: GatewaySeries,
     complained: AtomicBool,
 }
 
@@ -95,12 +104,14 @@ impl Metrics {
             hosts_open: Depth::default(),
             openings: Count::default(),
             config: Figure::default(),
+            config_age: Figure::default(),
             rejected: Count::default(),
             missed: Count::default(),
             cleanups: Default::default(),
             retired: Count::default(),
             outbox: OutboxSeries::default(),
             sharing: SharingSeries::default(),
+            gateway: GatewaySeries::default(),
             complained: AtomicBool::new(false),
         }
     }
@@ -166,6 +177,9 @@ impl Metrics {
             self.hosts_open.tell(if last { 0 } else { totals.hosts_open as i64 }, &HOSTS, &[], &[]);
             self.openings.tell(&OPENINGS, &[], &[]);
             self.config.tell(totals.config_version as f64, &CONFIG, &[]);
+            if let Some(age) = totals.config_age {
+                self.config_age.tell(age.as_secs_f64(), &CONFIG_AGE, &[]);
+            }
             self.rejected.tell(&REJECTED, &[], &[]);
             self.missed.set(totals.events_missed);
             self.missed.tell(&MISSED, &[], &[]);
@@ -182,6 +196,9 @@ impl Metrics {
             }
             if let Some(figures) = &totals.sharing {
                 self.sharing.tell(figures);
+            }
+            if let Some(figures) = &totals.gateway {
+                self.gateway.tell(figures, last);
             }
         });
         let mut well = own.is_some();

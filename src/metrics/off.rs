@@ -51,9 +51,20 @@ pub(crate) struct SharingFigures {
     pub(crate) leases_lost: u64,
 }
 
+/// What is measured of gateways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GatewayFigures {
+    pub(crate) connections: u64,
+    pub(crate) turned_away: u64,
+    /// Requests that were answered, not sent, ambiguous, and without a right token.
+    pub(crate) ended: [u64; 4],
+}
+
 #[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
+    /// Since the source of the configuration last answered; none where nobody looks at it.
+    pub(crate) config_age: Option<Duration>,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
@@ -62,6 +73,8 @@ pub(crate) struct Totals {
     pub(crate) outbox: Option<OutboxFigures>,
     /// None where no limits are shared.
     pub(crate) sharing: Option<SharingFigures>,
+    /// None without a gateway.
+    pub(crate) gateway: Option<GatewayFigures>,
 }
 
 pub(crate) struct Metrics;

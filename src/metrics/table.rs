@@ -210,6 +210,14 @@ pub(super) const CONFIG: Metric = metric(
     &[],
     "The version of the configuration in use.",
 );
+pub(super) const CONFIG_AGE: Metric = metric(
+    "integration_client_config_age_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long ago the source of the configuration last answered, whether with something new or not; absent where the client \
+     does not look by itself.",
+);
 pub(super) const REJECTED: Metric = metric(
     "integration_client_config_rejected_total",
     Kind::Counter,
@@ -304,6 +312,24 @@ pub(super) const SHARING_LOST: Metric = metric(
     "Times that the store had taken back what this process held, because its lease had ended.",
 );
 
+pub(super) const GATEWAY: Metric = metric(
+    "integration_client_gateway_requests_total",
+    Kind::Counter,
+    Unit::Count,
+    &["outcome"],
+    "Requests for vendors to a gateway: `answered` (by the vendor, or accepted for later), `not_sent`, `ambiguous` (nobody knows \
+     whether the vendor acted), `unauthorized` (no token, or a wrong one).",
+);
+pub(super) const GATEWAY_CONNECTIONS: Metric =
+    metric("integration_client_gateway_connections", Kind::Gauge, Unit::Count, &[], "Open connections to a gateway.");
+pub(super) const GATEWAY_FULL: Metric = metric(
+    "integration_client_gateway_turned_away_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Connections to a gateway that were answered 503, because it had as many as it may have.",
+);
+
 pub(super) const CLEANUPS: Metric = metric(
     "integration_client_cleanups_total",
     Kind::Counter,
@@ -339,7 +365,11 @@ pub const METRICS: &[Metric] = &[
     PAUSED,
     HOSTS,
     OPENINGS,
+    GATEWAY,
+    GATEWAY_CONNECTIONS,
+    GATEWAY_FULL,
     CONFIG,
+    CONFIG_AGE,
     REJECTED,
     MISSED,
     STORE,

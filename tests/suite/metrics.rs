@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod broken;
+mod gateway;
 mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use integration_client::config::{ConfigSource, LoadFuture, Sources, TenantEntry};
+use integration_client::gateway::{Gateway, Listen};
 use integration_client::metrics::{Kind, METRICS};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
@@ -233,7 +235,7 @@ struct Breaking(std::sync::atomic::AtomicBool);
 impl ConfigSource for Breaking {
     fn load(&self) -> LoadFuture<'_> {
         let text = match self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            false => VENDOR,
+            false => "# nothing yet",
             true => "[vendors.v]\nnonsense = 1\n",
         };
         Box::pin(async move { Ok(Sources::new().without_catalogue().file("vendors.toml", text)) })
@@ -314,7 +316,9 @@ async fn metrics_page_and_dashboard_match_the_client() {
         "/base/unreachable" if call.number < 13 => FakeAnswer::not_connected(),
         _ => FakeAnswer::status(200).header("x-ratelimit-limit", "100").header("x-ratelimit-remaining", "15"),
     });
-    let client = client.config_source(Breaking(false.into())).event_capacity(1).build().await.unwrap();
+    let client = client.config_source(Breaking(false.into())).watch_config(Duration::from_secs(36_000));
+    let client = client.event_capacity(1).build().await.unwrap();
+    let _serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
     let mut events = client.events();
     let get = |path: &str| Request::get("v", path).deadline(Duration::from_secs(3_600));
     client.send("a", Priority::High, get("/x")).await.unwrap();

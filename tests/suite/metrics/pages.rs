@@ -44,6 +44,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("Limits", &["headroom", "throttle", "pauses", "paused", "wait_", "queue_depth", "in_flight", "permits"]),
     ("Backlog", &["outbox"]),
     ("Store and sharing", &["store", "sharing"]),
+    ("Gateway", &["gateway"]),
     ("Hosts and configuration", &["hosts", "breaker", "config", "events", "cleanups", "tenants"]),
 ];
 
