@@ -15,6 +15,8 @@ use serde_json::Value;
 
 #[path = "run/bad_input.rs"]
 mod bad_input;
+#[path = "run/console.rs"]
+mod console;
 #[path = "run/going_on.rs"]
 mod going_on;
 #[path = "run/letters.rs"]

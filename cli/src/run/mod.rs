@@ -4,6 +4,7 @@
 //! ([`Batch`]): a run that was interrupted goes on there. The library's outbox sends them. What is here reads, counts and shows.
 
 mod account;
+mod console;
 mod dry;
 mod feed;
 mod input;
@@ -106,6 +107,11 @@ pub(crate) struct Args {
     #[arg(long)]
     anew: bool,
 
+    /// Serves a console for operators while the run lasts: which lanes wait and why, queues, dead letters, events. Nobody can change
+    /// anything in it. The address is one of this machine's; without one a free port of it is taken.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
+    console: Option<std::net::SocketAddr>,
+
     /// Shows no progress: mistakes and the last line alone.
     #[arg(long, short)]
     quiet: bool,
@@ -169,6 +175,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     let client = open(args, &named, &results).await?;
     let (writer, batch) = (client.outbox().batch(&name(args)).await?, client.outbox().batch(&name(args)).await?);
     let queues = client.outbox().queues(10_000).await?;
+    let console = console::serve(args.console, &client).await?;
     results.begin(&counts, &queues);
     if counts.waiting + counts.delivered + counts.dead > 0 && !args.quiet {
         let BatchCounts { waiting, delivered, dead, .. } = counts;
@@ -194,6 +201,9 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     };
     let end = going.until_it_ends(feed, signals).await;
     going.progress.end();
+    if let Some(console) = console {
+        console.shutdown(Duration::ZERO).await;
+    }
     going.finish(args, &named, end, began, signals).await
 }
 

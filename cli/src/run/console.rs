@@ -1,0 +1,25 @@
+//! A console beside a run.
+
+use std::net::SocketAddr;
+
+use integration_client::IntegrationClient;
+use integration_client::console::Console;
+use integration_client::gateway::{Gateway, Listen, Serving};
+
+use crate::notes;
+use crate::output::Failure;
+
+/// Serves it at `address`, and says where it is and which token it asks for.
+pub(super) async fn serve(address: Option<SocketAddr>, client: &IntegrationClient) -> Result<Option<Serving>, Failure> {
+    let Some(address) = address else { return Ok(None) };
+    let console = Console::builder(client.clone()).read_only().build();
+    let gateway = Gateway::builder(client.clone()).without_sending().console(&console).build();
+    let serving = gateway.serve(Listen::tcp(address)).await?;
+    let at = serving.address().unwrap_or(address);
+    // Not part of the progress: it is said with --quiet too, because without the token nobody gets in.
+    notes::say(&match serving.token() {
+        Some(token) => format!("run: console: http://{at}/~/console/ (token: {token})"),
+        None => format!("run: console: http://{at}/~/console/ (token: one of [[callers]] with the right `view`)"),
+    });
+    Ok(Some(serving))
+}
