@@ -82,6 +82,115 @@ async fn tab_to(browser: &Browser, selector: &str) {
     panic!("the keyboard does not reach {selector}");
 }
 
+/// Presses Tab until it comes round, and says what of the page's controls it did not come to.
+async fn check_keyboard(browser: &Browser, what: &str) {
+    let controls = "return [...document.querySelectorAll('a[href], button, input, select, textarea, summary')]\
+        .filter((one) => !one.disabled && one.checkVisibility())";
+    // The dialog of an action is a place of its own: what lies behind it must not be reached.
+    let all = browser.run(&format!("{controls}.map((one, at) => (one.dataset.at = at)).length"), json!([])).await;
+    let all = all.as_u64().unwrap();
+    browser.run("document.activeElement.blur()", json!([])).await;
+    for _ in 0..all + 5 {
+        browser.press("\u{e004}").await;
+        browser.run("document.activeElement.dataset.reached = 'yes'", json!([])).await;
+    }
+    let missed = browser
+        .run(
+            &format!("{controls}.filter((one) => !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80))"),
+            json!([]),
+        )
+        .await;
+    assert!(all > 3, "{what} has controls");
+    assert_eq!(missed, json!([]), "{what}: the keyboard does not reach these");
+}
+
+/// The tenants of the page's table, in its order.
+async fn tenants(browser: &Browser) -> Vec<String> {
+    let names = "return [...document.querySelectorAll('tbody tr')].map((row) => row.querySelector('a').textContent)";
+    serde_json::from_value(browser.run(names, json!([])).await).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_are_sorted_and_paged_while_they_change() {
+    if is_off() {
+        return;
+    }
+    let scene = Scene::with_tenants("browser-sorted", false, 400).await;
+    for number in 0..23 {
+        use_some(&scene, number);
+    }
+    let browser = Browser::start().await;
+    browser.size(1100, 700).await;
+    log_in(&browser, &scene, OPERATOR).await;
+    browser.until("#count", |text| text.contains("lanes")).await;
+    for (place, sort) in ["", "room", "waiting", "name"].iter().enumerate() {
+        // As the keyboard does it: the list of choices is closed, and an arrow takes the next.
+        if place > 0 {
+            tab_to(&browser, "#sort").await;
+            browser.press("\u{e015}").await;
+            let chosen = format!("sort={sort}");
+            let has_chosen =
+                async || browser.run("return location.hash", json!([])).await.to_string().contains(&chosen);
+            for _ in 0..200 {
+                if has_chosen().await {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+            assert!(has_chosen().await, "{sort}");
+        }
+        let asked = scene.get(&format!("api/lanes?sort={}", if sort.is_empty() { "worst" } else { sort })).await;
+        let expected: Vec<&str> =
+            asked["lanes"].as_array().unwrap().iter().map(|lane| lane["tenant"].as_str().unwrap()).collect();
+        for _ in 0..200 {
+            if tenants(&browser).await == expected {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        assert_eq!(tenants(&browser).await, expected, "{sort}");
+    }
+    check_keyboard(&browser, "lanes").await;
+
+    // By name: whatever changes between two pages, no lane is shown twice and none is left out.
+    let mut seen = tenants(&browser).await;
+    for number in 23..46 {
+        use_some(&scene, number);
+    }
+    scene.client.tenants().pause(&seen[0], "v").unwrap();
+    for page in 0..20 {
+        let more = browser.run("return document.querySelector('[data-key=next]') !== null", json!([])).await == true;
+        if !more {
+            break;
+        }
+        assert!(page < 19, "the pages end");
+        let last = seen.last().unwrap().clone();
+        browser.click("[data-key=next]").await;
+        for _ in 0..200 {
+            if tenants(&browser).await.first().is_some_and(|first| *first > last) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        seen.extend(tenants(&browser).await);
+    }
+    let mut once = seen.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!((seen.len(), &seen), (once.len(), &once), "each once, in order");
+    let total = scene.get("api/lanes").await["total"].as_u64().unwrap();
+    assert_eq!(seen.len() as u64, total);
+
+    for (place, title) in
+        [("#/lanes/acme/v", "acme"), ("#/queues", "Queues"), ("#/events", "Events"), ("#/system", "Vendors")]
+    {
+        go(&browser, place, title).await;
+        browser.until("main", |text| text.len() > 40).await;
+        check_keyboard(&browser, place).await;
+    }
+    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     if is_off() {
@@ -182,6 +291,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     go(&browser, "#/letters", "Dead letters").await;
     browser.until("#count", |text| text == "4 letters match").await;
     check_access(&browser, "letters").await;
+    check_keyboard(&browser, "letters").await;
     check_narrow(&browser, "letters").await;
 
     // One, sent again: the vendor receives it.
