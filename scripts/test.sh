@@ -9,11 +9,11 @@
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
 # The tests of the console run in Chromium: as root it is installed with apt-get where it is missing, and npm fetches axe-core.
-# IC_BROWSER=off leaves them out.
+# IC_BROWSER=off leaves them out. etcd is installed in the same way; IC_ETCD=off leaves it out.
 #
-# Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
-# benches are compiled with the dev profile: whether they compile and link does not depend on it. Builds with the dev profile
-# are of the whole workspace: of a part of it, what it depends on would have other features and be compiled once more.
+# Two build profiles are in use, for compile time: dev for everything, release for the quickstart. Benches are compiled as far
+# as clippy does. Builds with the dev profile are of the whole workspace: of a part of it, what it depends on would have other
+# features and be compiled once more.
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
 # folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some.
@@ -25,7 +25,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy features package test doctest doc examples sdks crash quickstart simulate benches deny)
+readonly STEPS=(toolchain lockfile format clippy package test doctest doc examples sdks crash features quickstart simulate deny)
 readonly DENY_VERSION=0.20.2
 readonly AXE_VERSION=4.14.1
 readonly AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
@@ -33,10 +33,11 @@ readonly EXAMPLE_SECONDS=180
 
 # What was left out, to be said again at the end. A file, because steps run in shells of their own.
 NOTES=$(mktemp)
-# What the simulator printed beside another step.
+# What was done beside another step: what the simulator printed, and what was said of the features.
 SIMULATED=$(mktemp)
-readonly NOTES SIMULATED
-trap 'rm -f "$NOTES" "$SIMULATED"' EXIT
+FEATURES=$(mktemp)
+readonly NOTES SIMULATED FEATURES
+trap 'rm -f "$NOTES" "$SIMULATED" "$FEATURES"' EXIT
 
 die() {
     echo "scripts/test.sh: $*" >&2
@@ -105,7 +106,7 @@ step_clippy() {
 }
 
 # Each feature must build alone, without the dev-dependencies (which switch `testing` on).
-step_features() {
+check_features() {
     local feature names
     names=$(feature_names)
     echo "-- no feature"
@@ -116,6 +117,14 @@ step_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
+}
+
+step_features() {
+    if [[ -s $FEATURES ]]; then
+        grep '^-- ' "$FEATURES"
+    else
+        check_features
+    fi
 }
 
 # What would be published holds all that it needs, and not much more.
@@ -195,9 +204,18 @@ browser_ready() {
     fi
 }
 
+# etcd, from which a test reads its configuration. IC_ETCD=off leaves it out.
+etcd_ready() {
+    [[ ${IC_ETCD:-} != off ]] && ! have etcd || return 0
+    have apt-get && [[ $(id -u) == 0 ]] || die "etcd is missing: install etcd-server, or set IC_ETCD=off"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends etcd-server >/dev/null
+}
+
 # The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
 step_test() {
     browser_ready
+    etcd_ready
     if cargo nextest --version >/dev/null 2>&1; then
         with_servers cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
     else
@@ -302,41 +320,33 @@ beside() {
     return "$status"
 }
 
-build_release() {
-    cargo build --locked --release -p demo
-    cargo build --locked --release --example simulate
-}
-
 # Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
 simulate() {
-    limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$SIMULATED"
+    cargo build --locked --workspace --all-features --examples
+    limited 900 target/debug/examples/simulate --requests 10000000 --seed 1 >"$SIMULATED" ||
+        { grep -v 'refused=0' "$SIMULATED"; die "a vendor refused, or the simulator failed or took longer than 900 s"; }
 }
 
-build_release_and_simulate() {
-    build_release
-    simulate || { grep -v 'refused=0' "$SIMULATED"; die "a vendor refused, or the simulator failed or took longer than 900 s"; }
+build_quickstart() {
+    cargo build --locked --release -p demo
 }
 
-# The simulator uses one processor: the benches are compiled on the other.
-build_all_and_simulate() {
-    local benches
-    build_release
-    build_benches &
-    benches=$!
-    build_release_and_simulate
-    wait "$benches"
-}
-
-build_benches() {
-    cargo bench --locked --workspace --all-features --no-run --profile dev
+# The simulator uses one processor.
+features_quickstart_and_simulate() {
+    local simulating
+    simulate &
+    simulating=$!
+    check_features >"$FEATURES" 2>&1 || { cat "$FEATURES"; die "a feature does not build alone"; }
+    build_quickstart
+    wait "$simulating"
 }
 
 # Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
-# are killed and started again mostly wait: the builds of the next steps are made meanwhile, and the simulator runs.
+# are killed and started again mostly wait: what the next steps need is built meanwhile, and the simulator runs.
 step_crash() {
     cargo build --locked --workspace --all-features --examples
     export IC_BUILT=1
-    beside build_all_and_simulate with_servers crash_runs
+    beside features_quickstart_and_simulate with_servers crash_runs
 }
 
 # Processes that share a limit, while the others crash: they wait most of the time.
@@ -372,18 +382,14 @@ crash_runs() {
 
 # The first command of the README, as it stands there; built before, so that its time limit is not spent on compiling.
 step_quickstart() {
-    cargo build --locked --release -p demo
+    build_quickstart
     run_example quickstart cargo run --release -p demo
 }
 
 step_simulate() {
-    [[ -s $SIMULATED ]] || build_release_and_simulate
+    [[ -s $SIMULATED ]] || simulate
     grep 'delay=each_way ' "$SIMULATED"
     tail -n 1 "$SIMULATED"
-}
-
-step_benches() {
-    build_benches
 }
 
 step_deny() {
