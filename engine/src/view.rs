@@ -41,6 +41,8 @@ pub struct LimitView {
     pub limit: u32,
     /// When nothing will be left of a long window, if units go on to be taken as lately; none where it lasts.
     pub ends_at: Option<Time>,
+    /// When all of it is there again, if nothing else goes; none where that depends on something in flight.
+    pub full_at: Option<Time>,
     /// Until when the vendor wants it to be left alone; past where it does not.
     pub paused_until: Time,
     /// No configuration states it; an answer of the vendor's does.
@@ -52,7 +54,11 @@ impl LimitView {
         let (left, limit) = cell.headroom(spec, now);
         let paused_until = cell.paused_until(EndpointHash::NONE);
         let ends_at = ends_at(cell, spec, left, now);
-        LimitView { name: spec.name.clone(), holder, left, limit, ends_at, paused_until, is_discovered: false }
+        let own = cell.remaining(spec, now);
+        let (_, said_until) = cell.as_said(spec, now, own);
+        let full_at = cell.full_at(spec, now).map(|full| full.max(said_until.unwrap_or(full)));
+        let name = spec.name.clone();
+        LimitView { name, holder, left, limit, ends_at, full_at, paused_until, is_discovered: false }
     }
 }
 
@@ -84,6 +90,7 @@ impl Discovered {
             left,
             limit,
             ends_at: None,
+            full_at: Some(self.full_at(now)),
             paused_until: Time::ZERO,
             is_discovered: true,
         }

@@ -49,6 +49,7 @@ export function view(main, params, page) {
       room(limit.guard ? limit.remaining / limit.guard : null),
       limit.paused_for_s ? seconds(limit.paused_for_s) : "",
       limit.ends_in_s ? `in ${seconds(limit.ends_in_s)}` : "",
+      limit.full_in_s === null ? "not known" : limit.full_in_s === 0 ? "now" : `in ${seconds(limit.full_in_s)}`,
     ]);
     const tiers = ["high", "normal", "low"].map((tier) => {
       const wait = status.waits[tier];
@@ -60,7 +61,7 @@ export function view(main, params, page) {
     put(rest,
       el("h2", {}, "Limits"),
       limits.length ? table("What the vendor allows, what this client does not exceed of it, and what is left",
-        [["Limit"], ["Who shares it"], ["Vendor's figure", "number"], ["Ours", "number"], ["Left", "number"], ["Room"], ["Paused for"], ["Used up"]], limits)
+        [["Limit"], ["Who shares it"], ["Vendor's figure", "number"], ["Ours", "number"], ["Left", "number"], ["Room"], ["Paused for"], ["Used up"], ["Whole again"]], limits)
         : el("p", {}, "No limit is configured or known."),
       el("h2", {}, "What waits"),
       table(`By priority; the estimate is for ${found.estimate.requests} more requests`,

@@ -35,6 +35,7 @@ pub(super) fn resting(vendor: &Vendor) -> Vec<LimitStatus> {
             guard,
             remaining: guard,
             ends_in: None,
+            full_in: Some(std::time::Duration::ZERO),
             paused_for: None,
             discovered: false,
         }
@@ -67,6 +68,7 @@ pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus
         guard: seen.limit,
         remaining: seen.left,
         ends_in: seen.ends_at.map(|at| at.since(now)),
+        full_in: seen.full_at.map(|at| at.since(now)),
         paused_for: (seen.paused_until > now).then(|| seen.paused_until.since(now)),
         discovered: seen.is_discovered,
     }

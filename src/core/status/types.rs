@@ -110,6 +110,10 @@ pub struct LimitStatus {
     /// lasts for a whole window.
     #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
+    /// In how many seconds all of it is there again if nothing else goes, 0 where it is; none where that depends on something in
+    /// flight.
+    #[serde(rename = "full_in_s", serialize_with = "seconds")]
+    pub full_in: Option<Duration>,
     /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it
     /// is not paused.
     #[serde(rename = "paused_for_s", serialize_with = "seconds")]

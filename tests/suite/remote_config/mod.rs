@@ -112,7 +112,7 @@ async fn invalid_configuration_is_refused_whole() {
     let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
     for (text, expected) in [
         (limited(2_000) + "[[tenants]]\nid = \"b\"\nvendor = \"w\"\n", "tenants"),
-        (limited(2_000)[..60].to_owned(), "vendors.toml:2"),
+        (limited(2_000)[..60].to_owned(), "vendors.toml:3"),
         (String::new(), "is empty"),
     ] {
         server.answer(file(text));
