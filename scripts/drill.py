@@ -214,13 +214,13 @@ class Drill:
         else:
             self.until(f"alert {name} is over", lambda: name not in self.prometheus.firing() and "yes")
 
-    def picture(self, name):
+    def picture(self, name, place="#/lanes"):
         if self.pictures:
-            subprocess.run([sys.executable, ROOT / "scripts/drill_picture.py", self.worker.url, self.worker.token, self.pictures / f"{name}.png"], check=True)
+            subprocess.run([sys.executable, ROOT / "scripts/drill_picture.py", self.worker.url, self.worker.token, self.pictures / f"{name}.png", place], check=True)
 
     def worst(self):
         lanes = self.worker.console("lanes?sort=worst").get("lanes", [])
-        return [(lane["tenant"], lane["state"], lane.get("reason")) for lane in lanes]
+        return [(lane["tenant"], lane["state"], lane.get("unreachable") or lane.get("reason")) for lane in lanes]
 
     def run(self):
         print("everything works")
@@ -230,7 +230,7 @@ class Drill:
         print("the vendor goes down")
         self.vendor.down()
         self.until("metric hosts_open", lambda: self.worker.metric("integration_client_hosts_open"))
-        self.until("console", lambda: next((f"{tenant}: {reason}" for tenant, _, reason in self.worst() if reason and "connect" in reason), None))
+        self.until("console", lambda: [lane for lane in self.worst() if lane[1] == "unreachable"] or None)
         self.alert("VendorUnreachable")
         self.alert("OldestJobWaits")
         self.picture("vendor-down")
@@ -238,17 +238,17 @@ class Drill:
         print("the vendor comes back")
         self.vendor.up()
         self.until("metric hosts_open", lambda: self.worker.metric("integration_client_hosts_open") == 0 and "0")
-        self.until("console", lambda: not any(reason and "connect" in reason for _, _, reason in self.worst()) and "no lane waits for it")
+        self.until("console", lambda: not any(state == "unreachable" for _, state, _ in self.worst()) and "no lane waits for it")
         self.alert("VendorUnreachable", fires=False)
         self.alert("OldestJobWaits", fires=False)
 
         print("the key of acme is revoked")
         self.vendor.revoked.add("key-acme")
-        letters = lambda: self.worker.console("letters?tenant=acme")
-        self.until("console", lambda: letters().get("total") and f"{letters()['total']} dead letters of acme: {letters()['letters'][0]['reason']} {letters()['letters'][0].get('status', '')}")
+        letters = lambda: self.worker.console("letters?tenant=acme&reason=rejected")
+        self.until("console", lambda: letters().get("total") and f"{letters()['total']} dead letters of acme: rejected, last status {letters()['letters'][0].get('status')}")
         self.until("others go on", lambda: self.worker.ask("/bolt/shop/x")[0] == 200 and "bolt: 200")
         self.alert("RequestsGivenUp")
-        self.picture("key-revoked")
+        self.picture("key-revoked", "#/letters")
         self.vendor.revoked.clear()
 
         print("the disk is full")
@@ -257,7 +257,7 @@ class Drill:
         self.until("metric store_writable", lambda: self.worker.metric("integration_client_store_writable") == 0 and "0")
         self.until("console", lambda: (self.worker.console("overview").get("store_problem")))
         self.alert("StoreNotWritable")
-        self.picture("disk-full")
+        self.picture("disk-full", "#/queues")
         self.limit_files(None)
         self.until("metric store_writable", lambda: self.worker.metric("integration_client_store_writable") == 1 and "1")
         self.alert("StoreNotWritable", fires=False)

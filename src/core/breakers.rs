@@ -45,6 +45,11 @@ impl Breakers {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
 
+    /// Whether no connection could be made to `host`, so that one request at a time tries it.
+    pub(crate) fn is_open(&self, host: &str) -> bool {
+        !self.are_well() && self.state.lock().breaker.is_open(host)
+    }
+
     /// Counts a failed connection that took no pass, because no host had failures then. Returns whether that opened the
     /// host's circuit.
     pub(crate) fn failed(&self, host: &str, now: Time) -> bool {

@@ -102,7 +102,7 @@ impl Prepared {
 
     /// The host, without a port.
     pub(crate) fn host(&self, route: &Route) -> String {
-        route.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
+        route.host()
     }
 
     /// Path and query below the vendor's base URL.

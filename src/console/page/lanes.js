@@ -5,7 +5,7 @@ import { el, line, put, room, table } from "./dom.js";
 import { number, plural, some, state } from "./words.js";
 
 const STATES = [["", "all"], ["reconnect", "must reconnect"], ["held", "paused by an operator"],
-  ["paused", "paused by the vendor"], ["throttled", "slower"], ["waiting", "waiting"], ["sending", "sending"], ["idle", "idle"]];
+  ["paused", "paused by the vendor"], ["unreachable", "unreachable"], ["throttled", "slower"], ["waiting", "waiting"], ["sending", "sending"], ["idle", "idle"]];
 const SORTS = [["", "worst first"], ["room", "least room"], ["waiting", "most waiting"], ["name", "by name"]];
 
 export const title = "Lanes";

@@ -21,6 +21,8 @@ pub enum LaneState {
     Held,
     /// A refusal or failures in a row paused it.
     Paused,
+    /// No connection can be made to the vendor's host.
+    Unreachable,
     /// It is slower than its limits, because of what the vendor said or refused.
     Throttled,
     /// Requests wait for its limits or for their turn.
@@ -33,10 +35,11 @@ pub enum LaneState {
 
 impl LaneState {
     /// Every state.
-    pub const ALL: [LaneState; 7] = [
+    pub const ALL: [LaneState; 8] = [
         LaneState::Reconnect,
         LaneState::Held,
         LaneState::Paused,
+        LaneState::Unreachable,
         LaneState::Throttled,
         LaneState::Waiting,
         LaneState::Sending,
@@ -49,6 +52,7 @@ impl LaneState {
             LaneState::Reconnect => "reconnect",
             LaneState::Held => "held",
             LaneState::Paused => "paused",
+            LaneState::Unreachable => "unreachable",
             LaneState::Throttled => "throttled",
             LaneState::Waiting => "waiting",
             LaneState::Sending => "sending",
@@ -128,6 +132,8 @@ pub struct LaneSummary {
     pub waiting: ByPriority<u32>,
     /// Exchanges in flight.
     pub in_flight: u32,
+    /// The vendor's host, where no connection can be made to it.
+    pub unreachable: Option<Arc<str>>,
     /// Why the first request of the highest waiting priority waits.
     pub reason: Option<String>,
 }

@@ -24,7 +24,10 @@ pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<Tenan
     let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
     let flow = core.telemetry.meters.flow(&tenant.vendor.name, core.clock.now());
     let token = core.egress.credentials.token_view(&tenant).map(|view| of_the_token(view, core.clock.now()));
-    Ok(TenantStatus { flow, token, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })
+    // Most of the time no host is in trouble, and none need be named.
+    let host = (!core.egress.hosts.are_well()).then(|| tenant.host());
+    let unreachable = host.filter(|host| core.egress.hosts.is_open(host)).map(Into::into);
+    Ok(TenantStatus { flow, token, unreachable, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })
 }
 
 fn of_the_token(view: TokenView, now: Time) -> TokenStatus {
@@ -57,6 +60,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
             headroom: limits::headroom(&limits),
             limits,
             pause: None,
+            unreachable: None,
             throttle: None,
             flow: Flow::default(),
             waits: ByPriority::default(),
@@ -97,6 +101,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
         limits,
         headroom,
         pause,
+        unreachable: None,
         throttle,
         flow: Flow::default(),
         waits: waits.into(),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn lanes() -> impl Strategy<Value = Vec<Lane>> {
-        let facts = (0..7usize, 0..=WHOLE, 0..5u64);
+        let facts = (0..LaneState::ALL.len(), 0..=WHOLE, 0..5u64);
         let facts = facts.prop_map(|(state, room, waiting)| Facts { state: LaneState::ALL[state], room, waiting });
         let named = |(number, facts): (usize, Facts)| (format!("t{number}"), "v", facts);
         proptest::collection::vec(facts, 0..60).prop_map(move |all| all.into_iter().enumerate().map(named).collect())

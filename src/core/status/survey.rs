@@ -31,7 +31,9 @@ pub(crate) fn survey_part(core: &Core, part: usize) -> Vec<Surveyed> {
     let briefs = core.registry.dispatch.briefs(&routes);
     let now = core.clock.now();
     let surveyed = |(route, brief): (Arc<Route>, Option<Brief>)| {
-        let facts = facts(brief, needs_reconnect(core, &route), now);
+        let troubles =
+            Troubles { needs_reconnect: needs_reconnect(core, &route), is_unreachable: is_unreachable(core, &route) };
+        let facts = facts(brief, troubles, now);
         Surveyed { route, facts }
     };
     routes.into_iter().zip(briefs).map(surveyed).collect()
@@ -42,9 +44,26 @@ fn needs_reconnect(core: &Core, route: &Route) -> bool {
     view.is_some_and(|view| matches!(view.state, TokenState::NeedsReconnect))
 }
 
-fn facts(brief: Option<Brief>, needs_reconnect: bool, now: Time) -> Facts {
+/// Whether the vendor's host cannot be connected to. Most of the time no host is in trouble, and none need be named.
+fn is_unreachable(core: &Core, route: &Route) -> bool {
+    !core.egress.hosts.are_well() && core.egress.hosts.is_open(&route.host())
+}
+
+/// What is wrong with a lane that its limits do not know.
+#[derive(Clone, Copy, Debug, Default)]
+struct Troubles {
+    needs_reconnect: bool,
+    is_unreachable: bool,
+}
+
+fn facts(brief: Option<Brief>, troubles: Troubles, now: Time) -> Facts {
+    let Troubles { needs_reconnect, is_unreachable } = troubles;
     let Some(brief) = brief else {
-        let state = if needs_reconnect { LaneState::Reconnect } else { LaneState::Idle };
+        let state = match () {
+            () if needs_reconnect => LaneState::Reconnect,
+            () if is_unreachable => LaneState::Unreachable,
+            () => LaneState::Idle,
+        };
         return Facts { state, room: WHOLE, waiting: 0 };
     };
     let waiting = brief.waiting.iter().map(|tier| u64::from(*tier)).sum();
@@ -52,6 +71,7 @@ fn facts(brief: Option<Brief>, needs_reconnect: bool, now: Time) -> Facts {
         () if needs_reconnect => LaneState::Reconnect,
         () if brief.held => LaneState::Held,
         () if brief.paused_until > now => LaneState::Paused,
+        () if is_unreachable => LaneState::Unreachable,
         () if brief.slowed => LaneState::Throttled,
         () if waiting > 0 => LaneState::Waiting,
         () if brief.in_flight > 0 => LaneState::Sending,
@@ -89,6 +109,7 @@ fn summary(status: &TenantStatus) -> LaneSummary {
         limit,
         waiting: status.waiting,
         in_flight: status.in_flight,
+        unreachable: status.unreachable.clone(),
         reason: first.map(|wait| wait.reason.clone()),
     }
 }
@@ -101,6 +122,7 @@ fn state(status: &TenantStatus) -> LaneState {
         _ if status.token.as_ref().is_some_and(|token| token.state == Shown::NeedsReconnect) => LaneState::Reconnect,
         Some(PausedBy::Operator) => LaneState::Held,
         Some(PausedBy::Vendor) => LaneState::Paused,
+        None if status.unreachable.is_some() => LaneState::Unreachable,
         None if status.throttle.is_some() => LaneState::Throttled,
         None if waiting > 0 => LaneState::Waiting,
         None if status.in_flight > 0 => LaneState::Sending,
@@ -124,6 +146,10 @@ mod tests {
             left: Some((30, 40)),
         };
         let later = now + std::time::Duration::from_secs(1);
+        let dead = Troubles { is_unreachable: true, ..Troubles::default() };
+        assert_eq!(facts(None, dead, now).state, LaneState::Unreachable);
+        assert_eq!(facts(Some(Brief { slowed: true, ..calm }), dead, now).state, LaneState::Unreachable);
+        assert_eq!(facts(Some(Brief { held: true, ..calm }), dead, now).state, LaneState::Held);
         for (brief, reconnect, state) in [
             (None, false, LaneState::Idle),
             (None, true, LaneState::Reconnect),
@@ -136,9 +162,10 @@ mod tests {
             (Some(Brief { paused_until: later, held: true, ..calm }), false, LaneState::Held),
             (Some(Brief { held: true, ..calm }), true, LaneState::Reconnect),
         ] {
-            assert_eq!(facts(brief, reconnect, now).state, state, "{brief:?}");
+            let troubles = Troubles { needs_reconnect: reconnect, ..Troubles::default() };
+            assert_eq!(facts(brief, troubles, now).state, state, "{brief:?}");
         }
-        let room = |left| facts(Some(Brief { left, ..calm }), false, now).room;
+        let room = |left| facts(Some(Brief { left, ..calm }), Troubles::default(), now).room;
         assert_eq!(
             [room(Some((30, 40))), room(None), room(Some((0, 0))), room(Some((u32::MAX, 1)))],
             [750, 1_000, 0, 1_000]

@@ -48,6 +48,8 @@ pub struct TenantStatus {
     pub headroom: Option<f64>,
     /// Nothing goes.
     pub pause: Option<PauseStatus>,
+    /// The vendor's host, where no connection can be made to it: one request at a time tries, and the others wait.
+    pub unreachable: Option<Arc<str>>,
     /// It is slower than its limits, because of what the vendor said or refused.
     pub throttle: Option<ThrottleStatus>,
     /// Answers of its vendor, to all tenants.

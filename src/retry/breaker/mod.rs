@@ -170,6 +170,11 @@ impl Breaker {
         self.hosts.values().filter(|entry| !entry.is_closed() && entry.ramp.is_none()).count()
     }
 
+    /// Whether the circuit of this host is open.
+    pub(crate) fn is_open(&self, host: &str) -> bool {
+        self.hosts.get(host).is_some_and(|entry| !entry.is_closed() && entry.ramp.is_none())
+    }
+
     /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once, [`Time::MAX`] if it depends on the outcome of
     /// another connection. The moment may move nearer whenever a pass of the same host ends.
     pub(crate) fn ready_at(&self, host: &str, now: Time) -> Time {

@@ -135,3 +135,27 @@ async fn waiters_of_a_host_return_gradually() {
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
+
+#[tokio::test(start_paused = true)]
+async fn host_without_connection_shows_in_status_and_lists() {
+    use integration_client::status::{LaneQuery, LaneState};
+    let up = Arc::new(AtomicBool::new(true));
+    let client = client(&[], &switched(&up, Duration::ZERO)).await;
+    client.send("a", Priority::High, get("/")).await.unwrap();
+    let shown = || {
+        let status = client.status("a", "v").unwrap();
+        let page = client.lanes_page(&LaneQuery::default());
+        let states: Vec<LaneState> = page.lanes.iter().map(|lane| lane.state).collect();
+        (status.unreachable.map(|host| host.to_string()), states)
+    };
+    let (host, states) = shown();
+    assert_eq!((host, states.contains(&LaneState::Unreachable)), (None, false));
+    up.store(false, SeqCst);
+    open(&client).await;
+    let (host, states) = shown();
+    assert_eq!(host.as_deref(), Some("v.example"));
+    assert!(states.iter().all(|state| *state == LaneState::Unreachable), "{states:?}");
+    up.store(true, SeqCst);
+    client.send("a", Priority::High, get("/").deadline(secs(60))).await.unwrap();
+    assert_eq!(shown().0, None);
+}
