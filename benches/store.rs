@@ -10,12 +10,19 @@
 //!
 //! The last line sums up what a worker reaches, in jobs a second (`benches/store/worker.rs`): over HTTP and without sockets, the
 //! lower of one and 1,000 tenants; with a million waiting jobs of one tenant, the lower share of what it reaches with few; and bare
-//! reqwest at the same vendor. `-- worker` measures that alone.
+//! reqwest at the same vendor; and, where node and npm are there, graphile-worker at the same vendor and PostgreSQL server
+//! (`scripts/graphile-worker.sh`). `-- worker` measures that alone, and `-- worker sqlite_http`, for example, one part of it.
+//!
+//! `-- processes` has 1, 2, 4 and 8 processes drain one PostgreSQL (`benches/store/processes.rs`), and `-- bloat` works on one at full
+//! rate for some minutes (`BENCH_SECONDS`) and prints its dead rows and its size. Both only when asked for.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and spawns")]
 #![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
 
+#[cfg(feature = "postgres")]
+#[path = "store/processes.rs"]
+mod processes;
 #[path = "store/worker.rs"]
 mod worker;
 
@@ -169,9 +176,13 @@ fn memory(path: &Path) -> f64 {
 }
 
 async fn filled(store: Store) -> Probe {
+    filled_with(store, ROWS, TENANTS).await
+}
+
+async fn filled_with(store: Store, rows: i64, tenants: i64) -> Probe {
     let (probe, tasks) = Probe::open(store).await.unwrap();
     tasks.into_iter().for_each(|task| drop(tokio::spawn(task)));
-    probe.fill(ROWS, TENANTS).await.unwrap();
+    probe.fill(rows, tenants).await.unwrap();
     probe
 }
 
@@ -213,48 +224,67 @@ async fn worked(what: &str, store: Store, (rows, tenants): (i64, i64), count: us
 const FEW_JOBS: usize = 30_000;
 const MANY_JOBS: usize = 60_000;
 
+/// Jobs a second of graphile-worker, if it can be run.
+fn graphile(url: &str, vendor: u16) -> Option<f64> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/graphile-worker.sh");
+    let arguments = [url.to_owned(), FEW_JOBS.to_string(), vendor.to_string()];
+    let output = std::process::Command::new(script).args(arguments).output().ok()?;
+    if !output.status.success() {
+        println!("graphile-worker: not measured: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8_lossy(&output.stdout).lines().rev().find_map(|line| line.trim().parse().ok())
+}
+
 /// A worker from end to end. Returns the summary line.
-async fn workers(folder: &Path) -> String {
+async fn workers(folder: &Path, is_asked_for: impl Fn(&str) -> bool) -> String {
     let vendor = worker::Vendor::start();
     let url = std::env::var("IC_TEST_POSTGRES").ok().filter(|_| cfg!(feature = "postgres"));
-    let mut figures = Vec::new();
-    let mut shares = Vec::new();
-    for is_sqlite in [true, false] {
-        let name = if is_sqlite { "sqlite" } else { "postgres" };
+    let (mut figures, mut shares) = (Vec::new(), Vec::new());
+    for name in ["sqlite", "postgres"] {
         let mut rates = Vec::new();
-        for (number, (rows, tenants, over_http)) in
-            [(0, 1, true), (0, 1_000, true), (0, 1, false), (0, 1_000, false), (ROWS, 1, false), (ROWS, TENANTS, false)]
-                .into_iter()
-                .enumerate()
-        {
-            let store = match (&url, is_sqlite) {
-                (_, true) => Store::sqlite(folder.join(format!("work-{number}.db"))),
-                (Some(url), false) => Store::postgres(database(url).await),
-                (None, false) => continue,
+        let parts = [
+            ("http", 0, 1),
+            ("http", 0, 1_000),
+            ("fake", 0, 1),
+            ("fake", 0, 1_000),
+            ("million", ROWS, 1),
+            ("million", ROWS, TENANTS),
+        ];
+        for (number, (part, rows, tenants)) in parts.into_iter().enumerate() {
+            let store = match (&url, name) {
+                (_, "sqlite") => Store::sqlite(folder.join(format!("work-{number}.db"))),
+                (Some(url), _) => Store::postgres(database(url).await),
+                (None, _) => continue,
             };
-            let count = if rows == 0 { FEW_JOBS } else { MANY_JOBS };
-            let rows = if rows == 0 { FEW_JOBS as i64 } else { rows };
-            let what = format!("{name} {}", if over_http { "http" } else { "fake" });
-            let port = over_http.then_some(vendor.port);
-            rates.push(worked(&what, store, (rows, tenants), count, port).await);
-        }
-        match rates[..] {
-            [one_http, many_http, one, many, one_million, many_million] => {
-                println!(
-                    "{name}: with a million waiting, of one tenant {:.2} and of {TENANTS} {:.2} times as many jobs/s as with few",
-                    one_million / one,
-                    many_million / many
-                );
-                figures.push((format!("{:.0}", one_http.min(many_http)), format!("{:.0}", one.min(many))));
-                shares.push(one_million / one);
+            if !is_asked_for(&format!("{name}_{part}")) {
+                rates.push(f64::NAN);
+                continue;
             }
-            _ => figures.push(("-".to_owned(), "-".to_owned())),
+            let (rows, count) = if rows == 0 { (FEW_JOBS as i64, FEW_JOBS) } else { (rows, MANY_JOBS) };
+            let port = (part == "http").then_some(vendor.port);
+            rates.push(worked(&format!("{name} {part}"), store, (rows, tenants), count, port).await);
         }
+        let [one_http, many_http, one, many, one_million, many_million] = rates[..] else {
+            figures.push(("-".to_owned(), "-".to_owned()));
+            continue;
+        };
+        println!(
+            "{name}: with a million waiting, of one tenant {:.2} and of {TENANTS} {:.2} times as many jobs/s as with few",
+            one_million / one,
+            many_million / many
+        );
+        figures.push((format!("{:.0}", one_http.min(many_http)), format!("{:.0}", one.min(many))));
+        shares.push(one_million / one);
     }
     let bare = worker::bare(vendor.port, FEW_JOBS).await;
+    let theirs = match &url {
+        Some(url) if is_asked_for("graphile") => graphile(&database(url).await, vendor.port),
+        _ => None,
+    };
+    let theirs = theirs.map_or("-".to_owned(), |rate| format!("{rate:.0}"));
     let share = shares.into_iter().fold(f64::INFINITY, f64::min);
     format!(
-        "store: sqlite_http={} postgres_http={} sqlite_fake={} postgres_fake={} one_tenant_million={share:.2} bare={bare:.0} graphile=-",
+        "store: sqlite_http={} postgres_http={} sqlite_fake={} postgres_fake={} one_tenant_million={share:.2} bare={bare:.0} graphile={theirs}",
         figures[0].0, figures[1].0, figures[0].1, figures[1].1
     )
 }
@@ -264,10 +294,9 @@ async fn run() -> bool {
     let mut good = true;
     let mut ratios = Vec::new();
     // `-- postgres` measures that alone.
-    let is_asked_for = |what: &str| {
-        let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
-        names.peek().is_none() || names.any(|name| name == what)
-    };
+    let is_named = |what: &str| std::env::args().skip(1).any(|name| name == what);
+    let is_asked_for =
+        |what: &str| std::env::args().skip(1).all(|argument| argument.starts_with('-')) || is_named(what);
     for round in (0..3).take_while(|_| is_asked_for("sqlite")) {
         let path = folder.join(format!("enqueue-{round}.db"));
         let client = client(Store::sqlite(&path)).await;
@@ -313,10 +342,24 @@ async fn run() -> bool {
             println!("postgres claim and ack in batches of 200: {pairs:.0}/s (at least 5000)");
             good &= claim <= 30.0 && pairs >= 5_000.0;
         }
-        _ => println!("postgres: not measured; set IC_TEST_POSTGRES to the URL of an empty database"),
+        Err(_) => println!("postgres: not measured; set IC_TEST_POSTGRES to the URL of an empty database"),
+        Ok(_) => {}
+    }
+    #[cfg(feature = "postgres")]
+    if let Ok(url) = std::env::var("IC_TEST_POSTGRES") {
+        if is_named("processes") {
+            good &= processes::drain(&url).await;
+        }
+        if is_named("bloat") {
+            processes::bloat(&url).await;
+        }
     }
     if is_asked_for("worker") {
-        println!("{}", workers(&folder).await);
+        // Its parts are named too: all of them where none is.
+        let parts: Vec<String> =
+            std::env::args().skip(1).filter(|name| name.contains('_') || name == "graphile").collect();
+        let summary = workers(&folder, |part| parts.is_empty() || parts.iter().any(|name| name == part)).await;
+        println!("{summary}");
     }
     let _ = std::fs::remove_dir_all(&folder);
     good
@@ -326,6 +369,11 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     if std::env::var_os(worker::VENDOR).is_some() {
         runtime.block_on(worker::vendor());
+        return ExitCode::SUCCESS;
+    }
+    #[cfg(feature = "postgres")]
+    if let Ok(url) = std::env::var(processes::URL) {
+        runtime.block_on(processes::work(url));
         return ExitCode::SUCCESS;
     }
     let good = match std::env::var(MEMORY) {

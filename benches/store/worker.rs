@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
-use integration_client::outbox::Delivered;
+use integration_client::outbox::{Delivered, ResponseHandler};
 use integration_client::store::Store;
 use integration_client::transport::{Answer, AnswerBody, Exchange, Transport, TransportError};
 use integration_client::{BoxFuture, IntegrationClient};
@@ -113,10 +113,24 @@ pub(crate) struct Worked {
     pub first: Duration,
 }
 
-/// Works on what is in `store`, jobs of `tenants` tenants, until `count` are delivered. With `vendor` over HTTP.
-pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
+/// A client that works on what is in `store`, jobs of `tenants` tenants. With `vendor` over HTTP.
+pub(crate) async fn client(
+    store: Store,
+    tenants: usize,
+    vendor: Option<u16>,
+    handler: impl ResponseHandler,
+) -> IntegrationClient {
     let host = vendor.map_or("https://vendor.example".to_owned(), |port| format!("http://127.0.0.1:{port}"));
     let vendors = format!("[vendors.v]\nbase_url = \"{host}\"\nauth = {{ scheme = \"none\" }}\n");
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendors).store(store);
+    let builder = (0..tenants).fold(builder, |builder, n| builder.tenant(TenantEntry::new(format!("t{n}"), "v")));
+    let builder = builder.response_handler(handler).max_jobs(IN_HAND).work();
+    let builder = if vendor.is_none() { builder.transport(Fake) } else { builder };
+    builder.build().await.unwrap()
+}
+
+/// Works on what is in `store`, jobs of `tenants` tenants, until `count` are delivered. With `vendor` over HTTP.
+pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
     let (done, first) = (Arc::new(AtomicUsize::new(0)), Arc::new(parking_lot::Mutex::new(None)));
     let over = Arc::new(tokio::sync::Notify::new());
     let handler = {
@@ -133,12 +147,8 @@ pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Opt
             async { Ok(()) }
         }
     };
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendors).store(store);
-    let builder = (0..tenants).fold(builder, |builder, n| builder.tenant(TenantEntry::new(format!("t{n}"), "v")));
-    let builder = builder.response_handler(handler).max_jobs(IN_HAND).work();
-    let builder = if vendor.is_none() { builder.transport(Fake) } else { builder };
     let began = Instant::now();
-    let client = builder.build().await.unwrap();
+    let client = client(store, tenants, vendor, handler).await;
     let late = tokio::time::timeout(Duration::from_secs(120), over.notified()).await.is_err();
     let (ended, delivered) = (Instant::now(), done.load(Relaxed));
     let first = first.lock().unwrap_or(ended);

@@ -1,19 +1,21 @@
 //! Calls of the user's [`ResponseHandler`]. The handler may block its thread, panic or never return, so it runs on a
-//! bounded number of the runtime's threads for blocking work, and no outcome waits for it for longer than a second.
+//! bounded number of the runtime's threads for blocking work ([`Line`]), and no outcome waits for it for longer than a second.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
+use super::line::{Line, PATIENCE, THREADS};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::Priority;
@@ -124,8 +126,6 @@ impl std::fmt::Debug for Delivered {
     }
 }
 
-/// Threads that handlers may occupy. tokio has 512 for blocking work by default, which files and host names need too.
-const THREADS: usize = 64;
 /// Time limit of one call, including the wait for one of the threads.
 const CALL: Duration = Duration::from_secs(30);
 /// How often a handler that fails or panics is called.
@@ -136,12 +136,12 @@ type Call = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 /// The handler, and the threads that it may occupy.
 pub(crate) struct Handler {
     user: Arc<dyn ResponseHandler>,
-    threads: Arc<Semaphore>,
+    line: Arc<Line>,
 }
 
 impl Handler {
     pub(crate) fn new(user: Arc<dyn ResponseHandler>) -> Handler {
-        Handler { user, threads: Arc::new(Semaphore::new(THREADS)) }
+        Handler { user, line: Arc::default() }
     }
 
     /// Passes the answer to a job to the handler. Returns whether the handler succeeded.
@@ -167,13 +167,13 @@ impl Handler {
     /// running.
     async fn call(&self, id: &str, begin: impl Fn() -> Call) -> bool {
         for number in 1..=CALLS {
-            let mut began = false;
-            let why = match timeout(CALL, self.drive(begin(), &mut began)).await {
+            let state = Arc::new(CallState::default());
+            let why = match timeout(CALL, self.drive(begin(), &state)).await {
                 Ok(Ok(())) => return true,
                 Ok(Err(why)) => why,
                 Err(_) => {
                     let limit = CALL.as_secs();
-                    let why = match began {
+                    let why = match state.began.load(Relaxed) {
                         true => format!("it took longer than {limit} s"),
                         false => format!(
                             "all {THREADS} threads for handlers were occupied for {limit} s by calls that do not return"
@@ -189,36 +189,60 @@ impl Handler {
     }
 
     /// Polls `call` to its end, each time on a thread for blocking work.
-    async fn drive(&self, call: Call, began: &mut bool) -> Result<(), String> {
-        let woken = Arc::new(Woken(Notify::new()));
+    async fn drive(&self, call: Call, state: &Arc<CallState>) -> Result<(), String> {
         let mut call = Contained(Some(call));
         loop {
-            let Ok(thread) = self.threads.clone().acquire_owned().await else {
-                return Err("it was stopped".to_owned());
-            };
-            *began = true;
-            let waker = Waker::from(woken.clone());
-            let polled = tokio::task::spawn_blocking(move || {
-                let _thread = thread;
+            state.is_taken.store(false, Relaxed);
+            let (reply, mut polled) = oneshot::channel();
+            let (waker, taken) = (Waker::from(state.clone()), state.clone());
+            self.line.stand(Box::new(move || {
+                if reply.is_closed() {
+                    // Nobody waits any more. The call is dropped here, on a thread that may block.
+                    return drop(call);
+                }
+                taken.began.store(true, Relaxed);
+                taken.is_taken.store(true, Relaxed);
                 let polled = call.poll(&mut Context::from_waker(&waker));
-                polled.is_pending().then_some(call).ok_or(polled)
-            });
-            call = match polled.await {
+                let _ = reply.send(polled.is_pending().then_some(call).ok_or(polled));
+            }));
+            // Whatever else is ready now comes into the line first.
+            tokio::task::yield_now().await;
+            self.line.begin(1);
+            let polled = loop {
+                tokio::select! {
+                    biased;
+                    polled = &mut polled => break polled,
+                    () = sleep(PATIENCE), if !state.is_taken.load(Relaxed) => {
+                        if state.is_taken.load(Relaxed) || self.line.begin(THREADS) {
+                            break polled.await;
+                        }
+                    }
+                }
+            };
+            call = match polled {
                 Ok(Ok(pending)) => pending,
                 Ok(Err(Poll::Ready(result))) => return result,
                 // The runtime is shutting down, and drops this task too.
                 Ok(Err(Poll::Pending)) | Err(_) => std::future::pending().await,
             };
-            woken.0.notified().await;
+            state.wake.notified().await;
         }
     }
 }
 
-struct Woken(Notify);
+/// What is known of a call while it is not polled.
+#[derive(Default)]
+struct CallState {
+    wake: Notify,
+    /// Whether a thread has begun the call.
+    began: AtomicBool,
+    /// Whether a thread has taken the call out of the line since it last stood in it.
+    is_taken: AtomicBool,
+}
 
-impl Wake for Woken {
+impl Wake for CallState {
     fn wake(self: Arc<Self>) {
-        self.0.notify_one();
+        self.wake.notify_one();
     }
 }
 

@@ -47,6 +47,7 @@ mod keep_usage;
 mod kept_for;
 mod lanes;
 pub(crate) mod leases;
+mod line;
 mod measure;
 mod measured;
 mod pool;

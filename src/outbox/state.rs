@@ -110,6 +110,12 @@ impl OutboxState {
         self.wake.notify_one();
     }
 
+    /// Tells the worker of lanes that have due jobs.
+    pub(super) fn lanes_have_jobs(&self, lanes: Vec<LaneTier>) {
+        self.fresh.lock().extend(lanes);
+        self.wake.notify_one();
+    }
+
     /// Has the outcome of a job written although the job's task is still running.
     pub(super) fn end_early(&self, finish: JobEnd) {
         self.early.lock().push(finish);

@@ -5,6 +5,7 @@
 //! releases jobs without a permit, lets jobs with a permit end, and only then deregisters from the store: another
 //! process could start a job that was released earlier while it is still in flight here.
 
+mod chores;
 mod heart;
 
 use std::collections::{HashMap, HashSet};
@@ -18,18 +19,18 @@ use super::job::{self, Waits};
 use super::lanes::Lanes;
 use super::leases::Leases;
 use super::pool::{Amount, Pool};
+use super::recall;
 use super::unwritten::{Hand, Unwritten};
-use super::{queues, recall};
+use crate::BoxFuture;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
-use crate::store::jobs::{self, Claimed, End, JobEnd, Most, Wanted};
+use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
 use crate::store::lane_by_lane::Claims;
-use crate::store::owners::{self, Beat, Seen};
+use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
-use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
 /// The amount of work of one lane and tier that may be claimed and have no permit yet.
@@ -40,18 +41,16 @@ const UNLIMITED: u32 = 64;
 const MAX_JOBS: u32 = 1_024;
 /// Jobs in one claim of a lane that has been missing in the configuration for [`UNKNOWN`].
 const GIVEN_UP: u32 = 16;
-/// Expired jobs that are taken at once.
-const EXPIRED: usize = 500;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
 /// How often the worker looks for jobs that have become due.
 const LOOK: Duration = Duration::from_millis(250);
-/// How far a look overlaps the one before: a row may be committed some time after its due time was set.
-const OVERLAP_MS: i64 = 2_000;
 /// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back.
 const UNKNOWN: Duration = Duration::from_secs(600);
 /// The most bytes of one claim, which are in memory more than once while it is read.
 const CLAIM_BYTES: usize = 8 << 20;
+/// Ended tasks that are dealt with in one turn of the loop, beside the first.
+const AT_ONCE: usize = 255;
 /// The wait before the next claim after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -183,14 +182,25 @@ impl Worker {
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {
                 biased;
-                Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => match done {
-                    Ok((task, done)) => self.done(task, done),
-                    Err(error) => self.broke(&error),
-                },
+                Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => {
+                    self.joined(done);
+                    // What the loop does besides is done once for all tasks that have ended by now.
+                    for _ in 0..AT_ONCE {
+                        let Some(done) = self.tasks.try_join_next_with_id() else { break };
+                        self.joined(done);
+                    }
+                }
                 () = self.outbox.wake.notified() => {}
                 () = tokio::time::sleep_until(wake_up) => {}
                 _ = stop.changed() => {}
             }
+        }
+    }
+
+    fn joined(&mut self, done: Result<(TaskId, Done), JoinError>) {
+        match done {
+            Ok((task, done)) => self.done(task, done),
+            Err(error) => self.broke(&error),
         }
     }
 
@@ -266,8 +276,11 @@ impl Worker {
             let amount = Amount { jobs: 1, bytes: job.bytes() };
             let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
             self.pool.add(&hand.lane, hand.amount);
-            let run = job::run(core.clone(), self.outbox.clone(), job, waits, unknown, self.outbox.stop.subscribe());
-            let task = self.tasks.spawn(async move { Done::Job(run.await) });
+            let (core, outbox, stop) = (core.clone(), self.outbox.clone(), self.outbox.stop.subscribe());
+            // In a box of its own: the future of a job takes kilobytes, and a task is moved several times on its way to the runtime.
+            let run: BoxFuture<'static, Done> =
+                Box::pin(async move { Done::Job(job::run(core, outbox, job, waits, unknown, stop).await) });
+            let task = self.tasks.spawn(run);
             self.running.insert(task.id(), hand);
         }
     }
@@ -438,62 +451,5 @@ impl Worker {
 
     fn over(&mut self, chore: Chore, every: Duration) {
         self.chores[chore as usize] = (self.outbox.clock.now() + every, false);
-    }
-
-    /// Starts the chores that are due. Returns when the next one is due.
-    fn begin_chores(&mut self, now: Time, stopping: bool) -> Time {
-        let mut next = now + Duration::from_secs(1);
-        for chore in CHORES {
-            let (at, runs) = self.chores[chore as usize];
-            let wanted = match chore {
-                Chore::Beat => true,
-                Chore::Recover => !stopping && self.recovers,
-                Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
-                _ => !stopping,
-            };
-            if runs || !wanted {
-                continue;
-            }
-            if at > now {
-                next = next.min(at);
-                continue;
-            }
-            self.chores[chore as usize].1 = true;
-            let (outbox, seen) = (self.outbox.clone(), self.seen.saturating_sub(OVERLAP_MS));
-            let lease_ms = millis_of(outbox.store.limits.lease);
-            let owner = outbox.store.owner;
-            let beat = if chore == Chore::Beat { self.leases.next_beat() } else { 0 };
-            let free = self.pool.free();
-            let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
-            let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
-            let said = match chore {
-                Chore::Tell => self.core.upgrade().map(|core| queues::said(&core, self.lanes.all())),
-                _ => None,
-            };
-            self.tasks.spawn(async move {
-                let store = &outbox.store;
-                match chore {
-                    Chore::Tell => Done::Chore(chore, store.write((owner, said), batches::tell).await),
-                    // Before the first full look there is no time to start from.
-                    Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
-                    Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
-                    Chore::LookAtAll => Done::Looked(chore, now, store.read((), jobs::all_due).await),
-                    Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
-                    Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
-                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
-                    Chore::Expire => Done::Expired(store.write_once(most, jobs::expired).await),
-                    Chore::Purge => {
-                        let limits = &store.limits;
-                        let keep = Retention {
-                            done_ms: millis_of(limits.keep_done),
-                            dead_ms: millis_of(limits.keep_dead),
-                            most_dead: i64::try_from(limits.max_dead).unwrap_or(i64::MAX),
-                        };
-                        Done::Chore(chore, purge::run(store, keep).await)
-                    }
-                }
-            });
-        }
-        next
     }
 }

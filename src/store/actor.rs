@@ -28,13 +28,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::driver::{Connect, Db, DbError, DbKind, Driver, TRANSACTION};
-use super::jobs::{self, Accepted, NewJob, Start, TOGETHER};
+use super::jobs::{self, Accepted, NewJob, Start};
 use super::{Id, schema, starts};
 use crate::BoxFuture;
 use crate::clock::Clock;
 
 /// The most pieces of work in one transaction.
-const GROUP: usize = 256;
+const GROUP: usize = 512;
 /// The most pieces of work that wait. Beyond that, callers wait to hand theirs over.
 const QUEUE: usize = 4096;
 /// No new try begins after this time when the database is unreachable or another transaction is in the way. Longer than
@@ -366,16 +366,15 @@ impl Task {
         let now = connection.begin(self.writes).await?;
         *stage = Stage::Work;
         let new: Vec<&NewJob> = group.iter().filter_map(|work| work.new_job()).collect();
-        let mut together = if fresh { new.len() / TOGETHER * TOGETHER } else { 0 };
-        for jobs in new[..together].chunks_exact(TOGETHER) {
-            jobs::insert_many(jobs, &mut **connection, now).await?;
+        let are_together = fresh && new.len() > 1;
+        if are_together {
+            jobs::insert_many(&new, &mut **connection, now).await?;
         }
         let mut begun = started(exchanges(group), &mut **connection, now).await?;
         for work in group {
             if let Some(number) = work.exchange().and_then(|start| begun.remove(&start.id)) {
                 work.set_started(number);
-            } else if together > 0 && work.new_job().is_some() {
-                together -= 1;
+            } else if are_together && work.new_job().is_some() {
                 work.set_inserted();
             } else {
                 work.run(&mut **connection, now).await?;

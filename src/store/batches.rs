@@ -2,7 +2,7 @@
 //! read, and their outcomes. Also the SQL of queues and of workers' statuses.
 
 use super::driver::{Db, DbError, Row, args};
-use super::jobs::{self, NewJob, TOGETHER};
+use super::jobs::{self, NewJob};
 use super::records::JobState;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
@@ -87,15 +87,9 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
             let sql = "INSERT INTO ic_note (batch, run, page, note) VALUES ($1, $2, $3, $4)";
             db.execute(sql, args![name, run.as_slice(), *before, note]).await?;
         }
-        for some in jobs.chunks(TOGETHER) {
-            match some.len() {
-                TOGETHER => jobs::insert_many(&some.iter().collect::<Vec<_>>(), db, now).await?,
-                _ => {
-                    for job in some {
-                        jobs::insert(job, db, now).await?;
-                    }
-                }
-            }
+        match &jobs[..] {
+            [job] => jobs::insert(job, db, now).await.map(drop)?,
+            jobs => jobs::insert_many(&jobs.iter().collect::<Vec<_>>(), db, now).await?,
         }
         Ok(true)
     })

@@ -25,6 +25,7 @@ pub(crate) enum Arg<'a> {
     Bytes(Option<&'a [u8]>),
     /// Arrays exist in PostgreSQL only; [`rows`] makes them.
     Ints(Vec<i64>),
+    MaybeInts(Vec<Option<i64>>),
     Texts(Vec<&'a str>),
     Blobs(Vec<Option<&'a [u8]>>),
     /// A JSON text, for SQLite; [`rows`] makes it.
@@ -88,6 +89,7 @@ pub(crate) use args;
 /// The values of one column, for many rows that go into one statement.
 pub(crate) enum Column<'a> {
     Ints(Vec<i64>),
+    MaybeInts(Vec<Option<i64>>),
     Texts(Vec<&'a str>),
     Blobs(Vec<Option<&'a [u8]>>),
 }
@@ -96,6 +98,7 @@ impl Column<'_> {
     fn len(&self) -> usize {
         match self {
             Column::Ints(values) => values.len(),
+            Column::MaybeInts(values) => values.len(),
             Column::Texts(values) => values.len(),
             Column::Blobs(values) => values.len(),
         }
@@ -107,6 +110,10 @@ impl Column<'_> {
         // Writing to a string cannot fail.
         let _ = match self {
             Column::Ints(values) => write!(json, "{}", values[row]),
+            Column::MaybeInts(values) => match values[row] {
+                None => json.write_str("null"),
+                Some(value) => write!(json, "{value}"),
+            },
             Column::Texts(values) => write!(json, "{}", serde_json::Value::from(values[row])),
             Column::Blobs(values) => match values[row] {
                 None => json.write_str("null"),
@@ -130,6 +137,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 pub(crate) fn rows<'a>(dialect: Dialect, columns: Vec<Column<'a>>) -> Vec<Arg<'a>> {
     let array = |column| match column {
         Column::Ints(values) => Arg::Ints(values),
+        Column::MaybeInts(values) => Arg::MaybeInts(values),
         Column::Texts(values) => Arg::Texts(values),
         Column::Blobs(values) => Arg::Blobs(values),
     };

@@ -1,47 +1,13 @@
 //! The SQL of ends: what is written when a claim of a job is over.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Id;
-use super::dead::{self, NewDead};
-use super::driver::{Column, Db, DbError, Dialect, Row, args, rows};
+use super::dead;
+use super::driver::{Db, DbError, args};
+use super::ends_together::Groups;
+use super::job_end::{End, JobEnd};
 use crate::BoxFuture;
-
-/// The end of a claim.
-///
-/// An end with a known outcome of an exchange stays true even if another process has the job by now: this process may
-/// have been stopped or cut off from the store, so that another process took its claim for one without an outcome. Such
-/// an end counts unless another exchange of the job has begun since. A delivery counts even then. Every other end
-/// counts for its own claim only.
-#[derive(Clone, Debug)]
-pub(crate) struct JobEnd {
-    pub(crate) id: Id,
-    pub(crate) fence: i64,
-    /// The number of the exchange with a known outcome, as [`start`](super::starts::start) returned it; `None` where this claim made no
-    /// exchange, or its outcome is unknown.
-    pub(crate) known: Option<i64>,
-    pub(crate) end: End,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum End {
-    Delivered {
-        status: u16,
-        attempts: u32,
-        result: Option<Vec<u8>>,
-    },
-    Dead(Box<NewDead>),
-    /// Retried after this many milliseconds, with the history of attempts.
-    Later {
-        after_ms: i64,
-        history: Vec<u8>,
-    },
-    /// Nothing was tried: the claim is undone and not counted.
-    Back,
-    /// It is unknown what was tried: treated as if the process had ended.
-    Dropped,
-}
 
 /// [`finish`] for a list that the sender keeps until it is written.
 pub(crate) fn finish_all<'a>(
@@ -52,27 +18,40 @@ pub(crate) fn finish_all<'a>(
     finish(ends, db, now)
 }
 
-/// The largest result that goes into a statement with others, so that no such statement becomes larger than a few MiB.
+/// The largest result, history or letter that goes into a statement with others, so that no such statement becomes larger than a
+/// few MiB.
 const MOST_TOGETHER: usize = 16 * 1024;
-/// Jobs in one statement.
-const TOGETHER: usize = 512;
+
+/// Whether the end can be written together with others.
+fn is_small(end: &End) -> bool {
+    let bytes = match end {
+        End::Delivered { result, .. } => result.as_ref().map_or(0, Vec::len),
+        End::Dead(dead) => dead.letter.len() + dead.request.as_ref().map_or(0, Vec::len),
+        End::Later { history, .. } => history.len(),
+        End::Back => 0,
+        End::Dropped => return false,
+    };
+    bytes <= MOST_TOGETHER
+}
 
 /// Ends claims. Returns for each whether it took effect.
+///
+/// Ends of one kind are written together where the jobs are still this process's; the others one by one. Of several ends of one
+/// job only the first goes with others, so that they count in their order.
 pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     Box::pin(async move {
         let mut told = vec![false; ends.len()];
-        let small = |end: &&JobEnd| match &end.end {
-            End::Delivered { result, .. } => result.as_ref().is_none_or(|result| result.len() <= MOST_TOGETHER),
-            _ => false,
-        };
-        let together: Vec<&JobEnd> = ends.iter().filter(small).collect();
-        if together.len() > 1 {
-            let mut known = HashSet::with_capacity(together.len());
-            for some in together.chunks(TOGETHER) {
-                known.extend(delivered_together(some, db, now).await?);
+        let mut places = HashMap::with_capacity(ends.len());
+        let mut groups = Groups::default();
+        for (place, end) in ends.iter().enumerate() {
+            if is_small(&end.end) && !places.contains_key(&end.id) {
+                groups.add(end);
             }
-            for (told, end) in told.iter_mut().zip(ends) {
-                *told = small(&end) && known.contains(&end.id);
+            places.entry(end.id).or_insert(place);
+        }
+        for id in groups.write(db, now).await? {
+            if let Some(told) = places.get(&id).and_then(|place| told.get_mut(*place)) {
+                *told = true;
             }
         }
         for (told, end) in told.iter_mut().zip(ends) {
@@ -82,59 +61,6 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
         }
         Ok(told)
     })
-}
-
-/// Ends jobs that were delivered. Returns those of them that were still this process's; the others are ended one by one,
-/// because another process has claimed or buried them. Two statements in SQLite, where no other process can write
-/// between them.
-async fn delivered_together(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
-    let (mut ids, mut fences, mut statuses, mut counts, mut results) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for end in ends {
-        if let End::Delivered { status, attempts, result } = &end.end {
-            ids.push(Some(end.id.as_bytes().as_slice()));
-            fences.push(end.fence);
-            statuses.push(i64::from(*status));
-            counts.push(i64::from(*attempts));
-            results.push(result.as_deref());
-        }
-    }
-    let whose = vec![Column::Blobs(ids.clone()), Column::Ints(fences.clone())];
-    let all = vec![
-        Column::Blobs(ids),
-        Column::Ints(fences),
-        Column::Ints(statuses),
-        Column::Ints(counts),
-        Column::Blobs(results),
-    ];
-    let mut args = args![now];
-    args.extend(rows(db.dialect(), all));
-    let mut gone = match db.dialect() {
-        Dialect::Sqlite => {
-            let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
-                       SELECT j.id, j.tenant, j.vendor, 0, o.value ->> 2, o.value ->> 3, $1, unhex(o.value ->> 4) \
-                       FROM json_each($2) o CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 \
-                       ON j.id = unhex(o.value ->> 0) WHERE j.fence = o.value ->> 1 ON CONFLICT (id) DO NOTHING";
-            db.execute(sql, args).await?;
-            let sql = "DELETE FROM ic_job WHERE seq IN (SELECT j.seq FROM json_each($1) o \
-                       CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 ON j.id = unhex(o.value ->> 0) \
-                       WHERE j.fence = o.value ->> 1) RETURNING id";
-            db.fetch(sql, rows(Dialect::Sqlite, whose)).await?
-        }
-        Dialect::Postgres => {
-            // A row whose fence grows while its lock is waited for is deleted too: a delivery counts even then.
-            let sql = "WITH o AS MATERIALIZED (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
-                       $6::bytea[]) AS o(id, fence, status, attempts, result)), \
-                       gone AS (DELETE FROM ic_job WHERE seq = ANY(ARRAY(SELECT j.seq FROM o CROSS JOIN LATERAL \
-                       (SELECT q.seq FROM ic_job q WHERE q.id = o.id AND q.fence = o.fence LIMIT 1) j)) \
-                       RETURNING id, tenant, vendor), \
-                       kept AS (INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
-                       SELECT gone.id, gone.tenant, gone.vendor, 0, o.status, o.attempts, $1, o.result \
-                       FROM gone JOIN o ON o.id = gone.id ON CONFLICT (id) DO NOTHING) SELECT id FROM gone";
-            db.fetch(sql, args).await?
-        }
-    };
-    gone.iter_mut().map(Row::id).collect()
 }
 
 async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbError> {

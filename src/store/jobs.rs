@@ -16,10 +16,11 @@
 use std::sync::LazyLock;
 
 pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
-use super::driver::{Arg, Db, DbError, Dialect, args};
+use super::driver::{Arg, Column, Db, DbError, Dialect, args, rows};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
-pub(crate) use super::ends::{End, JobEnd, finish_all};
+pub(crate) use super::ends::finish_all;
+pub(crate) use super::job_end::{End, JobEnd};
 pub(crate) use super::looks::{all_due, due};
 pub(crate) use super::starts::Start;
 use super::{Id, LaneTier};
@@ -97,16 +98,21 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
     })
 }
 
-/// Jobs in one INSERT statement: the round trip is most of the cost of a statement.
-pub(super) const TOGETHER: usize = 16;
+/// The most jobs in one INSERT statement.
+const TOGETHER: usize = 512;
+/// The most bytes of their requests: a statement is in memory more than once.
+const BYTES_TOGETHER: usize = 4 << 20;
+/// Jobs in one INSERT statement in SQLite whose values are parameters. Fewer than these go into one JSON text: a large one would
+/// cost more to read than the statements that it saves.
+const ROWS: usize = 16;
 
-/// The statement for [`TOGETHER`] jobs.
-static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
+/// The statement for [`ROWS`] jobs in SQLite.
+static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
     let row = |row: usize| {
         let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
         format!("({})", parameters.join(", "))
     };
-    let rows: Vec<String> = (0..TOGETHER).map(row).collect();
+    let rows: Vec<String> = (0..ROWS).map(row).collect();
     format!(
         "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {} \
          ON CONFLICT (id) DO NOTHING",
@@ -114,8 +120,66 @@ static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Inserts [`TOGETHER`] jobs in one statement: jobs without keys and with new ids.
+/// Inserts jobs without keys and with new ids, in as few statements as may be.
 pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let mut jobs = jobs;
+    while !jobs.is_empty() {
+        let mut bytes = 0usize;
+        let fits = |job: &&&NewJob| {
+            bytes = bytes.saturating_add(job.request.len());
+            bytes <= BYTES_TOGETHER
+        };
+        let count = jobs.iter().take(TOGETHER).take_while(fits).count().max(1);
+        let (some, rest) = jobs.split_at(count);
+        match db.dialect() {
+            Dialect::Postgres => insert_arrays(some, db, now).await?,
+            Dialect::Sqlite => {
+                let mut chunks = some.chunks_exact(ROWS);
+                for chunk in &mut chunks {
+                    insert_rows(chunk, db, now).await?;
+                }
+                if !chunks.remainder().is_empty() {
+                    insert_arrays(chunks.remainder(), db, now).await?;
+                }
+            }
+        }
+        jobs = rest;
+    }
+    Ok(())
+}
+
+/// Inserts jobs by an array for each column, or by one JSON text in SQLite.
+async fn insert_arrays(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
+             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, $1, value ->> 6, \
+             unhex(value ->> 7) FROM json_each($2) WHERE true ON CONFLICT (id) DO NOTHING"
+        }
+        Dialect::Postgres => {
+            "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
+             SELECT id, tenant, vendor, tier, run_at, expires_at, $1, keep_result, request FROM unnest($2::bytea[], $3::text[], \
+             $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[]) \
+             AS j(id, tenant, vendor, tier, run_at, expires_at, keep_result, request) ON CONFLICT (id) DO NOTHING"
+        }
+    };
+    let columns = vec![
+        Column::Blobs(jobs.iter().map(|job| Some(job.id.as_bytes().as_slice())).collect()),
+        Column::Texts(jobs.iter().map(|job| &*job.lane.tenant).collect()),
+        Column::Texts(jobs.iter().map(|job| &*job.lane.vendor).collect()),
+        Column::Ints(jobs.iter().map(|job| job.lane.tier).collect()),
+        Column::Ints(jobs.iter().map(|job| now.saturating_add(job.delay_ms)).collect()),
+        Column::MaybeInts(jobs.iter().map(|job| job.expires_ms.map(|after| now.saturating_add(after))).collect()),
+        Column::Ints(jobs.iter().map(|job| i64::from(job.keep_result)).collect()),
+        Column::Blobs(jobs.iter().map(|job| Some(&*job.request)).collect()),
+    ];
+    let mut args = args![now];
+    args.extend(rows(db.dialect(), columns));
+    db.execute(sql, args).await.map(drop)
+}
+
+/// Inserts [`ROWS`] jobs in SQLite.
+async fn insert_rows(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
     for job in jobs {
         let LaneTier { tenant, vendor, tier } = &job.lane;
@@ -129,7 +193,7 @@ pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Resul
         args.push(i64::from(job.keep_result).into());
         args.push((&job.request).into());
     }
-    db.execute(INSERT_MANY.as_str(), args).await.map(drop)
+    db.execute(INSERT_ROWS.as_str(), args).await.map(drop)
 }
 
 /// Releases claims of `owner` that it does not know, because the reply to the claim was lost. `held` are those it

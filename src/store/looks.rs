@@ -2,7 +2,7 @@
 
 use super::LaneTier;
 use super::driver::readable;
-use super::driver::{Db, DbError, Dialect, Row, args};
+use super::driver::{Db, DbError, Dialect, args};
 use crate::BoxFuture;
 
 /// Jobs that a look reads one by one. Where more have become due since the last one, it goes from lane to lane.
@@ -27,44 +27,70 @@ pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Res
         let rows = db.fetch(sql, args![*after, now, FEW]).await?;
         let found = readable(rows, |mut row| Ok((row.text()?, row.text()?, row.int()?, row.int()?)));
         if found.iter().map(|(.., count)| count).sum::<i64>() >= FEW {
-            return all_due(&(), db, now).await;
+            return Ok((all_due(&(None, i64::MAX), db, now).await?.lanes, now));
         }
         let lane = |(tenant, vendor, tier, _)| LaneTier { tenant, vendor, tier };
         Ok((found.into_iter().map(lane).collect(), now))
     })
 }
 
-/// All lanes and tiers with due jobs, and the store's time: a skip scan, from one lane to the next by the index, past all
-/// jobs between them.
-pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
+/// A part of the lanes and tiers with due jobs.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    pub(crate) lanes: Vec<LaneTier>,
+    /// The store's time.
+    pub(crate) at: i64,
+    /// Behind which lane the next part begins, if there may be one.
+    pub(crate) more: Option<LaneTier>,
+}
+
+/// Lanes and tiers with due jobs, behind a lane or from the first, in the order of vendor, tenant and tier; of `most` lanes and
+/// tiers with jobs. A skip scan, from one lane to the next by the index, past all jobs between them.
+pub(crate) fn all_due<'a>(
+    (after, most): &'a (Option<LaneTier>, i64),
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Lanes, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
             // A comparison of three columns at once would use the index for the first of them only.
             Dialect::Sqlite => {
-                "WITH RECURSIVE l(seq) AS (SELECT (SELECT seq FROM ic_job INDEXED BY ic_job_ready WHERE state = 0 \
-                 ORDER BY vendor, tenant, tier, run_at, seq LIMIT 1) UNION ALL SELECT coalesce(\
+                "WITH RECURSIVE l(seq) AS (SELECT coalesce(\
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $2 \
+                 AND q.tenant = $3 AND q.tier > $4 ORDER BY q.tier, q.run_at, q.seq LIMIT 1), \
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $2 \
+                 AND q.tenant > $3 ORDER BY q.tenant, q.tier, q.run_at, q.seq LIMIT 1), \
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor > $2 \
+                 ORDER BY q.vendor, q.tenant, q.tier, q.run_at, q.seq LIMIT 1)) UNION ALL SELECT coalesce(\
                  (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = j.vendor \
                  AND q.tenant = j.tenant AND q.tier > j.tier ORDER BY q.tier, q.run_at, q.seq LIMIT 1), \
                  (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = j.vendor \
                  AND q.tenant > j.tenant ORDER BY q.tenant, q.tier, q.run_at, q.seq LIMIT 1), \
                  (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor > j.vendor \
                  ORDER BY q.vendor, q.tenant, q.tier, q.run_at, q.seq LIMIT 1)) \
-                 FROM l CROSS JOIN ic_job j ON j.seq = l.seq) \
-                 SELECT j.tenant, j.vendor, j.tier FROM l CROSS JOIN ic_job j ON j.seq = l.seq WHERE j.run_at <= $1"
+                 FROM l CROSS JOIN ic_job j ON j.seq = l.seq LIMIT $5 + 0) \
+                 SELECT j.tenant, j.vendor, j.tier, j.run_at <= $1 FROM l CROSS JOIN ic_job j ON j.seq = l.seq"
             }
             Dialect::Postgres => {
                 "WITH RECURSIVE l AS ((SELECT vendor, tenant, tier, run_at FROM ic_job WHERE state = 0 \
-                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) UNION ALL \
+                 AND (vendor, tenant, tier) > ($2, $3, $4) ORDER BY vendor, tenant, tier, run_at LIMIT 1) UNION ALL \
                  SELECT n.vendor, n.tenant, n.tier, n.run_at FROM l CROSS JOIN LATERAL (SELECT vendor, tenant, tier, run_at \
                  FROM ic_job WHERE state = 0 AND (vendor, tenant, tier) > (l.vendor, l.tenant, l.tier) \
-                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) n) SELECT tenant, vendor, tier FROM l WHERE run_at <= $1"
+                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) n) \
+                 SELECT tenant, vendor, tier, (run_at <= $1)::int::bigint FROM l LIMIT $5"
             }
         };
-        let rows = db.fetch(sql, args![now]).await?;
-        Ok((readable(rows, lane), now))
+        // No lane sorts before this one.
+        let first = LaneTier { tenant: String::new(), vendor: String::new(), tier: i64::MIN };
+        let LaneTier { tenant, vendor, tier } = after.as_ref().unwrap_or(&first);
+        let rows = db.fetch(sql, args![now, vendor, tenant, *tier, *most]).await?;
+        let is_cut = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= *most;
+        let mut found = readable(rows, |mut row| {
+            Ok((LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? }, row.int()? != 0))
+        });
+        // A last row that cannot be read would end the look: the one before it is gone on from.
+        let more = found.last().filter(|_| is_cut).map(|(lane, _)| lane.clone());
+        found.retain(|(_, is_due)| *is_due);
+        Ok(Lanes { lanes: found.into_iter().map(|(lane, _)| lane).collect(), at: now, more })
     })
-}
-
-fn lane(mut row: Row) -> Result<LaneTier, DbError> {
-    Ok(LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? })
 }

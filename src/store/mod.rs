@@ -44,11 +44,13 @@ pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
 mod ends;
+mod ends_together;
 mod failure;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod faults;
 mod id;
+mod job_end;
 pub(crate) mod jobs;
 pub(crate) mod lane_by_lane;
 mod looks;

@@ -179,6 +179,7 @@ fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Po
             Arg::Text(value) => query.bind(value.map(str::to_owned)),
             Arg::Bytes(value) => query.bind(value.map(<[u8]>::to_vec)),
             Arg::Ints(values) => query.bind(values),
+            Arg::MaybeInts(values) => query.bind(values),
             Arg::Texts(values) => query.bind(values.into_iter().map(str::to_owned).collect::<Vec<_>>()),
             Arg::Blobs(values) => {
                 query.bind(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect::<Vec<_>>())
@@ -252,8 +253,8 @@ fn read(row: &sqlx::postgres::PgRow) -> Result<Row, DbError> {
     let mut values = Vec::with_capacity(row.len());
     for column in 0..row.len() {
         let raw = row.try_get_raw(column).map_err(error)?;
-        let kind = raw.type_info().name().to_owned();
-        values.push(match kind.as_str() {
+        let kind = raw.type_info();
+        values.push(match kind.name() {
             _ if raw.is_null() => Value::Null,
             "INT8" => Value::Int(row.try_get(column).map_err(error)?),
             "INT4" => Value::Int(row.try_get::<i32, _>(column).map_err(error)?.into()),

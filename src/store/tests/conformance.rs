@@ -303,9 +303,21 @@ fn lanes_with_due_jobs_are_found() {
             accept(&store, job(tenant)).await;
         }
         accept(&store, NewJob { delay_ms: 60_000, ..job("later") }).await;
-        let (mut all, now) = store.read((), jobs::all_due).await.unwrap();
-        all.sort();
-        assert_eq!(all, [lane("a"), lane("b")]);
+        let all = store.read((None, 100), jobs::all_due).await.unwrap();
+        let now = all.at;
+        assert_eq!((all.lanes, all.more), (vec![lane("a"), lane("b")], None));
+        // A page at a time: of the lane between them no job is due.
+        accept(&store, NewJob { delay_ms: 60_000, ..job("aa") }).await;
+        let (mut after, mut pages) = (None, Vec::new());
+        loop {
+            let page = store.read((after, 1), jobs::all_due).await.unwrap();
+            pages.push(page.lanes);
+            after = page.more;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(pages, [vec![lane("a")], vec![], vec![lane("b")], vec![], vec![]]);
         let (mut lately, _) = store.read(now - 10_000, jobs::due).await.unwrap();
         lately.sort();
         assert_eq!(lately, [lane("a"), lane("b")]);

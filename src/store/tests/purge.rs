@@ -125,3 +125,27 @@ async fn purge_keeps_newest_letters_and_live_keys() {
         assert_eq!(store.write(again, jobs::insert).await.unwrap(), jobs::Accepted::Before(waits.id));
     }
 }
+
+const PAGES: Step<(), [i64; 2]> = |(), db, _| {
+    Box::pin(async move {
+        let all = db.fetch("PRAGMA page_count", Vec::new()).await?[0].int()?;
+        let free = db.fetch("PRAGMA freelist_count", Vec::new()).await?[0].int()?;
+        Ok([all, free])
+    })
+};
+
+#[tokio::test]
+async fn sqlite_file_gives_back_most_of_its_free_pages() {
+    for store in stores().await {
+        let store = open(&store).await;
+        if !store.is_alone {
+            continue;
+        }
+        store.write(80_000, FILL).await.unwrap();
+        let [full, _] = store.read((), PAGES).await.unwrap();
+        assert!(full > 6_000, "{full} pages");
+        purge::run(&store, HOUR).await.unwrap();
+        let [left, free] = store.read((), PAGES).await.unwrap();
+        assert!(free <= 4_096 && left < full - 1_000, "{full} pages before, {left} now, of which {free} are free");
+    }
+}

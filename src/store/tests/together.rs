@@ -1,5 +1,6 @@
 //! Starts and ends of many jobs go into one statement each, and mean the same as one by one.
 
+use super::super::dead::{self, Filter, NewDead};
 use super::super::jobs::{End, JobEnd, Start};
 use super::super::records::{self, JobState};
 use super::super::usage::{self, Mark, Table};
@@ -88,5 +89,72 @@ async fn delivered_jobs_end_together_with_their_results() {
             let expected = JobState::Done { outcome: 0, status: 201, attempts: 3, result: result(number) };
             assert_eq!(found, expected, "{number}");
         }
+    }
+}
+
+#[tokio::test]
+async fn retries_letters_and_undone_claims_end_together_unless_another_process_has_the_job() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for _ in 0..90 {
+            accept(&store, job("a")).await;
+        }
+        let (owner, other) = (id(), id());
+        let claimed = claim(&store, owner, "a", 90).await;
+        // Three jobs, one of each kind below, are another process's by now.
+        let taken = [0, 30, 60];
+        let back = |number: usize, end| {
+            let job = &claimed[number];
+            JobEnd { id: job.id, fence: job.fence, known: None, end }
+        };
+        let ends: Vec<_> = taken.iter().map(|number| back(*number, End::Back)).collect();
+        assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);
+        assert_eq!(claim(&store, other, "a", 3).await.len(), 3);
+        let started = claimed[1].clone();
+        assert_eq!(store.start(start_of(&started, owner)).await.unwrap(), Some(1));
+        let end = |number: usize| {
+            let end = match number / 30 {
+                0 => End::Later { after_ms: 60_000 + number as i64 * 1_000, history: vec![number as u8, 0xff] },
+                1 => End::Dead(Box::new(NewDead {
+                    id: claimed[number].id,
+                    lane: lane("a"),
+                    reason: "exhausted".to_owned(),
+                    letter: format!("{{\"number\":{number}}}").into_bytes(),
+                    request: (number % 2 == 0).then(|| b"{}".to_vec()),
+                    keep_result: number % 3 == 0,
+                })),
+                _ => End::Back,
+            };
+            JobEnd { known: (number == 1).then_some(1), ..back(number, end) }
+        };
+        let ends: Vec<_> = (0..90).map(end).collect();
+        let expected: Vec<bool> = (0..90).map(|number| !taken.contains(&number)).collect();
+        assert_eq!(store.write(ends.clone(), jobs::finish).await.unwrap(), expected);
+        assert_eq!(store.write(ends[2..].to_vec(), jobs::finish).await.unwrap(), [false; 88], "and once");
+        for (number, job) in claimed.iter().enumerate() {
+            match (store.read(job.id, records::find).await.unwrap(), number / 30) {
+                (JobState::UnderWay, _) => assert!(taken.contains(&number), "{number}"),
+                (JobState::Waiting { due_in_ms }, 0) => {
+                    let due = 60_000 + number as i64 * 1_000;
+                    assert!((due - 30_000..=due).contains(&due_in_ms), "{number}: {due_in_ms}");
+                }
+                (JobState::Dead { reason }, 1) => assert_eq!(reason, "exhausted", "{number}"),
+                (JobState::Waiting { due_in_ms: 0 }, 2) => {}
+                (other, _) => panic!("{number}: {other:?}"),
+            }
+        }
+        let letters = store.read(Filter { most: 100, ..Filter::default() }, dead::list).await.unwrap();
+        assert_eq!(letters.len(), 29);
+        for letter in letters {
+            let number = claimed.iter().position(|job| job.id == letter.id).unwrap();
+            let text = String::from_utf8(letter.letter).unwrap();
+            assert_eq!((text, letter.can_be_sent), (format!("{{\"number\":{number}}}"), number % 2 == 0));
+        }
+        // What went back is claimed again at once, with its fence increased and no claim counted before.
+        let again = claim(&store, other, "a", 90).await;
+        assert_eq!(again.len(), 29);
+        assert!(again.iter().all(|job| job.claims == 1 && job.fence == 2));
+        // The outcome of an exchange that was known has increased the fence: the claim cannot start another exchange.
+        assert_eq!(store.start(start_of(&started, owner)).await.unwrap(), None);
     }
 }

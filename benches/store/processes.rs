@@ -1,0 +1,143 @@
+//! Several processes that work on one PostgreSQL, and what a steady rate leaves behind in its tables.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use integration_client::Priority;
+use integration_client::Request;
+use integration_client::outbox::Delivered;
+use integration_client::store::Store;
+use sqlx::{Connection, PgConnection};
+
+use super::{database, filled_with, worker};
+
+/// Set for a process that works: the URL of the database.
+pub(crate) const URL: &str = "BENCH_STORE_WORKER";
+const JOBS: i64 = 200_000;
+const TENANTS: i64 = 100;
+
+/// A process that works until its input is closed. Prints a line when it is ready, and how many jobs it delivered at the end.
+pub(crate) async fn work(url: String) {
+    let done = Arc::new(AtomicU64::new(0));
+    let handler = {
+        let done = done.clone();
+        move |_: Delivered| {
+            done.fetch_add(1, Relaxed);
+            async { Ok(()) }
+        }
+    };
+    let client = worker::client(Store::postgres(url), TENANTS as usize, None, handler).await;
+    println!("ready");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    client.shutdown(Duration::from_secs(10)).await;
+    println!("{}", done.load(Relaxed));
+}
+
+fn start(url: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command.env(URL, url).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    (child, output)
+}
+
+async fn number(server: &mut PgConnection, sql: &'static str) -> i64 {
+    sqlx::query_scalar::<_, Option<i64>>(sql).fetch_one(server).await.unwrap().unwrap_or(0)
+}
+
+/// Processes drain an outbox: jobs a second, sessions that wait for another's lock, deadlocks, and jobs that were delivered twice.
+pub(crate) async fn drain(url: &str) -> bool {
+    let mut good = true;
+    for processes in [1, 2, 4, 8] {
+        let url = database(url).await;
+        drop(filled_with(Store::postgres(url.clone()), JOBS, TENANTS).await);
+        let mut server = PgConnection::connect(&url).await.unwrap();
+        let began = Instant::now();
+        let mut children: Vec<_> = (0..processes).map(|_| start(&url)).collect();
+        let (mut looks, mut waits) = (0, 0);
+        while number(&mut server, "SELECT count(*) FROM (SELECT 1 FROM ic_job LIMIT 1) any_job").await > 0 {
+            waits += number(
+                &mut server,
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            )
+            .await;
+            looks += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let took = began.elapsed().as_secs_f64();
+        let deadlocks =
+            number(&mut server, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").await;
+        let mut delivered = 0;
+        for (child, output) in &mut children {
+            drop(child.stdin.take());
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            delivered += line.trim().parse::<i64>().unwrap();
+            child.wait().unwrap();
+        }
+        let doubled = delivered - JOBS;
+        good &= doubled == 0 && deadlocks == 0;
+        println!(
+            "postgres: {processes} processes drain {JOBS} jobs of {TENANTS} tenants: {:.0}/s, doubled {doubled}, deadlocks {deadlocks}, \
+             waits for locks {waits} in {looks} looks",
+            JOBS as f64 / took
+        );
+    }
+    good
+}
+
+/// One process works at full rate while jobs are accepted in pages; prints dead rows and sizes every ten seconds.
+pub(crate) async fn bloat(url: &str) {
+    let url = database(url).await;
+    let seconds = std::env::var("BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120);
+    let done = Arc::new(AtomicU64::new(0));
+    let handler = {
+        let done = done.clone();
+        move |_: Delivered| {
+            done.fetch_add(1, Relaxed);
+            async { Ok(()) }
+        }
+    };
+    let client = worker::client(Store::postgres(url.clone()), 100, None, handler).await;
+    let mut server = PgConnection::connect(&url).await.unwrap();
+    let mut batch = client.outbox().batch("bloat").await.unwrap();
+    let (began, mut sent, mut shown) = (Instant::now(), 0u64, 0);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        // No more than a few pages ahead of the worker.
+        if sent > done.load(Relaxed) + 20_000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        } else {
+            let request = |number: u64| {
+                let request = Request::post("v", "/orders").body(vec![b'x'; 100]);
+                batch.check(number, &format!("t{}", number % 100), Priority::Normal, request).unwrap()
+            };
+            let page = (sent..sent + 2_000).map(request).collect();
+            sent += 2_000;
+            batch.accept(page, &sent.to_string()).await.unwrap();
+        }
+        if began.elapsed().as_secs() / 10 > shown {
+            shown = began.elapsed().as_secs() / 10;
+            let sql = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'ic_job'";
+            let dead = number(&mut server, sql).await;
+            let vacuums = number(
+                &mut server,
+                "SELECT coalesce(sum(autovacuum_count), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'ic_job'",
+            )
+            .await;
+            let size = number(&mut server, "SELECT pg_total_relation_size('ic_job')::bigint").await;
+            let all = number(&mut server, "SELECT pg_database_size(current_database())::bigint").await;
+            println!(
+                "postgres after {} s: {:.0} jobs/s; ic_job has {dead} dead rows and takes {} MiB, {vacuums} vacuums; the database takes {} MiB",
+                shown * 10,
+                done.load(Relaxed) as f64 / began.elapsed().as_secs_f64(),
+                size >> 20,
+                all >> 20
+            );
+        }
+    }
+    client.shutdown(Duration::from_secs(10)).await;
+}

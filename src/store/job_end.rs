@@ -1,0 +1,39 @@
+//! How a claim of a job ends.
+
+use super::Id;
+use super::dead::NewDead;
+
+/// The end of a claim.
+///
+/// An end with a known outcome of an exchange stays true even if another process has the job by now: this process may
+/// have been stopped or cut off from the store, so that another process took its claim for one without an outcome. Such
+/// an end counts unless another exchange of the job has begun since. A delivery counts even then. Every other end
+/// counts for its own claim only.
+#[derive(Clone, Debug)]
+pub(crate) struct JobEnd {
+    pub(crate) id: Id,
+    pub(crate) fence: i64,
+    /// The number of the exchange with a known outcome, as [`start`](super::starts::start) returned it; `None` where this claim made no
+    /// exchange, or its outcome is unknown.
+    pub(crate) known: Option<i64>,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Delivered {
+        status: u16,
+        attempts: u32,
+        result: Option<Vec<u8>>,
+    },
+    Dead(Box<NewDead>),
+    /// Retried after this many milliseconds, with the history of attempts.
+    Later {
+        after_ms: i64,
+        history: Vec<u8>,
+    },
+    /// Nothing was tried: the claim is undone and not counted.
+    Back,
+    /// It is unknown what was tried: treated as if the process had ended.
+    Dropped,
+}
