@@ -6,9 +6,8 @@ use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::acceptable::acceptable;
-use crate::store::jobs::{self, Accepted, NewJob};
+use crate::store::jobs::{self, Accepted, Message, NewJob};
 use crate::store::new_id;
-use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
 
@@ -126,8 +125,8 @@ impl Outbox {
                 let fingerprint = stored.fingerprint();
                 let vendor = &*tenant.vendor.name;
                 let job = name_of(&[source, &tenant.id, vendor, id, &fingerprint]);
-                // No key of a caller contains this character, because a header value cannot hold it.
-                (job, Some((format!("\u{1}{}", name_of(&[source, id]).simple()), fingerprint)))
+                let keep_ms = millis_of(outbox.store.limits.keep_seen);
+                (job, Some(Message { id: name_of(&[source, &tenant.id, vendor, id]), keep_ms }))
             }
         };
         let request = match tenant.vendor.at_rest {
@@ -175,11 +174,7 @@ impl OutboxState {
     /// Writes a job, unless it was already accepted.
     pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
         let (id, lane) = (job.id, job.lane.clone());
-        let accepted = match &job.message {
-            None => self.store.insert(job).await,
-            Some(_) => self.store.write_as(Work::Accept, job, jobs::insert).await,
-        };
-        match accepted {
+        match self.store.insert(job).await {
             Ok(accepted) => self.receipt(id, lane, accepted),
             Err(error) if error.delivery() == Delivery::Ambiguous => {
                 // The job may have been accepted: tell the worker, so that it need not search for the job.

@@ -13,14 +13,15 @@
 //! changed by their row numbers. The lock of a row may be waited for, while another process takes the job over; a statement for
 //! PostgreSQL therefore repeats in its outermost condition what must still hold of the row.
 
-use std::sync::LazyLock;
-
 pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
 use super::driver::{Arg, Db, DbError, Dialect, args};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
 pub(crate) use super::ends::{End, JobEnd, finish_all};
 pub(crate) use super::looks::{all_due, due};
+pub(crate) use super::seen::Message;
+use super::seen::{self, Seen};
+use super::sized::{Statements, chunks};
 pub(crate) use super::starts::Start;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
@@ -39,9 +40,8 @@ pub(crate) struct NewJob {
     pub(crate) request: Vec<u8>,
     /// The idempotency key that the caller chose, and the fingerprint of the request.
     pub(crate) key: Option<(String, String)>,
-    /// The deduplication key of a message, derived from the names of its source and of the message, and the fingerprint
-    /// of the request.
-    pub(crate) message: Option<(String, String)>,
+    /// The message that the job was made of. The job's id is derived from it and from the request.
+    pub(crate) message: Option<Message>,
 }
 
 /// The result of accepting a job.
@@ -54,6 +54,13 @@ pub(crate) enum Accepted {
     KeyOfAnother,
 }
 
+impl Accepted {
+    /// The result of a message that was seen before, with the job `before`.
+    pub(super) fn of_message(job: &NewJob, before: Id) -> Accepted {
+        if before == job.id { Accepted::Before(before) } else { Accepted::KeyOfAnother }
+    }
+}
+
 /// How long a key is kept after its request was accepted or has expired.
 const KEY_MS: i64 = 24 * 3600 * 1000;
 
@@ -61,8 +68,13 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
         let LaneTier { tenant, vendor, tier } = &job.lane;
-        // The message's key first: the caller's key must not be recorded for a job that is refused.
-        for (key, fingerprint) in [&job.message, &job.key].into_iter().flatten() {
+        // The message first: the caller's key must not be recorded for a job that is refused.
+        if let Some(message) = job.message
+            && let Some(Seen::Before(before)) = seen::record(&[(message, job.id)], db, now).await?.first().copied()
+        {
+            return Ok(Accepted::of_message(job, before));
+        }
+        if let Some((key, fingerprint)) = &job.key {
             let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
                         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
@@ -75,8 +87,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                     if known != *fingerprint {
                         return Ok(Accepted::KeyOfAnother);
                     }
-                    // With this job's id, an earlier run of this step was committed and its reply was lost, or the
-                    // message was redelivered.
+                    // With this job's id, an earlier run of this step was committed and its reply was lost.
                     if before != job.id {
                         return Ok(Accepted::Before(before));
                     }
@@ -93,20 +104,21 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let keep = i64::from(job.keep_result);
         let written =
             db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
+        // Of a message, the record of a week ago may be gone while its dead letter is kept.
         Ok(if written == 0 && job.message.is_some() { Accepted::Before(job.id) } else { Accepted::New })
     })
 }
 
-/// Jobs in one INSERT statement: the round trip is most of the cost of a statement.
+/// Jobs that the [writer](super::actor) puts into one INSERT statement.
 pub(super) const TOGETHER: usize = 16;
 
-/// The statement for [`TOGETHER`] jobs.
-static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
+/// The statement for a group of jobs: the round trip is most of the cost of a statement.
+static INSERT_MANY: Statements = Statements::new(|rows| {
     let row = |row: usize| {
         let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
         format!("({})", parameters.join(", "))
     };
-    let rows: Vec<String> = (0..TOGETHER).map(row).collect();
+    let rows: Vec<String> = (0..rows).map(row).collect();
     format!(
         "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {} \
          ON CONFLICT (id) DO NOTHING",
@@ -114,22 +126,25 @@ static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Inserts [`TOGETHER`] jobs in one statement: jobs without keys and with new ids.
+/// Inserts jobs in few statements: jobs without keys and with new ids.
 pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
-    let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
-    for job in jobs {
-        let LaneTier { tenant, vendor, tier } = &job.lane;
-        args.push(job.id.as_bytes().as_slice().into());
-        args.push(tenant.into());
-        args.push(vendor.into());
-        args.push((*tier).into());
-        args.push(now.saturating_add(job.delay_ms).into());
-        args.push(job.expires_ms.map(|after| now.saturating_add(after)).into());
-        args.push(now.into());
-        args.push(i64::from(job.keep_result).into());
-        args.push((&job.request).into());
+    for jobs in chunks(jobs) {
+        let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
+        for job in jobs {
+            let LaneTier { tenant, vendor, tier } = &job.lane;
+            args.push(job.id.as_bytes().as_slice().into());
+            args.push(tenant.into());
+            args.push(vendor.into());
+            args.push((*tier).into());
+            args.push(now.saturating_add(job.delay_ms).into());
+            args.push(job.expires_ms.map(|after| now.saturating_add(after)).into());
+            args.push(now.into());
+            args.push(i64::from(job.keep_result).into());
+            args.push((&job.request).into());
+        }
+        db.execute(INSERT_MANY.of(jobs.len()), args).await?;
     }
-    db.execute(INSERT_MANY.as_str(), args).await.map(drop)
+    Ok(())
 }
 
 /// Releases claims of `owner` that it does not know, because the reply to the claim was lost. `held` are those it

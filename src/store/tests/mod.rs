@@ -9,6 +9,7 @@ mod batches;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 mod clock;
 mod conformance;
+mod intake;
 mod known_outcomes;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]

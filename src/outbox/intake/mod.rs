@@ -1,0 +1,12 @@
+//! Where requests come from that other programs hand over: message brokers, and a table.
+
+mod feed;
+mod line;
+mod room;
+mod source;
+mod table;
+#[cfg(all(test, feature = "sqlite", feature = "testing"))]
+mod tests;
+
+pub use self::line::Line;
+pub use self::source::{Intake, IntakeSource};
