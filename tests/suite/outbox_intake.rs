@@ -9,7 +9,7 @@ use std::time::Duration;
 use integration_client::BoxError;
 use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::outbox::{Intake, IntakeSource};
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -89,13 +89,13 @@ impl IntakeSource for Broker {
         })
     }
 
-    fn taken<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.taken.lock().unwrap().extend_from_slice(ids);
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.taken.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.refused.lock().unwrap().push((id.to_owned(), why.kind()));
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.refused.lock().unwrap().push((message.id.clone(), why.kind()));
         Box::pin(async { Ok(()) })
     }
 
@@ -103,8 +103,8 @@ impl IntakeSource for Broker {
         self.can_postpone
     }
 
-    fn later<'a>(&'a self, id: &'a str, _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.postponed.lock().unwrap().push(id.to_owned());
+    fn later<'a>(&'a self, message: &'a MessageRef, _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.postponed.lock().unwrap().push(message.id.clone());
         Box::pin(async { Ok(()) })
     }
 }

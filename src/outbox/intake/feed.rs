@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::room::{Room, place};
-use super::source::{Content, Intake, IntakeSource};
+use super::source::{Content, Intake, IntakeSource, MessageRef};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::accept::Origin;
@@ -35,16 +35,16 @@ const POSTPONE: Duration = Duration::from_secs(5);
 
 /// A message that has passed all checks.
 struct Good {
-    id: String,
+    message: MessageRef,
     job: NewJob,
 }
 
 /// What the source is to be told.
 #[derive(Default)]
 struct Told {
-    taken: Vec<String>,
-    refused: Vec<(String, Error)>,
-    later: Vec<(String, Duration)>,
+    taken: Vec<MessageRef>,
+    refused: Vec<(MessageRef, Error)>,
+    later: Vec<(MessageRef, Duration)>,
 }
 
 impl Told {
@@ -56,12 +56,12 @@ impl Told {
         if !self.taken.is_empty() {
             source.taken(&self.taken).await?;
         }
-        for (id, why) in &self.refused {
-            tracing::warn!(source = source.name(), message = id, %why, "a message was refused");
-            source.refused(id, why).await?;
+        for (message, why) in &self.refused {
+            tracing::warn!(source = source.name(), message = message.id, %why, "a message was refused");
+            source.refused(message, why).await?;
         }
-        for (id, after) in &self.later {
-            source.later(id, *after).await?;
+        for (message, after) in &self.later {
+            source.later(message, *after).await?;
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Outbox {
             let is_stopped = *stop.borrow();
             if is_stopped && write.is_none() && can_postpone {
                 // Another process may take them at once.
-                told.later.extend(held.drain(..).map(|Good { id, .. }| (id, Duration::ZERO)));
+                told.later.extend(held.drain(..).map(|Good { message, .. }| (message, Duration::ZERO)));
             }
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
                 let batch: VecDeque<Good> = held.drain(..).collect();
@@ -172,8 +172,8 @@ impl Outbox {
                     fetch = None;
                     let messages = fetched.map_err(broken)?;
                     is_over = messages.is_empty();
-                    for message in messages {
-                        self.check(source, message, &mut held, &mut told.refused, clock)?;
+                    for intake in messages {
+                        self.check(source, intake, &mut held, &mut told.refused, clock)?;
                     }
                 }
                 () = wait, if !is_stopped => again_at = None,
@@ -185,28 +185,29 @@ impl Outbox {
     fn check(
         &self,
         source: &dyn IntakeSource,
-        message: Intake,
+        intake: Intake,
         good: &mut VecDeque<Good>,
-        refused: &mut Vec<(String, Error)>,
+        refused: &mut Vec<(MessageRef, Error)>,
         clock: Clock,
     ) -> Result<(), Error> {
-        let Intake { id, content, sent_at } = message;
+        let Intake { message, content, sent_at } = intake;
         let wall = clock.wall();
         let line = match content {
             Content::Request(line) => Ok(*line),
             Content::Json(text) => Line::parse(&text, wall),
+            Content::Invalid(why) => Err(Error::not_sent(ErrorKind::InvalidRequest, why)),
         };
-        let origin = Origin::Message { source: source.name(), id: &id };
+        let origin = Origin::Message { source: source.name(), id: &message.id };
         let job = line.and_then(|Line { tenant, priority, request }| self.job(&tenant, priority, request, origin));
         match job {
             Ok((outbox, job)) => {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
-                good.push_back(Good { id, job });
+                good.push_back(Good { message, job });
             }
             Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
             Err(error) => {
                 self.state()?.measured.intake.refused(1);
-                refused.push((id, error));
+                refused.push((message, error));
             }
         }
         Ok(())
@@ -216,16 +217,16 @@ impl Outbox {
 /// Writes the messages for which there is room.
 async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpone: bool) -> Result<Written, Error> {
     let mut written = Written::default();
-    let (mut room, mut ids, mut jobs) = (Room::default(), Vec::new(), Vec::new());
-    for Good { id, job } in batch {
+    let (mut room, mut messages, mut jobs) = (Room::default(), Vec::new(), Vec::new());
+    for Good { message, job } in batch {
         match place(outbox, &mut room, &job.lane).await {
             Ok(true) => {
-                ids.push(id);
+                messages.push(message);
                 jobs.push(job);
             }
-            Ok(false) if can_postpone && room.is_open() => written.told.later.push((id, POSTPONE)),
-            Ok(false) => written.held.push_back(Good { id, job }),
-            Err(error) if is_down(&error) => written.held.push_back(Good { id, job }),
+            Ok(false) if can_postpone && room.is_open() => written.told.later.push((message, POSTPONE)),
+            Ok(false) => written.held.push_back(Good { message, job }),
+            Err(error) if is_down(&error) => written.held.push_back(Good { message, job }),
             Err(error) => return Err(error),
         }
     }
@@ -237,9 +238,9 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
             Ok(accepted) => accepted,
             Err(error) if is_down(&error) => {
                 // Those that may have been written are recognised when they are written again.
-                let rest = ids[from..].iter().zip(&jobs[from..]);
+                let rest = messages[from..].iter().zip(&jobs[from..]);
                 let rest: VecDeque<Good> =
-                    rest.map(|(id, job)| Good { id: id.clone(), job: job.clone() }).collect();
+                    rest.map(|(message, job)| Good { message: message.clone(), job: job.clone() }).collect();
                 rest.iter().for_each(|good| outbox.count_out(&good.job.lane));
                 let behind = std::mem::replace(&mut written.held, rest);
                 written.held.extend(behind);
@@ -248,7 +249,7 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
             Err(error) => return Err(error),
         };
         for (number, accepted) in part.clone().zip(accepted) {
-            let (id, job) = (std::mem::take(&mut ids[number]), &jobs[number]);
+            let (message, job) = (messages[number].clone(), &jobs[number]);
             match accepted {
                 Accepted::New => {
                     outbox.lane_has_job(job.lane.clone());
@@ -257,8 +258,8 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
                 Accepted::Before(_) | Accepted::KeyOfAnother => outbox.count_out(&job.lane),
             }
             match accepted {
-                Accepted::New | Accepted::Before(_) => written.told.taken.push(id),
-                Accepted::KeyOfAnother => written.told.refused.push((id, id_of_another(job))),
+                Accepted::New | Accepted::Before(_) => written.told.taken.push(message),
+                Accepted::KeyOfAnother => written.told.refused.push((message, id_of_another(job))),
             }
         }
         from = part.end;

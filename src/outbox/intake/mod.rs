@@ -5,8 +5,6 @@ mod line;
 mod room;
 mod source;
 mod table;
-#[cfg(all(test, feature = "sqlite", feature = "testing"))]
-mod tests;
 
 pub use self::line::Line;
-pub use self::source::{Intake, IntakeSource};
+pub use self::source::{Intake, IntakeSource, MessageRef};

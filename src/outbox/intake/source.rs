@@ -11,7 +11,7 @@ use crate::{BoxError, BoxFuture, Priority};
 #[derive(Debug)]
 #[must_use = "a message does nothing before it is handed over"]
 pub struct Intake {
-    pub(super) id: String,
+    pub(super) message: MessageRef,
     pub(super) content: Content,
     pub(super) sent_at: Option<SystemTime>,
 }
@@ -21,20 +21,48 @@ pub(super) enum Content {
     Request(Box<Line>),
     /// Not read yet.
     Json(Vec<u8>),
+    /// No request, for this reason.
+    Invalid(String),
+}
+
+/// Which message the source is told about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct MessageRef {
+    /// The source's id of the message.
+    pub id: String,
+    /// The number of the delivery, as [`Intake::delivery`] gave it; 0 where it gave none.
+    pub delivery: u64,
 }
 
 impl Intake {
+    fn with(id: impl Into<String>, content: Content) -> Intake {
+        Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None }
+    }
+
     /// A message with the source's id of it, on behalf of `tenant`. A redelivery of the message has the same id.
     pub fn new(id: impl Into<String>, tenant: impl Into<String>, priority: Priority, request: Request) -> Intake {
-        let line = Line { tenant: tenant.into(), priority, request };
-        Intake { id: id.into(), content: Content::Request(Box::new(line)), sent_at: None }
+        Intake::with(id, Content::Request(Box::new(Line { tenant: tenant.into(), priority, request })))
     }
 
     /// A message whose content is a JSON object, as [`Line`] describes. If it is none, the message is
     /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is
     /// handed over.
     pub fn json(id: impl Into<String>, content: impl Into<Vec<u8>>) -> Intake {
-        Intake { id: id.into(), content: Content::Json(content.into()), sent_at: None }
+        Intake::with(id, Content::Json(content.into()))
+    }
+
+    /// A message that the source cannot make a request of, for the reason `why`. It is [refused](IntakeSource::refused) with
+    /// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is handed over.
+    pub fn invalid(id: impl Into<String>, why: impl Into<String>) -> Intake {
+        Intake::with(id, Content::Invalid(why.into()))
+    }
+
+    /// A number by which the source knows this delivery of the message from others, for sources that must acknowledge each
+    /// delivery.
+    pub fn delivery(mut self, number: u64) -> Intake {
+        self.message.delivery = number;
+        self
     }
 
     /// When the message was put into the source, from which the metric `integration_client_intake_lag_seconds` is computed.
@@ -65,19 +93,19 @@ pub trait IntakeSource: Send + Sync {
     /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>>;
 
-    /// The messages with these ids are in the store: acknowledge them to the broker. An acknowledgement that gets lost does
+    /// These messages are in the store: acknowledge them to the broker. An acknowledgement that gets lost does
     /// no harm: the broker redelivers the message, and the client recognises it.
     ///
     /// # Errors
     /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
-    fn taken<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<(), BoxError>>;
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// The message can never be accepted, for the reason `why`: the source puts it where somebody will look, for example
     /// into the queue of dead letters of the broker. A full outbox is no such reason.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
-    fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// Whether the source can take a message back for a while, by [`later`](Self::later). `false` unless implemented.
     ///
@@ -93,7 +121,7 @@ pub trait IntakeSource: Send + Sync {
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
-    fn later<'a>(&'a self, _id: &'a str, _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn later<'a>(&'a self, _message: &'a MessageRef, _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -124,7 +124,8 @@ async fn rows_become_jobs_or_are_kept_with_the_reason() {
         assert_eq!(rows.iter().map(|row| row.id.as_deref()).collect::<Vec<_>>(), [None, Some("b"), Some("b"), None, None]);
         assert!(rows.iter().all(|row| row.age_ms < 60_000), "{rows:?}");
         let seq = |number: usize| rows[number].seq;
-        assert_eq!(store.read(Page { after: seq(1), rows: 1, ..PAGE }, read).await.unwrap(), [rows[2].clone()][..]);
+        let next = store.read(Page { after: seq(1), rows: 1, ..PAGE }, read).await.unwrap();
+        assert_eq!(next.iter().map(|row| row.seq).collect::<Vec<_>>(), [seq(2)]);
         let moved = Move {
             jobs: vec![(seq(0), job("a")), (seq(1), message(1, 1)), (seq(2), message(1, 2))],
             refused: vec![(seq(3), "too long".to_owned()), (seq(4), "not JSON".to_owned())],

@@ -10,6 +10,8 @@ mod batches;
 mod clock;
 mod conformance;
 mod intake;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+mod intake_feed;
 mod known_outcomes;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
