@@ -5,7 +5,6 @@
 //! messages. Messages that must go elsewhere (refused ones, and those for a full lane) are published to a queue of their own
 //! first, with the broker's confirmation, and acknowledged after that: they may be in both for a moment, and never in neither.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -24,9 +23,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
-use url::Url;
 
+use crate::address::Address;
 use crate::error::Error;
+use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
 /// Messages that the broker delivers before the first of them is acknowledged.
@@ -56,7 +56,9 @@ pub struct RabbitMq {
     name: String,
     equal_content: bool,
     open: tokio::sync::Mutex<Option<Open>>,
-    unsettled: Mutex<Unsettled>,
+    unsettled: Unsettled<Delivery>,
+    /// The channel for messages that go elsewhere.
+    side: Mutex<Option<Channel>>,
     /// Something could not be told: the broker must deliver again what is not acknowledged.
     broken: Notify,
 }
@@ -68,46 +70,27 @@ struct Open {
     consumer: Consumer,
 }
 
-/// What was handed over and is not acknowledged, by numbers that no other connection of this source had.
-#[derive(Default)]
-struct Unsettled {
-    deliveries: HashMap<u64, Delivery>,
-    next: u64,
-    /// The channel for messages that go elsewhere.
-    side: Option<Channel>,
-}
-
 impl RabbitMq {
     /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME`, or `amqps`.
     ///
     /// # Errors
     /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
     pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
-        let invalid = |error| Error::new("RabbitMQ: the URL cannot be read").with_source(BoxError::from(error));
-        let mut parsed = Url::parse(url).map_err(invalid)?;
-        let (mut queue, mut rest) = (None, Vec::new());
-        for (name, value) in parsed.query_pairs() {
-            match &*name {
-                "queue" => queue = Some(value.into_owned()),
-                _ => rest.push((name.into_owned(), value.into_owned())),
-            }
-        }
-        let queue = queue.filter(|queue| !queue.is_empty() && queue.len() <= 240);
-        let queue = queue.ok_or_else(|| Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME"))?;
-        parsed.set_query(None);
-        if !rest.is_empty() {
-            parsed.query_pairs_mut().extend_pairs(rest);
-        }
-        let host = parsed.host_str().unwrap_or("localhost");
-        let port = parsed.port().unwrap_or(if parsed.scheme() == "amqps" { 5671 } else { 5672 });
-        let name = format!("rabbitmq:{host}:{port}{}:{queue}", parsed.path());
+        let address = Address::read("RabbitMQ", url, &["queue"])?;
+        // A queue's name has 255 bytes at most, and ours are longer.
+        let queue = address.get("queue").filter(|queue| queue.len() <= 240);
+        let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
+        let queue = queue.ok_or_else(no_queue)?.to_owned();
+        let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
+        let name = format!("rabbitmq:{}{}:{queue}", address.place(port), address.url.path());
         let source = RabbitMq {
-            url: parsed.into(),
+            url: address.url.into(),
             queue,
             name,
             equal_content: false,
             open: tokio::sync::Mutex::default(),
-            unsettled: Mutex::default(),
+            unsettled: Unsettled::new(),
+            side: Mutex::default(),
             broken: Notify::new(),
         };
         let open = source.open().await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
@@ -144,8 +127,8 @@ impl RabbitMq {
                 channel.basic_consume(self.queue.as_str().into(), "".into(), consume, FieldTable::default()).await?;
             let side = connection.create_channel().await?;
             side.confirm_select(ConfirmSelectOptions::default()).await?;
-            let mut unsettled = self.unsettled.lock();
-            *unsettled = Unsettled { side: Some(side), next: unsettled.next, ..Unsettled::default() };
+            self.unsettled.forget_all();
+            *self.side.lock() = Some(side);
             Ok::<_, BoxError>(Open { _connection: connection, consumer })
         };
         tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
@@ -168,11 +151,7 @@ impl RabbitMq {
 
     fn hand_over(&self, delivery: Delivery) -> Intake {
         let intake = self.intake(&delivery);
-        let mut unsettled = self.unsettled.lock();
-        unsettled.next += 1;
-        let number = unsettled.next;
-        unsettled.deliveries.insert(number, delivery);
-        intake.delivery(number)
+        self.unsettled.keep(intake, delivery)
     }
 
     fn intake(&self, delivery: &Delivery) -> Intake {
@@ -187,15 +166,10 @@ impl RabbitMq {
         at.into_iter().fold(intake, Intake::sent_at)
     }
 
-    /// What is to be told about a message; `None` where its connection is gone: it is delivered again.
-    fn unsettled(&self, message: &MessageRef) -> Option<Delivery> {
-        self.unsettled.lock().deliveries.remove(&message.delivery)
-    }
-
     /// Puts a message into a queue of ours, which is declared first, and acknowledges it after that.
     async fn put_aside(&self, message: &MessageRef, aside: Aside<'_>) {
-        let Some(delivery) = self.unsettled(message) else { return };
-        let side = self.unsettled.lock().side.clone();
+        let Some(delivery) = self.unsettled.take(message) else { return };
+        let side = self.side.lock().clone();
         let put = async {
             let side = side.ok_or("no channel is open")?;
             let (queue, arguments) = aside.queue(&self.queue);
@@ -310,7 +284,7 @@ impl IntakeSource for RabbitMq {
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let deliveries: Vec<Delivery> = messages.iter().filter_map(|message| self.unsettled(message)).collect();
+            let deliveries: Vec<Delivery> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
             // An acknowledgement that fails does so with its connection.
             join_all(deliveries.iter().map(|delivery| delivery.ack(BasicAckOptions::default()))).await;
             Ok(())
@@ -332,7 +306,7 @@ impl IntakeSource for RabbitMq {
         Box::pin(async move {
             if !after.is_zero() {
                 self.put_aside(message, Aside::Later(after)).await;
-            } else if let Some(delivery) = self.unsettled(message) {
+            } else if let Some(delivery) = self.unsettled.take(message) {
                 let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
                 // If it fails, it does so with its connection, and the broker delivers the message again.
                 let _ = delivery.nack(back).await;
