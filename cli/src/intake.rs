@@ -21,7 +21,7 @@ Examples:
 A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
 and headers, body, priority, cost, idempotency_key and deadline where needed.
 It is acknowledged when its request is in the store. One that is no such object
-goes to NAME.refused (RabbitMQ), NAME_REFUSED (NATS) or ic_intake_refused (table).
+goes to NAME.refused (RabbitMQ), NAME_REFUSED (NATS), ic_intake_refused (table).
 
 The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
 What is in the store then is sent by the next process that works on it.

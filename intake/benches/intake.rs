@@ -91,7 +91,8 @@ impl IntakeSource for Memory {
 
 async fn client(store: Store) -> IntegrationClient {
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).tenant(TenantEntry::new("acme", "v"));
+    let builder =
+        IntegrationClient::builder().without_catalogue().vendors_toml(text).tenant(TenantEntry::new("acme", "v"));
     builder.transport(FakeTransport::new(|_| FakeAnswer::status(200))).store(store).build().await.unwrap()
 }
 
@@ -127,7 +128,12 @@ async fn rabbitmq(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSourc
     for number in 0..messages {
         let properties = BasicProperties::default().with_delivery_mode(2).with_message_id(number.to_string().into());
         let (publish, content) = (BasicPublishOptions::default(), content(number));
-        channel.basic_publish("".into(), name.into(), publish, content.as_bytes(), properties).await.unwrap().await.unwrap();
+        channel
+            .basic_publish("".into(), name.into(), publish, content.as_bytes(), properties)
+            .await
+            .unwrap()
+            .await
+            .unwrap();
     }
     integration_client_intake::open(&format!("{url}?queue={name}")).await.unwrap()
 }

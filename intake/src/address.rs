@@ -15,7 +15,8 @@ impl Address {
     /// Takes the parameters `own` out of the query.
     pub(crate) fn read(broker: &str, url: &str, own: &[&str]) -> Result<Address, Error> {
         // The error of the parser does not hold the URL, which may hold a password.
-        let unreadable = |error| Error::new(format!("{broker}: the URL cannot be read")).with_source(BoxError::from(error));
+        let unreadable =
+            |error| Error::new(format!("{broker}: the URL cannot be read")).with_source(BoxError::from(error));
         let mut url = Url::parse(url).map_err(unreadable)?;
         let pairs = url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned()));
         let (own, rest): (Vec<_>, Vec<_>) = pairs.partition(|(name, _)| own.contains(&&**name));
@@ -43,7 +44,8 @@ mod tests {
 
     #[test]
     fn own_parameters_leave_the_query() {
-        let address = Address::read("x", "amqp://u:p@mq/%2f?queue=a%20b&heartbeat=10&other=", &["queue", "other"]).unwrap();
+        let address =
+            Address::read("x", "amqp://u:p@mq/%2f?queue=a%20b&heartbeat=10&other=", &["queue", "other"]).unwrap();
         assert_eq!(address.url.as_str(), "amqp://u:p@mq/%2f?heartbeat=10");
         assert_eq!((address.get("queue"), address.get("other")), (Some("a b"), None));
         assert_eq!(address.place(5672), "mq:5672");

@@ -53,7 +53,9 @@ pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
         #[cfg(feature = "rabbitmq")]
         Some(("amqp" | "amqps", _)) => Ok(Box::new(RabbitMq::connect(url).await?)),
         #[cfg(not(feature = "rabbitmq"))]
-        Some(("amqp" | "amqps", _)) => Err(Error::new("RabbitMQ needs the feature `rabbitmq` of integration-client-intake")),
+        Some(("amqp" | "amqps", _)) => {
+            Err(Error::new("RabbitMQ needs the feature `rabbitmq` of integration-client-intake"))
+        }
         #[cfg(feature = "nats")]
         Some(("nats" | "tls", _)) => Ok(Box::new(Nats::connect(url).await?)),
         #[cfg(not(feature = "nats"))]

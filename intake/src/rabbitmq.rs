@@ -184,7 +184,9 @@ impl RabbitMq {
             delivery.ack(BasicAckOptions::default()).await?;
             Ok::<_, BoxError>(())
         };
-        if let Err(error) = tokio::time::timeout(PATIENCE, put).await.unwrap_or_else(|_| Err("no answer within 10 s".into())) {
+        if let Err(error) =
+            tokio::time::timeout(PATIENCE, put).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
+        {
             tracing::warn!(source = self.name, %error, "a message could not be put aside; it is delivered again");
             self.broken.notify_one();
         }
@@ -284,7 +286,8 @@ impl IntakeSource for RabbitMq {
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let deliveries: Vec<Delivery> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            let deliveries: Vec<Delivery> =
+                messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
             // An acknowledgement that fails does so with its connection.
             join_all(deliveries.iter().map(|delivery| delivery.ack(BasicAckOptions::default()))).await;
             Ok(())

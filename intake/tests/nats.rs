@@ -1,5 +1,11 @@
 //! NATS JetStream, against the server that `IC_TEST_NATS` names; `scripts/nats.sh start` starts one, which the test may kill.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests: helpers unwrap too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
 
 mod support;
 
@@ -13,8 +19,9 @@ use integration_client_intake::Nats;
 use support::{Broker, client, line, store_path, wait_until};
 
 fn url() -> String {
-    std::env::var("IC_TEST_NATS")
-        .expect("IC_TEST_NATS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/nats.sh start)\"` before")
+    std::env::var("IC_TEST_NATS").expect(
+        "IC_TEST_NATS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/nats.sh start)\"` before",
+    )
 }
 
 async fn context() -> Context {

@@ -1,5 +1,11 @@
 //! RabbitMQ, against the server that `IC_TEST_RABBITMQ` names; `scripts/rabbitmq.sh start` starts one, which the test may kill.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests: helpers unwrap too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
 
 mod support;
 
@@ -160,7 +166,8 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     {
         let server = Server::connect().await;
         server.empty_queue(queue).await;
-        let messages = (0..support::MESSAGES).map(|number| (Some(format!("m{number}")), line("acme", &format!("/{number}"))));
+        let messages =
+            (0..support::MESSAGES).map(|number| (Some(format!("m{number}")), line("acme", &format!("/{number}"))));
         server.publish(queue, messages).await;
     }
     let broker = Broker { script: "rabbitmq.sh", is_ours: std::env::var_os("IC_TEST_RABBITMQ_DIR").is_some() };

@@ -1,5 +1,6 @@
 //! Turns a request into a job in the store.
 
+use super::intake::fingerprint;
 use super::{Outbox, OutboxState, Receipt, stored::Stored};
 use crate::Priority;
 use crate::config::AtRest;
@@ -111,6 +112,7 @@ impl Outbox {
     ) -> Result<(&Arc<OutboxState>, NewJob), Error> {
         let outbox = self.state()?;
         outbox.check_open()?;
+        let print = matches!(origin, Origin::Message { .. }).then(|| fingerprint(&request));
         let acceptable = acceptable(&self.core, tenant, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key.clone());
@@ -122,9 +124,8 @@ impl Outbox {
             Origin::Caller => (new_id(self.core.clock), None),
             Origin::Batch(id) => (id, None),
             Origin::Message { source, id } => {
-                let fingerprint = stored.fingerprint();
                 let vendor = &*tenant.vendor.name;
-                let job = name_of(&[source, &tenant.id, vendor, id, &fingerprint]);
+                let job = name_of(&[source, &tenant.id, vendor, id, &print.unwrap_or_default()]);
                 let keep_ms = millis_of(outbox.store.limits.keep_seen);
                 (job, Some(Message { id: name_of(&[source, &tenant.id, vendor, id]), keep_ms }))
             }

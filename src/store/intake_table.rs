@@ -89,7 +89,8 @@ pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'
         let jobs: Vec<&(i64, NewJob)> = jobs.iter().filter(|(seq, _)| here.contains(seq)).collect();
         let accepted = intake::take_all(&jobs.iter().map(|(_, job)| job).collect::<Vec<_>>(), db, now).await?;
         let taken: Vec<(i64, Accepted)> = jobs.iter().zip(accepted).map(|((seq, _), result)| (*seq, result)).collect();
-        let reused = taken.iter().filter(|(_, result)| *result == Accepted::KeyOfAnother).map(|(seq, _)| (*seq, ANOTHER));
+        let reused =
+            taken.iter().filter(|(_, result)| *result == Accepted::KeyOfAnother).map(|(seq, _)| (*seq, ANOTHER));
         let bad = refused.iter().filter(|(seq, _)| here.contains(seq)).map(|(seq, why)| (*seq, &**why));
         let mut count = 0;
         for (seq, why) in reused.chain(bad) {

@@ -87,15 +87,8 @@ macro_rules! expired {
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let surplus = store.read(keep.most_dead, surplus).await?;
-    let all = [
-        What::Done,
-        What::Keys,
-        What::Usage,
-        What::UsageInUnits,
-        What::Seen,
-        What::RefusedRows,
-        What::OldLetters,
-    ];
+    let all =
+        [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::OldLetters];
     let mut letters = 0;
     for what in all.into_iter().chain(surplus.map(What::Surplus)) {
         let mut rows = FIRST;

@@ -29,7 +29,9 @@ static RECORD: Statements = Statements::new(|rows| {
     let row = |row: usize| format!("(${}, ${}, ${})", 3 * row + 1, 3 * row + 2, 3 * row + 3);
     let rows: Vec<String> = (0..rows).map(row).collect();
     let rows = rows.join(", ");
-    format!("INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING RETURNING message")
+    format!(
+        "INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING RETURNING message"
+    )
 });
 
 /// Records messages with their jobs, and returns what was known of each, in the same order. Of two equal messages the second

@@ -25,7 +25,12 @@ fn store() -> Store {
 }
 
 fn client(transport: &FakeTransport, store: &Store) -> IntegrationClientBuilder {
+    client_with("", transport, store)
+}
+
+fn client_with(entry: &str, transport: &FakeTransport, store: &Store) -> IntegrationClientBuilder {
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let text = format!("{text}{entry}");
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
     builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v")).store(store.clone())
 }
@@ -135,6 +140,19 @@ async fn repeated_message_is_one_job() {
     let again = broker("orders", &[("acme", "2", "b")]);
     assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
     assert_eq!(sent(&transport, 2).await.len(), 2);
+}
+
+/// Each delivery would get another idempotency key of the client's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_message_to_a_vendor_with_keys_is_one_job() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let keys = "idempotency = { header = \"idempotency-key\" }\n";
+    let client = client_with(keys, &transport, &store).work().build().await.unwrap();
+    let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "a")]);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 1);
+    assert_eq!(messages.taken(), ["1", "1"]);
+    assert!(messages.refused.lock().unwrap().is_empty());
+    assert_eq!(sent(&transport, 1).await, ["/acme/a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,7 +298,8 @@ async fn shutdown_ends_the_hand_over() {
         }
         client.shutdown(Duration::from_secs(5)).await;
     };
-    let (fed, ()) = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(feeding, stopping) }).await.unwrap();
+    let (fed, ()) =
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(feeding, stopping) }).await.unwrap();
     assert_eq!((fed.unwrap(), messages.taken()), (1, vec!["1".to_owned()]), "what is held is the broker's");
     let error = client.outbox().feed_from(&messages).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);

@@ -16,8 +16,8 @@ use integration_client::events::{Event, EventKind, Events, LimitOf};
 use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, Serving};
 use integration_client::metrics::{Kind, Metric};
 use integration_client::outbox::{
-    Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line,
-    MessageRef, Numbers, Outbox, Queue, Receipt, Status, WorkerStatus,
+    Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef,
+    Numbers, Outbox, Queue, Receipt, Status, WorkerStatus,
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;

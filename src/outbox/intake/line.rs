@@ -95,8 +95,8 @@ impl Line {
     fn read(text: &[u8], now: SystemTime) -> Result<Line, String> {
         let line: Written = serde_json::from_slice(text).map_err(|error| problem(&error))?;
         let upper = line.method.to_ascii_uppercase();
-        let method =
-            Method::from_bytes(upper.as_bytes()).map_err(|_| format!("{:?} is no method; write \"POST\"", line.method))?;
+        let method = Method::from_bytes(upper.as_bytes())
+            .map_err(|_| format!("{:?} is no method; write \"POST\"", line.method))?;
         let mut request = Request::new(method, &line.vendor, line.path);
         for (name, value) in &line.headers {
             request = request.header(name.as_str(), value.as_str());

@@ -55,10 +55,8 @@ async fn each_message_of_a_fetch_becomes_one_job() {
 async fn jobs_with_keys_and_without_keep_their_order() {
     for store in stores().await {
         let store = open(&store).await;
-        let keyed = |number, key: &str| NewJob {
-            key: Some((key.to_owned(), "print".to_owned())),
-            ..message(number, 1)
-        };
+        let keyed =
+            |number, key: &str| NewJob { key: Some((key.to_owned(), "print".to_owned())), ..message(number, 1) };
         let jobs = vec![message(1, 1), keyed(2, "k"), message(3, 1), NewJob { id: Id::from_u128(4 << 64), ..job("a") }];
         assert_eq!(taken(&store, jobs).await, [Accepted::New; 4]);
         let order = store.read("SELECT count(*) FROM ic_job a JOIN ic_job b ON a.seq < b.seq AND a.id > b.id", COUNT);
@@ -121,7 +119,10 @@ async fn rows_become_jobs_or_are_kept_with_the_reason() {
         let rows: Vec<Waiting> = store.read(PAGE, read).await.unwrap();
         let texts: Vec<_> = rows.iter().map(|row| row.request.as_deref()).collect();
         assert_eq!(texts, [Some(&b"one"[..]), Some(b"two"), Some(b"other"), None, Some(b"bad")]);
-        assert_eq!(rows.iter().map(|row| row.id.as_deref()).collect::<Vec<_>>(), [None, Some("b"), Some("b"), None, None]);
+        assert_eq!(
+            rows.iter().map(|row| row.id.as_deref()).collect::<Vec<_>>(),
+            [None, Some("b"), Some("b"), None, None]
+        );
         assert!(rows.iter().all(|row| row.age_ms < 60_000), "{rows:?}");
         let seq = |number: usize| rows[number].seq;
         let next = store.read(Page { after: seq(1), rows: 1, ..PAGE }, read).await.unwrap();
@@ -165,11 +166,8 @@ async fn processes_that_move_the_same_rows_make_one_job_of_each() {
             insert(&one, &[(None, "row")]).await;
         }
         let rows = one.read(PAGE, read).await.unwrap();
-        let moved = || Move {
-            jobs: rows.iter().map(|row| (row.seq, job("a"))).collect(),
-            refused: Vec::new(),
-            keep_ms: 0,
-        };
+        let moved =
+            || Move { jobs: rows.iter().map(|row| (row.seq, job("a"))).collect(), refused: Vec::new(), keep_ms: 0 };
         let (one_moved, other_moved) = tokio::join!(one.write(moved(), move_rows), other.write(moved(), move_rows));
         assert_eq!(one_moved.unwrap().taken.len() + other_moved.unwrap().taken.len(), 40);
         assert_eq!(one.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 40);
@@ -186,6 +184,7 @@ async fn row_of_bytes_is_read_like_any_other() {
     let rows = store.read(PAGE, read).await.unwrap();
     let requests: Vec<_> = rows.iter().map(|row| row.request.as_deref()).collect();
     assert_eq!(requests, [Some(&b"\xff\x00"[..]), Some(b"8")]);
-    let moved = Move { jobs: Vec::new(), refused: rows.iter().map(|row| (row.seq, "bad".to_owned())).collect(), keep_ms: 1 };
+    let moved =
+        Move { jobs: Vec::new(), refused: rows.iter().map(|row| (row.seq, "bad".to_owned())).collect(), keep_ms: 1 };
     assert_eq!(store.write(moved, move_rows).await.unwrap().refused, 2);
 }

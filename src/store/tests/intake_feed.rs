@@ -10,7 +10,8 @@ use crate::store::{Step, Store};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{ErrorKind, IntegrationClient};
 
-const VENDORS: &str = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+const VENDORS: &str =
+    "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
 
 const INSERT: Step<String, u64> =
     |request, db, _| Box::pin(db.execute("INSERT INTO ic_intake (request) VALUES ($1)", args![request]));
