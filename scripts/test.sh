@@ -16,7 +16,8 @@
 # features and be compiled once more.
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
-# folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some.
+# folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some. The tests of message
+# brokers do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS).
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
@@ -117,6 +118,10 @@ check_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
+    for feature in nats rabbitmq; do
+        echo "-- message brokers: $feature"
+        cargo clippy --locked -p integration-client-intake --lib --no-default-features --features "$feature" -- -D warnings
+    done
 }
 
 step_features() {
@@ -155,6 +160,22 @@ with_servers() {
     fi
     if [[ -z ${IC_TEST_REDIS:-} ]]; then
         settings=$(scripts/redis.sh start) || die "no Redis for the tests of shared limits; see above"
+        eval "$settings"
+    fi
+    "$@"
+}
+
+# The same with message brokers.
+with_brokers() {
+    local settings
+    # In place of the trap of with_servers, which is inside.
+    trap 'scripts/rabbitmq.sh stop; scripts/nats.sh stop; scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
+    if [[ -z ${IC_TEST_RABBITMQ:-} ]]; then
+        settings=$(scripts/rabbitmq.sh start) || die "no RabbitMQ for the tests of message brokers; see above"
+        eval "$settings"
+    fi
+    if [[ -z ${IC_TEST_NATS:-} ]]; then
+        settings=$(scripts/nats.sh start) || die "no NATS for the tests of message brokers; see above"
         eval "$settings"
     fi
     "$@"
@@ -217,10 +238,10 @@ step_test() {
     browser_ready
     etcd_ready
     if cargo nextest --version >/dev/null 2>&1; then
-        with_servers cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
+        with_servers with_brokers cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
     else
         echo "cargo-nextest is not installed: the same tests by cargo test"
-        with_servers cargo test --locked --workspace --all-features --lib --bins --tests --no-fail-fast
+        with_servers with_brokers cargo test --locked --workspace --all-features --lib --bins --tests --no-fail-fast
     fi
 }
 

@@ -11,6 +11,7 @@ mod connect;
 mod consent;
 mod dead_letters;
 mod inspect;
+mod intake;
 mod interrupt;
 mod notes;
 mod output;
@@ -34,6 +35,7 @@ Examples:
   integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl
   integration-client send acme github /user --vendors vendors.toml
   integration-client serve --vendors vendors.toml --tenants tenants.toml
+  integration-client intake 'amqp://mq/%2f?queue=requests' --store jobs.sqlite
   integration-client dead-letters list --store jobs.jsonl.sqlite
   curl -si https://api.github.com | integration-client inspect --vendor github
   integration-client check vendors.toml --tenants tenants.toml
@@ -62,6 +64,7 @@ enum Command {
     Run(run::Args),
     Send(send::Args),
     Serve(serve::Args),
+    Intake(intake::Args),
     Health(serve::Health),
     Status(status::Args),
     DeadLetters(dead_letters::Args),
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::run(&args, &mut out),
         Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Intake(args) => intake::run(&args, &mut out),
         Command::Health(args) => serve::health(&args, &mut out),
         Command::Status(args) => status::run(&args, screen, &mut out),
         Command::DeadLetters(args) => dead_letters::run(&args, &mut out),

@@ -34,6 +34,10 @@ pub(crate) struct OutboxFigures {
     pub(crate) in_hand: u64,
     /// Jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
+    /// Messages that were accepted, and messages that were refused.
+    pub(crate) intake: [u64; 2],
+    /// The age of the oldest message since this was read last.
+    pub(crate) intake_lag: Duration,
     pub(crate) is_writable: bool,
     /// Failures of the store, by kind of work.
     pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],

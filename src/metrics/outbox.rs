@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use super::handle::{Count, Depth, Figure};
 use super::table::{
-    BACKLOG, BACKLOG_AGE, IN_HAND, JOBS, SHARED_LIMITS, SHARING_DOWN, SHARING_FAILURES, SHARING_LOST, STORE,
-    STORE_TIME, WRITABLE,
+    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, SHARED_LIMITS, SHARING_DOWN,
+    SHARING_FAILURES, SHARING_LOST, STORE, STORE_TIME, WRITABLE,
 };
 use super::words::TIERS;
 
@@ -25,6 +25,10 @@ pub(crate) struct OutboxFigures {
     pub(crate) in_hand: u64,
     /// Jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
+    /// Messages that were accepted, and messages that were refused.
+    pub(crate) intake: [u64; 2],
+    /// The age of the oldest message since this was read last.
+    pub(crate) intake_lag: Duration,
     pub(crate) is_writable: bool,
     /// Failures of the store, by kind of work.
     pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],
@@ -48,6 +52,8 @@ pub(super) struct OutboxSeries {
     oldest: Figure,
     in_hand: Depth,
     ended: [Count; 3],
+    intake: [Count; 2],
+    intake_lag: Figure,
     writable: Figure,
     failures: [Count; KINDS_OF_WORK],
     took: [Figure; KINDS_OF_WORK],
@@ -65,6 +71,11 @@ impl OutboxSeries {
             series.set(total);
             series.tell(&JOBS, &[], &[("outcome", outcome)]);
         }
+        for ((series, total), metric) in self.intake.iter().zip(figures.intake).zip([&INTAKE_TAKEN, &INTAKE_REFUSED]) {
+            series.set(total);
+            series.tell(metric, &[], &[]);
+        }
+        self.intake_lag.tell(figures.intake_lag.as_secs_f64(), &INTAKE_LAG, &[]);
         self.writable.tell(f64::from(u8::from(figures.is_writable)), &WRITABLE, &[]);
         for (series, (work, failures)) in self.failures.iter().zip(figures.failures) {
             series.set(failures);

@@ -283,6 +283,28 @@ pub(super) const JOBS: Metric = metric(
     &["outcome"],
     "Claims that this process ended: `delivered`, `dead` (given up), `later` (refused or failed, and back in the store).",
 );
+pub(super) const INTAKE_TAKEN: Metric = metric(
+    "integration_client_intake_taken_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Messages of brokers, and rows of `ic_intake`, that this process made accepted requests of. A redelivery counts once.",
+);
+pub(super) const INTAKE_REFUSED: Metric = metric(
+    "integration_client_intake_refused_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Messages and rows that are no valid request, and went to the broker's dead letters or to `ic_intake_refused`.",
+);
+pub(super) const INTAKE_LAG: Metric = metric(
+    "integration_client_intake_lag_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long the message or row that waited longest had been in its source when it was fetched, of those of the last second; \
+     0 where none came, or the source does not say.",
+);
 pub(super) const SHARED_LIMITS: Metric = metric(
     "integration_client_sharing_limits",
     Kind::Gauge,
@@ -379,6 +401,9 @@ pub const METRICS: &[Metric] = &[
     BACKLOG_AGE,
     IN_HAND,
     JOBS,
+    INTAKE_TAKEN,
+    INTAKE_REFUSED,
+    INTAKE_LAG,
     SHARED_LIMITS,
     SHARING_DOWN,
     SHARING_FAILURES,

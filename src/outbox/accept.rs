@@ -1,14 +1,14 @@
 //! Turns a request into a job in the store.
 
+use super::intake::fingerprint;
 use super::{Outbox, OutboxState, Receipt, stored::Stored};
 use crate::Priority;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::acceptable::acceptable;
-use crate::store::jobs::{self, Accepted, NewJob};
+use crate::store::jobs::{self, Accepted, Message, NewJob};
 use crate::store::new_id;
-use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
 
@@ -112,6 +112,7 @@ impl Outbox {
     ) -> Result<(&Arc<OutboxState>, NewJob), Error> {
         let outbox = self.state()?;
         outbox.check_open()?;
+        let print = matches!(origin, Origin::Message { .. }).then(|| fingerprint(&request));
         let acceptable = acceptable(&self.core, tenant, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key.clone());
@@ -123,11 +124,10 @@ impl Outbox {
             Origin::Caller => (new_id(self.core.clock), None),
             Origin::Batch(id) => (id, None),
             Origin::Message { source, id } => {
-                let fingerprint = stored.fingerprint();
                 let vendor = &*tenant.vendor.name;
-                let job = name_of(&[source, &tenant.id, vendor, id, &fingerprint]);
-                // No key of a caller contains this character, because a header value cannot hold it.
-                (job, Some((format!("\u{1}{}", name_of(&[source, id]).simple()), fingerprint)))
+                let job = name_of(&[source, &tenant.id, vendor, id, &print.unwrap_or_default()]);
+                let keep_ms = millis_of(outbox.store.limits.keep_seen);
+                (job, Some(Message { id: name_of(&[source, &tenant.id, vendor, id]), keep_ms }))
             }
         };
         let request = match tenant.vendor.at_rest {
@@ -175,11 +175,7 @@ impl OutboxState {
     /// Writes a job, unless it was already accepted.
     pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
         let (id, lane) = (job.id, job.lane.clone());
-        let accepted = match &job.message {
-            None => self.store.insert(job).await,
-            Some(_) => self.store.write_as(Work::Accept, job, jobs::insert).await,
-        };
-        match accepted {
+        match self.store.insert(job).await {
             Ok(accepted) => self.receipt(id, lane, accepted),
             Err(error) if error.delivery() == Delivery::Ambiguous => {
                 // The job may have been accepted: tell the worker, so that it need not search for the job.

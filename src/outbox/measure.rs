@@ -52,10 +52,13 @@ impl OutboxState {
     pub(super) fn figures(&self) -> OutboxFigures {
         let Measured { delivered, dead, later, in_hand, backlog, .. } = &self.measured;
         let backlog = backlog.lock().unwrap_or_default();
+        let (intake, intake_lag) = self.measured.intake.read();
         OutboxFigures {
             waiting: backlog.waiting,
             oldest: backlog.oldest,
             in_hand: in_hand.load(Relaxed) as u64,
+            intake,
+            intake_lag,
             ended: [delivered, dead, later].map(|count| count.load(Relaxed)),
             is_writable: self.store.problems.is_writable(),
             failures: self.store.problems.failures(),

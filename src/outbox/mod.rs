@@ -74,7 +74,7 @@ use crate::error::{Error, ErrorKind};
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::DeadLetters;
 pub use self::handler::{Delivered, ResponseHandler};
-pub use self::intake::{Intake, IntakeSource};
+pub use self::intake::{Intake, IntakeSource, Line, MessageRef};
 pub(crate) use self::keep_usage::keep_usage;
 pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};

@@ -194,6 +194,17 @@ impl OutboxState {
         }
     }
 
+    /// Takes a job out of the counts that was counted and not accepted.
+    pub(super) fn count_out(&self, lane: &LaneTier) {
+        self.backlog.fetch_sub(1, Relaxed);
+        if self.store.limits.max_lane_backlog.is_some() {
+            let key = (lane.tenant.clone(), lane.vendor.clone());
+            if let Some((count, _)) = self.lanes.lock().get_mut(&key) {
+                *count -= 1;
+            }
+        }
+    }
+
     /// Stops claiming, releases jobs whose exchange has not begun, and waits up to `grace` for the others. Returns
     /// whether all ended in that time.
     pub(crate) async fn stop(&self, grace: Duration) -> bool {

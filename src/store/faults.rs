@@ -54,7 +54,7 @@ pub trait Watch: Send + Sync + 'static {
 /// The kinds of writes, recognised by a piece of the statement's text. The first match counts.
 pub const WHAT: [&str; 10] =
     ["accept", "claim", "start", "spent", "done", "dead", "later", "renew", "recover", "forget"];
-const PIECES: [(&str, usize); 12] = [
+const PIECES: [(&str, usize); 13] = [
     ("INSERT INTO ic_job", 0),
     ("SET state = 1", 1),
     ("SET started", 2),
@@ -67,6 +67,7 @@ const PIECES: [(&str, usize); 12] = [
     ("SET state = 0, owner", 8),
     ("DELETE FROM", 9),
     ("INTO ic_key", 0),
+    ("INTO ic_seen", 0),
 ];
 
 fn what(sql: &str) -> &'static str {

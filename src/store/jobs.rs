@@ -22,6 +22,8 @@ pub(crate) use super::ends::finish;
 pub(crate) use super::ends::finish_all;
 pub(crate) use super::job_end::{End, JobEnd};
 pub(crate) use super::looks::{all_due, due};
+pub(crate) use super::seen::Message;
+use super::seen::{self, Seen};
 pub(crate) use super::starts::Start;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
@@ -40,9 +42,8 @@ pub(crate) struct NewJob {
     pub(crate) request: Vec<u8>,
     /// The idempotency key that the caller chose, and the fingerprint of the request.
     pub(crate) key: Option<(String, String)>,
-    /// The deduplication key of a message, derived from the names of its source and of the message, and the fingerprint
-    /// of the request.
-    pub(crate) message: Option<(String, String)>,
+    /// The message that the job was made of. The job's id is derived from it and from the request.
+    pub(crate) message: Option<Message>,
 }
 
 /// The result of accepting a job.
@@ -55,6 +56,13 @@ pub(crate) enum Accepted {
     KeyOfAnother,
 }
 
+impl Accepted {
+    /// The result of a message that was seen before, with the job `before`.
+    pub(super) fn of_message(job: &NewJob, before: Id) -> Accepted {
+        if before == job.id { Accepted::Before(before) } else { Accepted::KeyOfAnother }
+    }
+}
+
 /// How long a key is kept after its request was accepted or has expired.
 const KEY_MS: i64 = 24 * 3600 * 1000;
 
@@ -62,8 +70,13 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
         let LaneTier { tenant, vendor, tier } = &job.lane;
-        // The message's key first: the caller's key must not be recorded for a job that is refused.
-        for (key, fingerprint) in [&job.message, &job.key].into_iter().flatten() {
+        // The message first: the caller's key must not be recorded for a job that is refused.
+        if let Some(message) = job.message
+            && let Some(Seen::Before(before)) = seen::record(&[(message, job.id)], db, now).await?.first().copied()
+        {
+            return Ok(Accepted::of_message(job, before));
+        }
+        if let Some((key, fingerprint)) = &job.key {
             let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
                         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
@@ -76,8 +89,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                     if known != *fingerprint {
                         return Ok(Accepted::KeyOfAnother);
                     }
-                    // With this job's id, an earlier run of this step was committed and its reply was lost, or the
-                    // message was redelivered.
+                    // With this job's id, an earlier run of this step was committed and its reply was lost.
                     if before != job.id {
                         return Ok(Accepted::Before(before));
                     }
@@ -94,6 +106,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let keep = i64::from(job.keep_result);
         let written =
             db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
+        // Of a message, the record of a week ago may be gone while its dead letter is kept.
         Ok(if written == 0 && job.message.is_some() { Accepted::Before(job.id) } else { Accepted::New })
     })
 }

@@ -50,6 +50,8 @@ mod failure;
 #[doc(hidden)]
 pub mod faults;
 mod id;
+pub(crate) mod intake;
+pub(crate) mod intake_table;
 mod job_end;
 pub(crate) mod jobs;
 pub(crate) mod lane_by_lane;
@@ -71,6 +73,8 @@ pub(crate) mod records;
 mod rows;
 mod schema;
 mod seal;
+mod seen;
+mod sized;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(not(feature = "sqlite"))]
@@ -135,6 +139,7 @@ pub(crate) struct Limits {
     pub(crate) max_lane_backlog: Option<u64>,
     pub(crate) keep_done: Duration,
     pub(crate) keep_dead: Duration,
+    pub(crate) keep_seen: Duration,
     pub(crate) max_dead: u64,
     pub(crate) lease: Duration,
 }
@@ -148,6 +153,7 @@ impl Default for Limits {
             max_lane_backlog: None,
             keep_done: Duration::from_secs(DAY),
             keep_dead: Duration::from_secs(30 * DAY),
+            keep_seen: Duration::from_secs(7 * DAY),
             max_dead: 100_000,
             lease: Duration::from_secs(20),
         }
@@ -237,7 +243,15 @@ impl Store {
         self
     }
 
-    /// How long dead letters are kept; thirty days by default.
+    /// How long the ids of messages are kept by which a redelivery is recognised, from the moment the message was accepted;
+    /// seven days by default. A message that a broker delivers again after that is sent again. An id takes 40 bytes, and is
+    /// kept longer than the outcome of its request.
+    pub fn keep_seen(mut self, time: Duration) -> Store {
+        self.limits.keep_seen = time;
+        self
+    }
+
+    /// How long dead letters are kept, and refused rows of `ic_intake`; thirty days by default.
     pub fn keep_dead(mut self, time: Duration) -> Store {
         self.limits.keep_dead = time;
         self
@@ -388,9 +402,9 @@ impl Opened {
     /// Accepts a job with a new id: the job is on the disk when this returns.
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
         let written = async {
-            match job.key {
-                None => self.writer.insert(job).await,
-                Some(_) => self.writer.call(job, jobs::insert, false).await,
+            match job.key.is_some() || job.message.is_some() {
+                false => self.writer.insert(job).await,
+                true => self.writer.call(job, jobs::insert, false).await,
             }
         };
         self.noted(Work::Accept, written).await

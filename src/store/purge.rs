@@ -33,6 +33,10 @@ pub(super) enum What {
     Keys,
     Usage,
     UsageInUnits,
+    /// Ids of messages.
+    Seen,
+    /// Rows of `ic_intake` that were refused.
+    RefusedRows,
     OldLetters,
     /// Letters up to this one, because there are more than the configured number.
     Surplus(i64),
@@ -85,7 +89,8 @@ macro_rules! expired {
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let surplus = store.read(keep.most_dead, surplus).await?;
-    let all = [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::OldLetters];
+    let all =
+        [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::OldLetters];
     let mut letters = 0;
     let space = store.is_alone.then_some(What::Space);
     for what in all.into_iter().chain(surplus.map(What::Surplus)).chain(space) {
@@ -140,6 +145,8 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
             What::Keys => keys(db, now, rows).await?,
             What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![now, rows]).await?,
             What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![now, rows]).await?,
+            What::Seen => db.execute(expired!("ic_seen", is_sqlite), args![now, rows]).await?,
+            What::RefusedRows => db.execute(expired!("ic_intake_refused", is_sqlite), args![now, rows]).await?,
             What::OldLetters => {
                 let sql = match is_sqlite {
                     true => {

@@ -2,15 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use integration_client::BoxError;
 use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::outbox::{Intake, IntakeSource};
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::store::Store;
+use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
@@ -24,26 +25,48 @@ fn store() -> Store {
 }
 
 fn client(transport: &FakeTransport, store: &Store) -> IntegrationClientBuilder {
+    client_with("", transport, store)
+}
+
+fn client_with(entry: &str, transport: &FakeTransport, store: &Store) -> IntegrationClientBuilder {
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let text = format!("{text}{entry}");
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
     builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v")).store(store.clone())
 }
 
-/// Hands over a few messages, each a tenant, an id and a body, and has no more.
+/// Hands over a few messages, each a tenant, an id and a body, and has no more. A tenant without a name stands for a message
+/// whose content is the body.
 struct Broker {
     name: &'static str,
     messages: Mutex<Vec<(&'static str, &'static str, &'static str)>>,
+    can_postpone: bool,
+    /// After its messages it waits for more, instead of ending.
+    never_ends: bool,
     taken: Mutex<Vec<String>>,
     refused: Mutex<Vec<(String, ErrorKind)>>,
+    postponed: Mutex<Vec<String>>,
 }
 
 fn broker(name: &'static str, messages: &[(&'static str, &'static str, &'static str)]) -> Broker {
-    Broker { name, messages: Mutex::new(messages.to_vec()), taken: Mutex::default(), refused: Mutex::default() }
+    Broker {
+        name,
+        messages: Mutex::new(messages.to_vec()),
+        can_postpone: false,
+        never_ends: false,
+        taken: Mutex::default(),
+        refused: Mutex::default(),
+        postponed: Mutex::default(),
+    }
 }
 
 impl Broker {
     fn taken(&self) -> Vec<String> {
         self.taken.lock().unwrap().clone()
+    }
+
+    fn postponed(&self) -> Vec<String> {
+        self.postponed.lock().unwrap().clone()
     }
 }
 
@@ -55,23 +78,38 @@ impl IntakeSource for Broker {
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         let mut messages = self.messages.lock().unwrap();
         let most = most.min(messages.len());
-        let intake = |(tenant, id, body): (&str, &str, &str)| Intake {
-            id: id.to_owned(),
-            tenant: tenant.to_owned(),
-            priority: Priority::Normal,
-            request: Request::post("v", format!("/{tenant}/{body}")).body(body.to_owned()),
+        let intake = |(tenant, id, body): (&str, &str, &str)| match tenant {
+            "" => Intake::json(id, body),
+            _ => {
+                let request = Request::post("v", format!("/{tenant}/{body}")).body(body.to_owned());
+                Intake::new(id, tenant, Priority::Normal, request)
+            }
         };
         let messages: Vec<Intake> = messages.drain(..most).map(intake).collect();
-        Box::pin(async { Ok(messages) })
+        Box::pin(async move {
+            if messages.is_empty() && self.never_ends {
+                std::future::pending::<()>().await;
+            }
+            Ok(messages)
+        })
     }
 
-    fn taken<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.taken.lock().unwrap().push(id.to_owned());
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.taken.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.refused.lock().unwrap().push((id.to_owned(), why.kind()));
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.refused.lock().unwrap().push((message.id.clone(), why.kind()));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn can_postpone(&self) -> bool {
+        self.can_postpone
+    }
+
+    fn later<'a>(&'a self, message: &'a MessageRef, _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.postponed.lock().unwrap().push(message.id.clone());
         Box::pin(async { Ok(()) })
     }
 }
@@ -102,6 +140,19 @@ async fn repeated_message_is_one_job() {
     let again = broker("orders", &[("acme", "2", "b")]);
     assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
     assert_eq!(sent(&transport, 2).await.len(), 2);
+}
+
+/// Each delivery would get another idempotency key of the client's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_message_to_a_vendor_with_keys_is_one_job() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let keys = "idempotency = { header = \"idempotency-key\" }\n";
+    let client = client_with(keys, &transport, &store).work().build().await.unwrap();
+    let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "a")]);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 1);
+    assert_eq!(messages.taken(), ["1", "1"]);
+    assert!(messages.refused.lock().unwrap().is_empty());
+    assert_eq!(sent(&transport, 1).await, ["/acme/a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,4 +204,103 @@ async fn message_for_a_full_lane_holds_up_no_other() {
     assert!(feeding.is_err(), "one message is held");
     assert_eq!(messages.taken(), ["1", "3"]);
     assert!(messages.refused.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_for_a_full_lane_goes_back_where_the_source_can_postpone_it() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
+    let client = client(&transport, &store).build().await.unwrap();
+    let all = [("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c"), ("acme", "4", "d")];
+    let messages = Broker { can_postpone: true, ..broker("orders", &all) };
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
+    assert_eq!((messages.taken(), messages.postponed()), (vec!["1".into(), "3".into()], vec!["2".into(), "4".into()]));
+    assert!(messages.refused.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_that_is_no_request_is_refused_and_holds_up_no_other() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let client = client(&transport, &store).work().build().await.unwrap();
+    let all = [
+        ("", "1", "{"),
+        ("", "2", r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/a","body":{"n":1}}"#),
+        ("", "3", r#"{"tenant":"nobody","vendor":"v","method":"GET","path":"/b"}"#),
+        ("", "4", r#"{"tenant":"acme","vendor":"v","method":"GET","path":"no slash"}"#),
+        ("umbra", "5", "c"),
+    ];
+    let messages = broker("orders", &all);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
+    assert_eq!(messages.taken(), ["2", "5"]);
+    let invalid = ErrorKind::InvalidRequest;
+    let expected = [("1".into(), invalid), ("3".into(), ErrorKind::UnknownTenant), ("4".into(), invalid)];
+    assert_eq!(*messages.refused.lock().unwrap(), expected);
+    assert_eq!(sent(&transport, 2).await, ["/a", "/umbra/c"]);
+}
+
+/// A fetch is one transaction, and not one for each message.
+#[tokio::test(flavor = "multi_thread")]
+async fn fetched_messages_share_a_commit() {
+    #[derive(Default)]
+    struct Commits(AtomicU32);
+    impl Watch for Commits {
+        fn at(&self, what: &'static str, moment: Moment) -> Fault {
+            if what == "commit" && matches!(moment, Moment::Before) {
+                self.0.fetch_add(1, Relaxed);
+            }
+            Fault::None
+        }
+    }
+    let commits = Arc::new(Commits::default());
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().watched_by(commits.clone()));
+    let client = client(&transport, &store).build().await.unwrap();
+    let ids: Vec<&'static str> = (0..1_000).map(|number: u32| &*number.to_string().leak()).collect();
+    let all: Vec<_> = ids.iter().map(|id| ("acme", *id, "a")).collect();
+    let messages = broker("orders", &all);
+    let before = commits.0.load(Relaxed);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 1_000);
+    assert_eq!(messages.taken(), ids, "in their order");
+    let commits = commits.0.load(Relaxed) - before;
+    assert!(commits < 50, "{commits} commits for a thousand messages");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_wait_while_the_store_is_away() {
+    /// Nothing can be written as long as it is down.
+    #[derive(Default)]
+    struct Down(AtomicBool);
+    impl Watch for Down {
+        fn at(&self, what: &'static str, _: Moment) -> Fault {
+            if what == "accept" && self.0.load(Relaxed) { Fault::Full } else { Fault::None }
+        }
+    }
+    let down = Arc::new(Down(AtomicBool::new(true)));
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().watched_by(down.clone()));
+    let client = client(&transport, &store).build().await.unwrap();
+    let messages = broker("orders", &[("acme", "1", "a"), ("umbra", "2", "b")]);
+    let mut feeding = std::pin::pin!(client.outbox().feed_from(&messages));
+    let away = tokio::time::timeout(Duration::from_secs(9), &mut feeding).await;
+    assert!(away.is_err() && messages.taken().is_empty(), "it waits");
+    down.0.store(false, Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(30), feeding).await;
+    assert_eq!((ended.unwrap().unwrap(), messages.taken().len()), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_ends_the_hand_over() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
+    let client = client(&transport, &store).build().await.unwrap();
+    let all = [("acme", "1", "a"), ("acme", "2", "b")];
+    let messages = Broker { never_ends: true, can_postpone: false, ..broker("orders", &all) };
+    let feeding = client.outbox().feed_from(&messages);
+    let stopping = async {
+        while messages.taken().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    let (fed, ()) =
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(feeding, stopping) }).await.unwrap();
+    assert_eq!((fed.unwrap(), messages.taken()), (1, vec!["1".to_owned()]), "what is held is the broker's");
+    let error = client.outbox().feed_from(&messages).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shutdown);
 }

@@ -16,8 +16,8 @@ use integration_client::events::{Event, EventKind, Events, LimitOf};
 use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, Serving};
 use integration_client::metrics::{Kind, Metric};
 use integration_client::outbox::{
-    Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Numbers, Outbox,
-    Queue, Receipt, Status, WorkerStatus,
+    Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef,
+    Numbers, Outbox, Queue, Receipt, Status, WorkerStatus,
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
@@ -57,8 +57,8 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
         TracingSink, Event, EventKind, Events, LimitOf, Kind, Metric, Clock, Store,
-        Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Numbers, Outbox, Queue,
-        Receipt, Status, WorkerStatus,
+        Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef, Numbers, Outbox,
+        Queue, Receipt, Status, WorkerStatus,
     );
     all_shareable!(
         Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows,

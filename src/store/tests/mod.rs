@@ -9,6 +9,9 @@ mod batches;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 mod clock;
 mod conformance;
+mod intake;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+mod intake_feed;
 mod known_outcomes;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]

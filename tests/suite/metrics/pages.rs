@@ -42,7 +42,7 @@ const ROWS: &[(&str, &[&str])] = &[
         &["requests_total", "attempts", "http_client", "refusals", "dead_letters", "requests_per", "response"],
     ),
     ("Limits", &["headroom", "throttle", "pauses", "paused", "wait_", "queue_depth", "in_flight", "permits"]),
-    ("Backlog", &["outbox"]),
+    ("Backlog", &["outbox", "intake"]),
     ("Store and sharing", &["store", "sharing"]),
     ("Gateway", &["gateway"]),
     ("Hosts and configuration", &["hosts", "breaker", "config", "events", "cleanups", "tenants"]),

@@ -1,0 +1,114 @@
+//! `intake`: takes requests over from a message broker, or from a table of the store, and sends them.
+
+use std::io::Write;
+use std::time::Duration;
+
+use integration_client::outbox::IntakeSource;
+use integration_client::{BoxError, IntegrationClient};
+
+use crate::connect::{self, Configuration, Named, StoreOption};
+use crate::interrupt::Signals;
+use crate::notes;
+use crate::output::{Failure, Outcome};
+use crate::text::duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client intake 'amqp://app:secret@mq/%2f?queue=requests' \\
+      --store postgres://ic@db/jobs --vendors vendors.toml
+  integration-client intake table --store jobs.sqlite --tenants tenants.toml
+
+A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
+and headers, body, priority, cost, idempotency_key and deadline where needed.
+It is acknowledged when its request is in the store. One that is no such object
+goes to NAME.refused (RabbitMQ), NAME_REFUSED (NATS), ic_intake_refused (table).
+
+The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
+What is in the store then is sent by the next process that works on it.
+
+Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
+could not begin or go on, 3 a second signal ended it.";
+
+/// Takes requests over from a message broker, or from the store's table ic_intake, and sends them within the limits.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where the messages are: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` (RabbitMQ),
+    /// `nats://USER:PASSWORD@HOST:PORT?stream=NAME` (NATS JetStream), or `table`, the table ic_intake of the store.
+    #[arg(value_name = "URL", env = "INTEGRATION_CLIENT_INTAKE", hide_env_values = true)]
+    source: String,
+
+    #[command(flatten)]
+    configuration: Configuration,
+
+    #[command(flatten)]
+    store: StoreOption,
+
+    /// Leaves the requests in the store to other processes.
+    #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK")]
+    no_work: bool,
+
+    /// How long requests may go on after SIGTERM.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, env = "INTEGRATION_CLIENT_GRACE")]
+    grace: Duration,
+}
+
+/// The table of the store.
+const TABLE: &str = "table";
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let signals = Signals::listen()?;
+    let runtime = connect::runtime()?;
+    notes::listen(false);
+    let done = runtime.block_on(async {
+        let builder = args.configuration.builder()?.config_in_store().store(Named::new(&args.store.store).store());
+        let client = if args.no_work { builder.build().await? } else { builder.work().build().await? };
+        let source = open(&args.source).await?;
+        let name = source.as_deref().map_or("ic_intake", IntakeSource::name);
+        writeln!(out, "taking requests from {name}")?;
+        out.flush()?;
+        let ending = async {
+            signals.first().await;
+            notes::say("ending: what is under way goes on; a second signal ends it at once");
+            client.shutdown(args.grace).await
+        };
+        let (fed, whole) = both(feed(&client, source.as_deref()), ending).await;
+        writeln!(out, "accepted {}", fed?)?;
+        Ok(if whole { Outcome::Fine } else { Outcome::Found })
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// Both, unless the first fails: then the second is not waited for.
+async fn both(
+    feed: impl Future<Output = Result<u64, Failure>>,
+    ending: impl Future<Output = bool>,
+) -> (Result<u64, Failure>, bool) {
+    let (mut feed, mut ending) = (std::pin::pin!(feed), std::pin::pin!(ending));
+    tokio::select! {
+        fed = &mut feed => match fed {
+            Ok(_) => (fed, ending.await),
+            Err(_) => (fed, true),
+        },
+        whole = &mut ending => (feed.await, whole),
+    }
+}
+
+async fn feed(client: &IntegrationClient, source: Option<&dyn IntakeSource>) -> Result<u64, Failure> {
+    Ok(match source {
+        Some(source) => client.outbox().feed_from(source).await?,
+        None => client.outbox().feed_from_table().await?,
+    })
+}
+
+/// None is the table.
+async fn open(url: &str) -> Result<Option<Box<dyn IntakeSource>>, Failure> {
+    if url == TABLE {
+        return Ok(None);
+    }
+    match integration_client_intake::open(url).await {
+        Ok(source) => Ok(Some(source)),
+        Err(error) => Err(Failure::Input(BoxError::from(error).to_string())),
+    }
+}

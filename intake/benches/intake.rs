@@ -1,0 +1,181 @@
+//! Messages a second that become stored requests, by source, beside plain `enqueue` calls in the same run.
+//!
+//! ```text
+//! eval "$(scripts/rabbitmq.sh start)"; eval "$(scripts/nats.sh start)"; eval "$(scripts/postgres.sh start)"
+//! cargo bench -p integration-client-intake --all-features --bench intake -- [MESSAGES]
+//! ```
+//!
+//! SQLite in a temporary folder, and PostgreSQL where `IC_TEST_POSTGRES` names one; brokers where `IC_TEST_RABBITMQ` and
+//! `IC_TEST_NATS` name them. The last line for each store is `intake: store= messages= enqueue= memory= rabbitmq= nats=`. Requests
+//! are only accepted: nothing sends them. A store gets more rows with every source, so that the later ones have it a little harder.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the command line")]
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use async_nats::jetstream::{self, stream};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use integration_client::config::TenantEntry;
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
+use integration_client::store::Store;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{BoxError, BoxFuture, Error, IntegrationClient, Priority, Request};
+use lapin::options::{BasicPublishOptions, QueueDeclareOptions, QueuePurgeOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Connection, ConnectionProperties};
+
+/// Calls of `enqueue` under way at once, as many as a source has messages in hand.
+const AT_ONCE: usize = 1024;
+
+fn content(number: usize) -> String {
+    format!(r#"{{"tenant":"acme","vendor":"v","method":"POST","path":"/orders/{number}","body":{{"order":{number}}}}}"#)
+}
+
+/// Ends after so many messages, whatever the source behind it has.
+struct Counted<'a> {
+    source: &'a dyn IntakeSource,
+    left: Mutex<usize>,
+}
+
+impl IntakeSource for Counted<'_> {
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            if *self.left.lock().unwrap() == 0 {
+                return Ok(Vec::new());
+            }
+            let fetched = self.source.fetch(most).await?;
+            let mut left = self.left.lock().unwrap();
+            *left = left.saturating_sub(fetched.len());
+            Ok(fetched)
+        })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.source.taken(messages)
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.source.refused(message, why)
+    }
+}
+
+/// Messages that are there at once.
+struct Memory(Mutex<usize>);
+
+impl IntakeSource for Memory {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        let mut next = self.0.lock().unwrap();
+        let numbers = *next..*next + most;
+        *next += most;
+        Box::pin(async move { Ok(numbers.map(|number| Intake::json(number.to_string(), content(number))).collect()) })
+    }
+
+    fn taken<'a>(&'a self, _: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn refused<'a>(&'a self, _: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        let why = why.to_string();
+        Box::pin(async { Err(why.into()) })
+    }
+}
+
+async fn client(store: Store) -> IntegrationClient {
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let builder =
+        IntegrationClient::builder().without_catalogue().vendors_toml(text).tenant(TenantEntry::new("acme", "v"));
+    builder.transport(FakeTransport::new(|_| FakeAnswer::status(200))).store(store).build().await.unwrap()
+}
+
+async fn enqueue(client: &IntegrationClient, messages: usize) -> f64 {
+    let began = Instant::now();
+    let mut under_way = FuturesUnordered::new();
+    for number in 0..messages {
+        if under_way.len() == AT_ONCE {
+            under_way.next().await;
+        }
+        let outbox = client.outbox();
+        under_way.push(async move {
+            let request = Request::post("v", format!("/orders/{number}")).json(&["order"]);
+            outbox.enqueue("acme", Priority::Normal, request).await.unwrap();
+        });
+    }
+    while under_way.next().await.is_some() {}
+    messages as f64 / began.elapsed().as_secs_f64()
+}
+
+async fn feed(client: &IntegrationClient, source: &dyn IntakeSource, messages: usize) -> f64 {
+    let began = Instant::now();
+    let source = Counted { source, left: Mutex::new(messages) };
+    client.outbox().feed_from(&source).await.unwrap();
+    messages as f64 / began.elapsed().as_secs_f64()
+}
+
+async fn rabbitmq(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSource> {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    channel.queue_declare(name.into(), QueueDeclareOptions::durable(), FieldTable::default()).await.unwrap();
+    channel.queue_purge(name.into(), QueuePurgeOptions::default()).await.unwrap();
+    for number in 0..messages {
+        let properties = BasicProperties::default().with_delivery_mode(2).with_message_id(number.to_string().into());
+        let (publish, content) = (BasicPublishOptions::default(), content(number));
+        channel
+            .basic_publish("".into(), name.into(), publish, content.as_bytes(), properties)
+            .await
+            .unwrap()
+            .await
+            .unwrap();
+    }
+    integration_client_intake::open(&format!("{url}?queue={name}")).await.unwrap()
+}
+
+async fn nats(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSource> {
+    let context = jetstream::new(async_nats::connect(url).await.unwrap());
+    let _ = context.delete_stream(name).await;
+    let config = stream::Config { name: name.to_owned(), subjects: vec![name.to_owned()], ..stream::Config::default() };
+    context.create_stream(config).await.unwrap();
+    let mut published = Vec::new();
+    for number in 0..messages {
+        published.push(context.publish(name.to_owned(), content(number).into()).await.unwrap());
+    }
+    for published in published {
+        published.await.unwrap();
+    }
+    integration_client_intake::open(&format!("{url}?stream={name}")).await.unwrap()
+}
+
+async fn run(label: &str, store: Store, messages: usize) {
+    let client = client(store.max_backlog(u64::MAX)).await;
+    let plain = enqueue(&client, messages).await;
+    let mut line = format!("intake: store={label} messages={messages} enqueue={plain:.0}");
+    let mut told = |what: &str, per_s: f64| line += &format!(" {what}={per_s:.0} ({:.2})", per_s / plain);
+    told("memory", feed(&client, &Memory(Mutex::new(0)), messages).await);
+    if let Ok(url) = std::env::var("IC_TEST_RABBITMQ") {
+        told("rabbitmq", feed(&client, &*rabbitmq(&url, &format!("bench-{label}"), messages).await, messages).await);
+    }
+    if let Ok(url) = std::env::var("IC_TEST_NATS") {
+        told("nats", feed(&client, &*nats(&url, &format!("BENCH-{label}"), messages).await, messages).await);
+    }
+    println!("{line}");
+}
+
+#[tokio::main]
+async fn main() {
+    let messages = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(50_000);
+    let folder = std::env::temp_dir().join(format!("ic-bench-intake-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    run("sqlite", Store::sqlite(folder.join("s.db")), messages).await;
+    if let Ok(url) = std::env::var("IC_TEST_POSTGRES") {
+        run("postgres", Store::postgres(url), messages).await;
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}

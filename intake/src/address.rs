@@ -1,0 +1,59 @@
+//! The URL of a source: what is ours in its query, and what is the broker's.
+
+use integration_client::BoxError;
+use url::Url;
+
+use crate::error::Error;
+
+/// The URL of a broker without the parameters that are ours.
+pub(crate) struct Address {
+    pub(crate) url: Url,
+    own: Vec<(String, String)>,
+}
+
+impl Address {
+    /// Takes the parameters `own` out of the query.
+    pub(crate) fn read(broker: &str, url: &str, own: &[&str]) -> Result<Address, Error> {
+        // The error of the parser does not hold the URL, which may hold a password.
+        let unreadable =
+            |error| Error::new(format!("{broker}: the URL cannot be read")).with_source(BoxError::from(error));
+        let mut url = Url::parse(url).map_err(unreadable)?;
+        let pairs = url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned()));
+        let (own, rest): (Vec<_>, Vec<_>) = pairs.partition(|(name, _)| own.contains(&&**name));
+        url.set_query(None);
+        if !rest.is_empty() {
+            url.query_pairs_mut().extend_pairs(rest);
+        }
+        Ok(Address { url, own })
+    }
+
+    /// A parameter of ours that is not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.own.iter().find(|(own, value)| own == name && !value.is_empty()).map(|(_, value)| &**value)
+    }
+
+    /// Host and port, where the messages are.
+    pub(crate) fn place(&self, default_port: u16) -> String {
+        format!("{}:{}", self.url.host_str().unwrap_or("localhost"), self.url.port().unwrap_or(default_port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_parameters_leave_the_query() {
+        let address =
+            Address::read("x", "amqp://u:p@mq/%2f?queue=a%20b&heartbeat=10&other=", &["queue", "other"]).unwrap();
+        assert_eq!(address.url.as_str(), "amqp://u:p@mq/%2f?heartbeat=10");
+        assert_eq!((address.get("queue"), address.get("other")), (Some("a b"), None));
+        assert_eq!(address.place(5672), "mq:5672");
+    }
+
+    #[test]
+    fn url_that_cannot_be_read_is_not_shown() {
+        let error = Address::read("RabbitMQ", "amqp://u:hunter2@mq:port/", &[]).err().unwrap();
+        assert!(!error.to_string().contains("hunter2") && error.to_string().starts_with("RabbitMQ"), "{error}");
+    }
+}

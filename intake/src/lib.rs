@@ -1,0 +1,66 @@
+//! Message brokers as sources of requests for [`integration_client`].
+//!
+//! A message's content is a JSON object, as [`Line`](integration_client::outbox::Line) describes. [`open`] connects to the
+//! broker that a URL names, and [`Outbox::feed_from`](integration_client::outbox::Outbox::feed_from) takes its messages over:
+//!
+//! ```no_run
+//! # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::BoxError> {
+//! let source = integration_client_intake::open("amqp://guest:guest@127.0.0.1:5672/%2f?queue=requests").await?;
+//! let accepted = client.outbox().feed_from(&*source).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! - A message is acknowledged when its request is on the disk. A redelivered message is recognised by its id, and becomes no
+//!   second request.
+//! - A message that is no valid request goes to a queue of refused messages with the reason, and holds up no other.
+//! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds.
+//! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
+//!
+//! Each broker is a feature: `nats`, `rabbitmq`. Without the feature a URL of the broker is an error that names it.
+#![forbid(unsafe_code)]
+
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod address;
+mod error;
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod unsettled;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod waits;
+
+use integration_client::outbox::IntakeSource;
+
+pub use self::error::Error;
+#[cfg(feature = "nats")]
+pub use self::nats::Nats;
+#[cfg(feature = "rabbitmq")]
+pub use self::rabbitmq::RabbitMq;
+
+/// Connects to the broker that a URL names.
+///
+/// | scheme | broker |
+/// |---|---|
+/// | `amqp`, `amqps` | RabbitMQ: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` |
+/// | `nats`, `tls` | NATS JetStream: `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME` |
+///
+/// # Errors
+/// The URL is none of these, the feature of its broker is not enabled, or the broker refuses the first connection.
+pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
+    match url.split_once("://") {
+        #[cfg(feature = "rabbitmq")]
+        Some(("amqp" | "amqps", _)) => Ok(Box::new(RabbitMq::connect(url).await?)),
+        #[cfg(not(feature = "rabbitmq"))]
+        Some(("amqp" | "amqps", _)) => {
+            Err(Error::new("RabbitMQ needs the feature `rabbitmq` of integration-client-intake"))
+        }
+        #[cfg(feature = "nats")]
+        Some(("nats" | "tls", _)) => Ok(Box::new(Nats::connect(url).await?)),
+        #[cfg(not(feature = "nats"))]
+        Some(("nats" | "tls", _)) => Err(Error::new("NATS needs the feature `nats` of integration-client-intake")),
+        // Of a URL that is none, nothing is shown: it may hold a password.
+        _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, nats:// or tls://")),
+    }
+}

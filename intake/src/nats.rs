@@ -1,0 +1,209 @@
+//! NATS JetStream: a durable pull consumer with explicit acknowledgements.
+//!
+//! The client library connects again by itself; what was not acknowledged within the consumer's `ack_wait` is delivered again.
+//! A refused message is stored in a stream of its own before the server is told not to deliver it any more.
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::{self, AckKind, Context, stream};
+use async_nats::{ConnectOptions, HeaderMap};
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt};
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
+use integration_client::{BoxError, BoxFuture, Error as Refusal};
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::unsettled::Unsettled;
+use crate::waits::{PATIENCE, Waits};
+
+/// Messages that the server delivers before the first of them is acknowledged.
+const PREFETCH: usize = 500;
+/// After this time a message that was not acknowledged is delivered again. Longer than a full outbox is likely to be full.
+const ACK_WAIT: Duration = Duration::from_secs(300);
+/// For how long refused messages are kept.
+const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
+/// The header of a refused message that holds the reason.
+const WHY: &str = "X-Refused-Because";
+/// The longest reason that is put into a header.
+const LONGEST_WHY: usize = 500;
+/// The header by which a publisher identifies a message.
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// A stream of NATS JetStream as a source of requests.
+///
+/// The stream must exist. The durable consumer is made if there is none: with explicit acknowledgements, and an `ack_wait` of
+/// five minutes. Processes with the same consumer share its messages. Messages that are no valid request are stored in the
+/// stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header `X-Refused-Because`, for thirty days.
+///
+/// A redelivered message is recognised by the header `Nats-Msg-Id`, where the publisher sets it, and otherwise by its sequence
+/// number in the stream.
+pub struct Nats {
+    context: Context,
+    stream: String,
+    consumer: String,
+    name: String,
+    messages: tokio::sync::Mutex<Option<pull::Stream>>,
+    unsettled: Unsettled<jetstream::Message>,
+}
+
+impl Nats {
+    /// Connects to `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME`, or `tls`. The consumer is
+    /// `integration-client` unless it is named.
+    ///
+    /// # Errors
+    /// The URL names no stream, the server refuses the connection, or the stream does not exist.
+    pub async fn connect(url: &str) -> Result<Nats, Error> {
+        let address = Address::read("NATS", url, &["stream", "consumer"])?;
+        let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
+        let stream = address.get("stream").ok_or_else(no_stream)?.to_owned();
+        let consumer = address.get("consumer").unwrap_or("integration-client").to_owned();
+        let place = format!("nats:{}:{stream}", address.place(4222));
+        let connecting = async {
+            let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
+            let client = options.connect(address.url.as_str()).await?;
+            let context = jetstream::new(client);
+            // Numbers begin anew in a stream that was made anew.
+            let made = context.get_stream(&stream).await?.cached_info().created.unix_timestamp();
+            let messages = messages_of(&context, &stream, &consumer).await?;
+            Ok::<_, BoxError>((context, made, messages))
+        };
+        let connected = tokio::time::timeout(2 * PATIENCE, connecting).await;
+        let connected = connected.unwrap_or_else(|_| Err("no answer within 20 s".into()));
+        let (context, made, messages) = connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
+        let (messages, unsettled) = (tokio::sync::Mutex::new(Some(messages)), Unsettled::new());
+        Ok(Nats { context, stream, consumer, name: format!("{place}:{made}"), messages, unsettled })
+    }
+
+    /// The name under which message ids are known; by default host, port, stream and the time at which the stream was made. Set
+    /// it where the server is reached at different addresses: a message that is redelivered under another name is another
+    /// message.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Nats {
+        self.name = name.into();
+        self
+    }
+
+    fn hand_over(&self, message: jetstream::Message) -> Intake {
+        let content = message.payload.to_vec();
+        let intake = match (message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_ID)), message.info()) {
+            (Some(id), _) => Intake::json(format!("id:{id}"), content),
+            (None, Ok(info)) => Intake::json(format!("seq:{}", info.stream_sequence), content),
+            (None, Err(_)) => Intake::invalid("", "the message has no sequence number"),
+        };
+        let published = message.info().ok().and_then(|info| u64::try_from(info.published.unix_timestamp_nanos()).ok());
+        let at = published.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(at)));
+        self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message)
+    }
+
+    /// Stores a refused message, and then tells the server not to deliver it any more.
+    async fn put_aside(&self, message: &jetstream::Message, why: &Refusal) -> Result<(), BoxError> {
+        let name = format!("{}_REFUSED", self.stream);
+        let stream = stream::Config { name: name.clone(), max_age: KEEP_REFUSED, ..stream::Config::default() };
+        let stream = stream::Config { subjects: vec![name.clone()], ..stream };
+        self.context.get_or_create_stream(stream).await?;
+        let mut headers = message.headers.clone().unwrap_or_else(HeaderMap::new);
+        // A header is one line.
+        let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
+        headers.insert(WHY, why.replace(char::is_control, " ").as_str());
+        self.context.publish_with_headers(name, headers, message.payload.clone()).await?.await?;
+        message.ack_with(AckKind::Term).await
+    }
+}
+
+async fn messages_of(context: &Context, stream: &str, consumer: &str) -> Result<pull::Stream, BoxError> {
+    let config = pull::Config {
+        durable_name: Some(consumer.to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_ack_pending: 4 * PREFETCH as i64,
+        ..pull::Config::default()
+    };
+    let consumer: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
+    Ok(consumer.stream().max_messages_per_batch(PREFETCH).heartbeat(Duration::from_secs(5)).messages().await?)
+}
+
+impl IntakeSource for Nats {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            let mut slot = self.messages.lock().await;
+            let mut waits = Waits::default();
+            loop {
+                let Some(messages) = &mut *slot else {
+                    match messages_of(&self.context, &self.stream, &self.consumer).await {
+                        Ok(messages) => *slot = Some(messages),
+                        Err(error) => {
+                            let wait = waits.next();
+                            let wait_ms = wait.as_millis() as u64;
+                            tracing::warn!(source = self.name, %error, wait_ms, "the broker is away");
+                            tokio::time::sleep(wait).await;
+                        }
+                    }
+                    continue;
+                };
+                let problem = match messages.next().await {
+                    Some(Ok(first)) => {
+                        let mut fetched = vec![self.hand_over(first)];
+                        while fetched.len() < most
+                            && let Some(Some(Ok(next))) = messages.next().now_or_never()
+                        {
+                            fetched.push(self.hand_over(next));
+                        }
+                        return Ok(fetched);
+                    }
+                    Some(Err(error)) => error.to_string(),
+                    None => "the server ended the delivery".to_owned(),
+                };
+                tracing::warn!(source = self.name, problem, "asking the broker for messages again");
+                *slot = None;
+            }
+        })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let messages: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            // Without the server's word for it: an acknowledgement that gets lost only has the message delivered again.
+            join_all(messages.iter().map(jetstream::Message::ack)).await;
+            Ok(())
+        })
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            if let Some(message) = self.unsettled.take(message)
+                && let Err(error) = self.put_aside(&message, why).await
+            {
+                tracing::warn!(source = self.name, %error, "a refused message could not be put aside; it is delivered again");
+                let _ = message.ack_with(AckKind::Nak(Some(PATIENCE))).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn can_postpone(&self) -> bool {
+        true
+    }
+
+    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            if let Some(message) = self.unsettled.take(message) {
+                let after = Some(after).filter(|after| !after.is_zero());
+                // If this gets lost, the message is delivered again after `ack_wait`.
+                let _ = message.ack_with(AckKind::Nak(after)).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl std::fmt::Debug for Nats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nats").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! RabbitMQ, by AMQP 0-9-1.
+//!
+//! One consumer, whose deliveries are kept until they are acknowledged. If the connection breaks, the broker delivers again
+//! what was not acknowledged; acknowledgements of the old connection are then dropped, because the outbox recognises the
+//! messages. Messages that must go elsewhere (refused ones, and those for a full lane) are published to a queue of their own
+//! first, with the broker's confirmation, and acknowledged after that: they may be in both for a moment, and never in neither.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt};
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
+use integration_client::{BoxError, BoxFuture, Error as Refusal};
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+    QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Consumer};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use tokio::sync::Notify;
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::unsettled::Unsettled;
+use crate::waits::{PATIENCE, Waits};
+
+/// Messages that the broker delivers before the first of them is acknowledged.
+const PREFETCH: u16 = 500;
+/// The header of a refused message that holds the reason.
+const WHY: &str = "x-refused-because";
+/// The longest reason that is put into a header.
+const LONGEST_WHY: usize = 500;
+/// The delivery mode of messages that outlive a restart of the broker.
+const KEEP: u8 = 2;
+
+/// A queue of RabbitMQ as a source of requests.
+///
+/// The queue must exist. Two more are declared beside it when they are needed: `NAME.refused` holds messages that are no valid
+/// request, with the reason in the header `x-refused-because`, and `NAME.later` holds messages for a full lane for a few
+/// seconds, after which the broker puts them back into the queue.
+///
+/// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may have an
+/// `idempotency_key` in its content instead; a message that has neither is refused, unless
+/// [`equal_content_is_equal`](Self::equal_content_is_equal) says otherwise.
+///
+/// The property `timestamp`, where it is set, tells how long a message has waited.
+pub struct RabbitMq {
+    /// With the password.
+    url: String,
+    queue: String,
+    name: String,
+    equal_content: bool,
+    open: tokio::sync::Mutex<Option<Open>>,
+    unsettled: Unsettled<Delivery>,
+    /// The channel for messages that go elsewhere.
+    side: Mutex<Option<Channel>>,
+    /// Something could not be told: the broker must deliver again what is not acknowledged.
+    broken: Notify,
+}
+
+/// The connection, and what is delivered by it.
+struct Open {
+    /// Keeps the connection open.
+    _connection: Connection,
+    consumer: Consumer,
+}
+
+impl RabbitMq {
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME`, or `amqps`.
+    ///
+    /// # Errors
+    /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
+    pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
+        let address = Address::read("RabbitMQ", url, &["queue"])?;
+        // A queue's name has 255 bytes at most, and ours are longer.
+        let queue = address.get("queue").filter(|queue| queue.len() <= 240);
+        let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
+        let queue = queue.ok_or_else(no_queue)?.to_owned();
+        let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
+        let name = format!("rabbitmq:{}{}:{queue}", address.place(port), address.url.path());
+        let source = RabbitMq {
+            url: address.url.into(),
+            queue,
+            name,
+            equal_content: false,
+            open: tokio::sync::Mutex::default(),
+            unsettled: Unsettled::new(),
+            side: Mutex::default(),
+            broken: Notify::new(),
+        };
+        let open = source.open().await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
+        *source.open.lock().await = Some(open);
+        Ok(source)
+    }
+
+    /// The name under which message ids are known; by default host, port, virtual host and queue. Set it where the broker is
+    /// reached at different addresses: a message that is redelivered under another name is another message.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> RabbitMq {
+        self.name = name.into();
+        self
+    }
+
+    /// Takes two messages without `message_id` for the same message if their content is the same, instead of refusing them.
+    /// A producer that sends equal requests on purpose must not use it: all but the first would be dropped.
+    #[must_use]
+    pub fn equal_content_is_equal(mut self) -> RabbitMq {
+        self.equal_content = true;
+        self
+    }
+
+    async fn open(&self) -> Result<Open, BoxError> {
+        let opening = async {
+            let properties = ConnectionProperties::default().with_connection_name("integration-client".into());
+            let connection = Connection::connect(&self.url, properties).await?;
+            let channel = connection.create_channel().await?;
+            let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(self.queue.as_str().into(), look, FieldTable::default()).await?;
+            channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
+            let consume = BasicConsumeOptions::default();
+            let consumer =
+                channel.basic_consume(self.queue.as_str().into(), "".into(), consume, FieldTable::default()).await?;
+            let side = connection.create_channel().await?;
+            side.confirm_select(ConfirmSelectOptions::default()).await?;
+            self.unsettled.forget_all();
+            *self.side.lock() = Some(side);
+            Ok::<_, BoxError>(Open { _connection: connection, consumer })
+        };
+        tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
+    }
+
+    /// Connects for as long as it takes.
+    async fn opened(&self) -> Open {
+        let mut waits = Waits::default();
+        loop {
+            match self.open().await {
+                Ok(open) => return open,
+                Err(error) => {
+                    let wait = waits.next();
+                    tracing::warn!(source = self.name, %error, wait_ms = wait.as_millis() as u64, "the broker is away");
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    fn hand_over(&self, delivery: Delivery) -> Intake {
+        let intake = self.intake(&delivery);
+        self.unsettled.keep(intake, delivery)
+    }
+
+    fn intake(&self, delivery: &Delivery) -> Intake {
+        let (properties, content) = (&delivery.properties, &delivery.data);
+        let id = match properties.message_id() {
+            Some(id) if !id.as_str().is_empty() => id.as_str().to_owned(),
+            _ if self.equal_content || has_key(content) => hash(content),
+            _ => return Intake::invalid(hash(content), NO_ID),
+        };
+        let intake = Intake::json(id, content.clone());
+        let at = properties.timestamp().and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        at.into_iter().fold(intake, Intake::sent_at)
+    }
+
+    /// Puts a message into a queue of ours, which is declared first, and acknowledges it after that.
+    async fn put_aside(&self, message: &MessageRef, aside: Aside<'_>) {
+        let Some(delivery) = self.unsettled.take(message) else { return };
+        let side = self.side.lock().clone();
+        let put = async {
+            let side = side.ok_or("no channel is open")?;
+            let (queue, arguments) = aside.queue(&self.queue);
+            side.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments).await?;
+            let properties = aside.properties(delivery.properties.clone());
+            let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+            let told = side.basic_publish("".into(), queue.into(), publish, &delivery.data, properties).await?.await?;
+            match told {
+                Confirmation::Ack(None) => {}
+                _ => return Err("the broker did not keep the message".into()),
+            }
+            delivery.ack(BasicAckOptions::default()).await?;
+            Ok::<_, BoxError>(())
+        };
+        if let Err(error) =
+            tokio::time::timeout(PATIENCE, put).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
+        {
+            tracing::warn!(source = self.name, %error, "a message could not be put aside; it is delivered again");
+            self.broken.notify_one();
+        }
+    }
+}
+
+/// Where messages go that are not taken.
+enum Aside<'a> {
+    Refused(&'a Refusal),
+    Later(Duration),
+}
+
+impl Aside<'_> {
+    /// The queue's name and its arguments.
+    fn queue(&self, queue: &str) -> (String, FieldTable) {
+        let mut arguments = FieldTable::default();
+        match self {
+            Aside::Refused(_) => (format!("{queue}.refused"), arguments),
+            Aside::Later(_) => {
+                // A message whose time is over goes back, through the exchange that every queue is bound to by its name.
+                arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+                arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));
+                (format!("{queue}.later"), arguments)
+            }
+        }
+    }
+
+    fn properties(&self, properties: BasicProperties) -> BasicProperties {
+        let kept = properties.with_delivery_mode(KEEP);
+        match self {
+            Aside::Refused(why) => {
+                let mut headers = kept.headers().clone().unwrap_or_default();
+                let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
+                headers.insert(WHY.into(), AMQPValue::LongString(why.into()));
+                kept.with_headers(headers)
+            }
+            Aside::Later(after) => kept.with_expiration(after.as_millis().to_string().into()),
+        }
+    }
+}
+
+const NO_ID: &str = "the message has neither the property message_id nor an idempotency_key in its content, by which a \
+                     redelivery would be recognised";
+
+/// Whether the content tells equal messages from different ones.
+fn has_key(content: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Key {
+        idempotency_key: Option<String>,
+    }
+    serde_json::from_slice::<Key>(content).is_ok_and(|key| key.idempotency_key.is_some())
+}
+
+fn hash(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold("sha256:".to_owned(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl IntakeSource for RabbitMq {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            let mut slot = self.open.lock().await;
+            loop {
+                let open = match &mut *slot {
+                    Some(open) => open,
+                    none => none.insert(self.opened().await),
+                };
+                let first = tokio::select! {
+                    first = open.consumer.next() => first,
+                    () = self.broken.notified() => None,
+                };
+                let problem = match first {
+                    Some(Ok(first)) => {
+                        let mut messages = vec![self.hand_over(first)];
+                        while messages.len() < most
+                            && let Some(Some(Ok(next))) = open.consumer.next().now_or_never()
+                        {
+                            messages.push(self.hand_over(next));
+                        }
+                        return Ok(messages);
+                    }
+                    Some(Err(error)) => error.to_string(),
+                    None => "the broker ended the delivery".to_owned(),
+                };
+                tracing::warn!(source = self.name, problem, "connecting to the broker again");
+                *slot = None;
+            }
+        })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let deliveries: Vec<Delivery> =
+                messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            // An acknowledgement that fails does so with its connection.
+            join_all(deliveries.iter().map(|delivery| delivery.ack(BasicAckOptions::default()))).await;
+            Ok(())
+        })
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            self.put_aside(message, Aside::Refused(why)).await;
+            Ok(())
+        })
+    }
+
+    fn can_postpone(&self) -> bool {
+        true
+    }
+
+    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            if !after.is_zero() {
+                self.put_aside(message, Aside::Later(after)).await;
+            } else if let Some(delivery) = self.unsettled.take(message) {
+                let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
+                // If it fails, it does so with its connection, and the broker delivers the message again.
+                let _ = delivery.nack(back).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl std::fmt::Debug for RabbitMq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RabbitMq").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! NATS JetStream, against the server that `IC_TEST_NATS` names; `scripts/nats.sh start` starts one, which the test may kill.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::{self, Context, stream};
+use futures_util::StreamExt;
+use integration_client_intake::Nats;
+
+use support::{Broker, client, line, store_path, wait_until};
+
+fn url() -> String {
+    std::env::var("IC_TEST_NATS").expect(
+        "IC_TEST_NATS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/nats.sh start)\"` before",
+    )
+}
+
+async fn context() -> Context {
+    jetstream::new(async_nats::connect(url()).await.unwrap())
+}
+
+/// An empty stream with these messages, each an id and a content.
+async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, String)>) -> Context {
+    let context = context().await;
+    for old in [name.to_owned(), format!("{name}_REFUSED")] {
+        let _ = context.delete_stream(old).await;
+    }
+    let config = stream::Config { name: name.to_owned(), subjects: vec![name.to_owned()], ..stream::Config::default() };
+    let config = stream::Config { duplicate_window: Duration::from_millis(100), ..config };
+    context.create_stream(config).await.unwrap();
+    let mut published = Vec::new();
+    for (id, content) in messages {
+        let mut headers = HeaderMap::new();
+        id.into_iter().for_each(|id| headers.insert("Nats-Msg-Id", id.as_str()));
+        published.push(context.publish_with_headers(name.to_owned(), headers, content.into()).await.unwrap());
+    }
+    for published in published {
+        published.await.unwrap();
+    }
+    context
+}
+
+/// Messages of the stream that the consumer has not settled.
+async fn left(context: &Context, name: &str) -> u64 {
+    let stream = context.get_stream(name).await.unwrap();
+    let info = stream.consumer_info("integration-client").await.unwrap();
+    info.num_pending + info.num_ack_pending as u64
+}
+
+/// One test after the other: the last one kills the server that all of them use.
+#[tokio::test(flavor = "multi_thread")]
+async fn nats() {
+    a_stream_that_is_not_there_is_said().await;
+    bad_messages_are_refused_with_the_reason().await;
+    a_message_for_a_full_lane_comes_again().await;
+    killed_workers_and_a_killed_broker_lose_nothing().await;
+}
+
+async fn a_stream_that_is_not_there_is_said() {
+    let error = Nats::connect(&format!("{}?stream=NOWHERE", url())).await.unwrap_err().to_string();
+    assert!(error.contains("NOWHERE") && error.contains("not found"), "{error}");
+    let error = Nats::connect(&url()).await.unwrap_err().to_string();
+    assert!(error.contains("stream=NAME"), "{error}");
+    let error = Nats::connect("nats://u:hunter2@127.0.0.1:1?stream=Q").await.unwrap_err().to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+async fn bad_messages_are_refused_with_the_reason() {
+    let messages = [
+        (None, "{".to_owned()),
+        (Some("2".to_owned()), line("acme", "/two")),
+        (None, line("nobody", "/three")),
+        (None, line("acme", "/four")),
+    ];
+    let context = publish("BAD", messages.into_iter()).await;
+    // Beyond the window in which the server itself drops a message with the same id.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", "2");
+    context.publish_with_headers("BAD", headers, line("acme", "/two").into()).await.unwrap().await.unwrap();
+    let (client, transport) = client(&store_path("nats-bad"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=BAD", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 2 && left(&context, "BAD").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
+    let stream = context.get_stream("BAD_REFUSED").await.unwrap();
+    assert_eq!(stream.cached_info().state.messages, 2);
+    let consumer = stream.create_consumer(jetstream::consumer::pull::Config::default()).await.unwrap();
+    let refused: Vec<_> = consumer.fetch().max_messages(2).messages().await.unwrap().collect().await;
+    let why = |number: usize| -> String {
+        let message = refused[number].as_ref().unwrap();
+        message.headers.as_ref().unwrap().get("X-Refused-Because").unwrap().to_string()
+    };
+    assert!(why(0).contains("not JSON") && why(1).contains("nobody"), "{} {}", why(0), why(1));
+}
+
+async fn a_message_for_a_full_lane_comes_again() {
+    let lines = ["acme", "acme", "umbra"].into_iter().enumerate();
+    let context = publish("FULL", lines.map(|(number, tenant)| (None, line(tenant, &format!("/{number}"))))).await;
+    let store = store_path("nats-full");
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let source = Nats::connect(&format!("{}?stream=FULL", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || left(&context, "FULL").await == 1).await;
+        let (working, transport) = client(&store, |store| store).await;
+        wait_until(async || transport.calls().len() == 3 && left(&context, "FULL").await == 0).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
+}
+
+async fn killed_workers_and_a_killed_broker_lose_nothing() {
+    let messages = (0..support::MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))));
+    let made = publish("KILLED", messages).await;
+    // Made by the test, so that what a killed worker had comes again soon.
+    let consumer = jetstream::consumer::pull::Config {
+        durable_name: Some("integration-client".to_owned()),
+        ack_wait: Duration::from_secs(1),
+        ..jetstream::consumer::pull::Config::default()
+    };
+    made.get_stream("KILLED").await.unwrap().create_consumer(consumer).await.unwrap();
+    let broker = Broker { script: "nats.sh", is_ours: std::env::var_os("IC_TEST_NATS_DIR").is_some() };
+    let is_empty = async || left(&context().await, "KILLED").await == 0;
+    support::kill_and_judge("nats", &format!("{}?stream=KILLED", url()), &broker, is_empty).await;
+}
+
+/// The process that is killed: it accepts and sends nothing.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a part of the test above, in a process of its own"]
+async fn worker() {
+    let Some((url, store)) = support::worker_settings() else { return };
+    let source = Nats::connect(&url).await.unwrap();
+    support::accepting(&store, |store| store).await.outbox().feed_from(&source).await.unwrap();
+}

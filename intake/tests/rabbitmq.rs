@@ -1,0 +1,187 @@
+//! RabbitMQ, against the server that `IC_TEST_RABBITMQ` names; `scripts/rabbitmq.sh start` starts one, which the test may kill.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use integration_client::outbox::IntakeSource;
+use integration_client_intake::RabbitMq;
+use lapin::options::{
+    BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+use support::{Broker, client, line, store_path, wait_until};
+
+fn url() -> String {
+    std::env::var("IC_TEST_RABBITMQ").expect(
+        "IC_TEST_RABBITMQ names no server: run `scripts/test.sh test`, or `eval \"$(scripts/rabbitmq.sh start)\"` before",
+    )
+}
+
+struct Server {
+    _connection: Connection,
+    channel: Channel,
+}
+
+impl Server {
+    async fn connect() -> Server {
+        let connection = Connection::connect(&url(), ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        Server { _connection: connection, channel }
+    }
+
+    async fn empty_queue(&self, name: &str) {
+        let durable = QueueDeclareOptions::durable();
+        self.channel.queue_declare(name.into(), durable, FieldTable::default()).await.unwrap();
+        self.channel.queue_purge(name.into(), QueuePurgeOptions::default()).await.unwrap();
+    }
+
+    async fn waiting(&self, name: &str) -> u32 {
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        self.channel.queue_declare(name.into(), look, FieldTable::default()).await.unwrap().message_count()
+    }
+
+    async fn publish(&self, queue: &str, messages: impl Iterator<Item = (Option<String>, String)>) {
+        let mut confirms = Vec::new();
+        for (id, content) in messages {
+            let properties = BasicProperties::default().with_delivery_mode(2);
+            let properties = id.into_iter().fold(properties, |properties, id| properties.with_message_id(id.into()));
+            let publish = BasicPublishOptions::default();
+            let sent = self.channel.basic_publish("".into(), queue.into(), publish, content.as_bytes(), properties);
+            confirms.push(sent.await.unwrap());
+        }
+        for confirm in confirms {
+            assert!(confirm.await.unwrap().is_ack());
+        }
+    }
+
+    /// Takes the next message, with the reason of a refused one.
+    async fn next(&self, queue: &str) -> Option<(String, String)> {
+        let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
+        message.ack(BasicAckOptions::default()).await.unwrap();
+        let headers = message.properties.headers().clone().unwrap_or_default();
+        let why = headers.inner().get("x-refused-because");
+        let why = why.and_then(|why| why.as_long_string()).map(ToString::to_string).unwrap_or_default();
+        Some((String::from_utf8(message.delivery.data).unwrap(), why))
+    }
+}
+
+/// One test after the other: the last one kills the server that all of them use.
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq() {
+    a_queue_that_is_not_there_is_said_without_the_password().await;
+    bad_messages_are_refused_with_the_reason().await;
+    a_message_for_a_full_lane_goes_back_for_a_while().await;
+    killed_workers_and_a_killed_broker_lose_nothing().await;
+}
+
+async fn a_queue_that_is_not_there_is_said_without_the_password() {
+    let error = RabbitMq::connect(&format!("{}?queue=nowhere", url())).await.unwrap_err().to_string();
+    assert!(error.contains("nowhere") && error.contains("NOT_FOUND") && !error.contains("guest:guest"), "{error}");
+    let error = RabbitMq::connect(&url()).await.unwrap_err().to_string();
+    assert!(error.contains("queue=NAME"), "{error}");
+    let error = RabbitMq::connect("amqp://u:hunter2@127.0.0.1:1/%2f?queue=q").await.unwrap_err().to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+async fn bad_messages_are_refused_with_the_reason() {
+    let (server, queue) = (Server::connect().await, "bad");
+    server.empty_queue(queue).await;
+    let id = |id: &str| Some(id.to_owned());
+    let keyed = r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/keyed","idempotency_key":"k"}"#;
+    let messages = [
+        (id("1"), "{".to_owned()),
+        (id("2"), line("acme", "/two")),
+        // The same message once more, and another one with its id.
+        (id("2"), line("acme", "/two")),
+        (id("2"), line("acme", "/other")),
+        (None, line("acme", "/without")),
+        (None, keyed.to_owned()),
+        (id("3"), line("nobody", "/three")),
+        (id("4"), line("acme", "/four")),
+    ];
+    server.publish(queue, messages.into_iter()).await;
+    let store = store_path("bad");
+    let (client, transport) = client(&store, |store| store).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let feeding = client.outbox().feed_from(&source);
+    let looking = async {
+        wait_until(async || transport.calls().len() == 3).await;
+        wait_until(async || server.waiting("bad.refused").await == 4).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
+    drop(source);
+    assert_eq!(server.waiting(queue).await, 0);
+    let mut refused = Vec::new();
+    while let Some(message) = server.next("bad.refused").await {
+        refused.push(message);
+    }
+    refused.sort();
+    let has = |number: usize, content: &str, why: &str| {
+        let (found, said) = &refused[number];
+        assert!(found.contains(content) && said.contains(why), "{refused:?}");
+    };
+    has(0, "/other", "another request was accepted with the id");
+    has(1, "/without", "message_id");
+    has(2, "nobody", "nobody");
+    has(3, "{", "not JSON");
+}
+
+async fn a_message_for_a_full_lane_goes_back_for_a_while() {
+    let (server, queue) = (Server::connect().await, "full");
+    server.empty_queue(queue).await;
+    let lines = ["acme", "acme", "umbra"].into_iter().enumerate();
+    let messages = lines.map(|(number, tenant)| (Some(number.to_string()), line(tenant, &format!("/{number}"))));
+    server.publish(queue, messages).await;
+    let store = store_path("full");
+    // It works on nothing, so that the first request fills the tenant's part.
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let feeding = accepting.outbox().feed_from(&source);
+    let looking = async {
+        wait_until(async || server.waiting("full.later").await == 1).await;
+        let (working, transport) = client(&store, |store| store).await;
+        // It comes back by itself, and is taken now that there is room.
+        wait_until(async || transport.calls().len() == 3).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
+    assert_eq!(server.waiting(queue).await, 0);
+}
+
+async fn killed_workers_and_a_killed_broker_lose_nothing() {
+    let queue = "killed";
+    {
+        let server = Server::connect().await;
+        server.empty_queue(queue).await;
+        let messages =
+            (0..support::MESSAGES).map(|number| (Some(format!("m{number}")), line("acme", &format!("/{number}"))));
+        server.publish(queue, messages).await;
+    }
+    let broker = Broker { script: "rabbitmq.sh", is_ours: std::env::var_os("IC_TEST_RABBITMQ_DIR").is_some() };
+    let is_empty = async || Server::connect().await.waiting(queue).await == 0;
+    support::kill_and_judge("rabbitmq", &format!("{}?queue={queue}", url()), &broker, is_empty).await;
+}
+
+/// The process that is killed: it accepts and sends nothing.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a part of the test above, in a process of its own"]
+async fn worker() {
+    let Some((url, store)) = support::worker_settings() else { return };
+    let source = RabbitMq::connect(&url).await.unwrap();
+    let client = support::accepting(&store, |store| store).await;
+    assert!(source.name().starts_with("rabbitmq:127.0.0.1:"), "{}", source.name());
+    client.outbox().feed_from(&source).await.unwrap();
+}

@@ -1,0 +1,148 @@
+//! What the tests of all brokers share: a client, and the judge of what was killed.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::store::Store;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{IntegrationClient, IntegrationClientBuilder};
+
+/// Messages of the test that kills.
+pub(crate) const MESSAGES: usize = 10_000;
+/// Workers that are killed.
+const KILLS: u32 = 8;
+/// Of these kills, after which the broker is killed too.
+const BROKER_AT: u32 = 4;
+
+/// The content of a message.
+pub(crate) fn line(tenant: &str, path: &str) -> String {
+    format!(r#"{{"tenant":"{tenant}","vendor":"v","method":"POST","path":"{path}","body":{{"order":1}}}}"#)
+}
+
+pub(crate) fn store_path(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ic-intake-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join("store.db")
+}
+
+fn builder(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClientBuilder {
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+        idempotency = { header = \"idempotency-key\" }\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
+    let builder = builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v"));
+    builder.store(set(Store::sqlite(store)))
+}
+
+/// A client that sends, and what it sent.
+pub(crate) async fn client(store: &Path, set: impl Fn(Store) -> Store) -> (IntegrationClient, FakeTransport) {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    (builder(store, set).transport(transport.clone()).work().build().await.unwrap(), transport)
+}
+
+/// A client that accepts and sends nothing.
+pub(crate) async fn accepting(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClient {
+    builder(store, set).transport(FakeTransport::new(|_| FakeAnswer::status(200))).build().await.unwrap()
+}
+
+pub(crate) async fn wait_until(is_so: impl AsyncFn() -> bool) {
+    let waited = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it did not happen within a minute");
+}
+
+/// A server that a script of the repository controls.
+pub(crate) struct Broker {
+    pub(crate) script: &'static str,
+    /// Whether it may be killed.
+    pub(crate) is_ours: bool,
+}
+
+impl Broker {
+    fn run(&self, what: &str) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(self.script);
+        let status = Command::new(script).arg(what).status().unwrap();
+        assert!(status.success(), "{} {what}: {status}", self.script);
+    }
+}
+
+/// The URL and the store of a worker process.
+pub(crate) fn worker_settings() -> Option<(String, PathBuf)> {
+    Some((std::env::var("IC_INTAKE_URL").ok()?, std::env::var_os("IC_INTAKE_STORE")?.into()))
+}
+
+/// A process that takes over from the broker.
+struct Worker(Child);
+
+impl Worker {
+    fn start(url: &str, store: &Path) -> Worker {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "worker", "--ignored", "--nocapture"]);
+        command.env("IC_INTAKE_URL", url).env("IC_INTAKE_STORE", store);
+        Worker(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+/// SIGKILL.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Kills workers at random moments, and the broker in between, until all messages are in the store. Then sends what is there, and
+/// looks that each message was sent, and none twice.
+pub(crate) async fn kill_and_judge(source: &str, url: &str, broker: &Broker, is_empty: impl AsyncFn() -> bool) {
+    let seed = fastrand::u64(..);
+    fastrand::seed(seed);
+    let store = store_path(source);
+    let began = Instant::now();
+    for kill in 1..=KILLS {
+        let worker = Worker::start(url, &store);
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(60..500))).await;
+        if kill == BROKER_AT && broker.is_ours {
+            broker.run("kill");
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500))).await;
+            broker.run("serve");
+            // The worker connects again.
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1_500))).await;
+        }
+        drop(worker);
+    }
+    // What a killed worker had is delivered again when the broker has noticed that it is gone.
+    loop {
+        let worker = Worker::start(url, &store);
+        wait_until(&is_empty).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(worker);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if is_empty().await {
+            break;
+        }
+    }
+    let took = began.elapsed();
+    let (client, transport) = client(&store, |store| store).await;
+    // Nothing follows the last one for a while, whether all are there or not.
+    let mut before = usize::MAX;
+    while transport.calls().len() != before {
+        before = transport.calls().len();
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
+    }
+    client.shutdown(Duration::from_secs(5)).await;
+    let mut sent: HashMap<String, u32> = HashMap::new();
+    for call in transport.calls() {
+        *sent.entry(call.path().to_owned()).or_default() += 1;
+    }
+    let lost = MESSAGES - sent.len().min(MESSAGES);
+    let doubled = sent.values().filter(|times| **times > 1).count();
+    let per_s = (MESSAGES as f64 / took.as_secs_f64()) as u64;
+    println!("intake: source={source} messages={MESSAGES} lost={lost} doubled={doubled} per_s={per_s} seed={seed}");
+    assert_eq!((sent.len(), lost, doubled), (MESSAGES, 0, 0), "seed {seed}");
+}

@@ -1,0 +1,282 @@
+//! The hand-over from a source: fetched messages are checked and written together, and acknowledged when they are on the
+//! disk.
+//!
+//! Three calls overlap: the next fetch, the write of what was fetched before, and the acknowledgements of what was
+//! written before that. There is one of each at most, so that a tenant's messages keep their order. A write takes all
+//! that has been fetched since the last one, in one transaction: a sync to the disk costs milliseconds, however much is
+//! written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::room::{Room, place};
+use super::source::{Content, Intake, IntakeSource, MessageRef};
+use crate::clock::{Clock, Time};
+use crate::error::{Error, ErrorKind};
+use crate::outbox::accept::Origin;
+use crate::outbox::{Outbox, OutboxState, intake::line::Line};
+use crate::store::intake;
+use crate::store::is_down;
+use crate::store::jobs::{Accepted, NewJob};
+use crate::store::problems::Work;
+use crate::{BoxError, BoxFuture};
+
+/// The most messages that are fetched and not yet acknowledged.
+const IN_HAND: usize = 1024;
+/// No more are fetched while those that are not in the store take so many bytes.
+const BYTES_IN_HAND: usize = 16 << 20;
+/// The most messages of one fetch, and of one write.
+const TOGETHER: usize = 256;
+/// The wait before the client looks again whether a full outbox has room, or a store can be written again.
+const FULL: Duration = Duration::from_millis(500);
+/// For how long a message for a full lane goes back to a source that can postpone it.
+const POSTPONE: Duration = Duration::from_secs(5);
+
+/// A message that has passed all checks.
+struct Good {
+    message: MessageRef,
+    job: NewJob,
+}
+
+/// What the source is to be told.
+#[derive(Default)]
+struct Told {
+    taken: Vec<MessageRef>,
+    refused: Vec<(MessageRef, Error)>,
+    later: Vec<(MessageRef, Duration)>,
+}
+
+impl Told {
+    fn len(&self) -> usize {
+        self.taken.len() + self.refused.len() + self.later.len()
+    }
+
+    async fn tell(self, source: &dyn IntakeSource) -> Result<(), BoxError> {
+        if !self.taken.is_empty() {
+            source.taken(&self.taken).await?;
+        }
+        for (message, why) in &self.refused {
+            tracing::warn!(source = source.name(), message = message.id, %why, "a message was refused");
+            source.refused(message, why).await?;
+        }
+        for (message, after) in &self.later {
+            source.later(message, *after).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A write under way.
+struct Write<'a> {
+    count: usize,
+    bytes: usize,
+    done: BoxFuture<'a, Result<Written, Error>>,
+}
+
+fn bytes_of(messages: &VecDeque<Good>) -> usize {
+    messages.iter().map(|good| good.job.request.len()).sum()
+}
+
+/// What a write came to.
+#[derive(Default)]
+struct Written {
+    told: Told,
+    /// Messages for which there was no room, in their order, and when to look again.
+    held: VecDeque<Good>,
+    again_at: Option<Time>,
+    /// Messages that became jobs.
+    new: u64,
+}
+
+impl Outbox {
+    /// Accepts messages from a source until it has no more, or until
+    /// [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's own task. Returns how many jobs were accepted;
+    /// a redelivered message is not counted.
+    ///
+    /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
+    /// a thousand in total; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
+    /// order in which they came, except those that the source [postponed](IntakeSource::can_postpone). Dropping the future
+    /// loses no message: a message that is not in the store was not acknowledged, and the broker redelivers it.
+    ///
+    /// # Errors
+    /// The source's own error, as [`ErrorKind::Store`]; an error of the store that is not temporary; and
+    /// [`ErrorKind::Shutdown`] if the client had been shut down before.
+    pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
+        let broken = |error: BoxError| Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error);
+        let outbox = self.state()?;
+        outbox.check_open()?;
+        let (clock, mut stop) = (outbox.clock, outbox.stop.subscribe());
+        let can_postpone = source.can_postpone();
+        let (mut new, mut is_over) = (0, false);
+        let (mut held, mut told, mut telling) = (VecDeque::new(), Told::default(), 0);
+        let mut again_at: Option<Time> = None;
+        // These futures are kept from one turn of the loop to the next: a dropped fetch could lose messages that the source
+        // has already handed over.
+        let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
+        let mut write: Option<Write<'_>> = None;
+        let mut tell: Option<BoxFuture<'_, Result<(), BoxError>>> = None;
+        loop {
+            let (writing, bytes) = write.as_ref().map_or((0, 0), |write| (write.count, write.bytes));
+            let in_hand = held.len() + writing + told.len() + telling;
+            if fetch.is_none() && !is_over && in_hand < IN_HAND && bytes + bytes_of(&held) < BYTES_IN_HAND {
+                fetch = Some(source.fetch(TOGETHER.min(IN_HAND - in_hand)));
+            }
+            let is_stopped = *stop.borrow();
+            if is_stopped && write.is_none() && can_postpone {
+                // Another process may take them at once.
+                told.later.extend(held.drain(..).map(|Good { message, .. }| (message, Duration::ZERO)));
+            }
+            if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
+                let batch: VecDeque<Good> = held.drain(..).collect();
+                let (count, bytes) = (batch.len(), bytes_of(&batch));
+                write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone)) });
+            }
+            if tell.is_none() && told.len() > 0 {
+                telling = told.len();
+                tell = Some(Box::pin(std::mem::take(&mut told).tell(source)));
+            }
+            let has_work = fetch.is_some() || write.is_some() || tell.is_some();
+            if !has_work && (held.is_empty() || is_stopped) {
+                return Ok(new);
+            }
+            let wait = async {
+                match again_at {
+                    Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                stopped = stop.wait_for(|stop| *stop), if !is_stopped => {
+                    drop(stopped);
+                    (is_over, fetch) = (true, None);
+                }
+                Some(result) = async { Some(tell.as_mut()?.await) }, if tell.is_some() => {
+                    (tell, telling) = (None, 0);
+                    result.map_err(broken)?;
+                }
+                Some(result) = async { Some(write.as_mut()?.done.as_mut().await) }, if write.is_some() => {
+                    write = None;
+                    let mut written = result?;
+                    new += written.new;
+                    again_at = written.again_at;
+                    // What was fetched meanwhile came later.
+                    written.held.append(&mut held);
+                    held = written.held;
+                    told.taken.append(&mut written.told.taken);
+                    told.refused.append(&mut written.told.refused);
+                    told.later.append(&mut written.told.later);
+                }
+                Some(fetched) = async { Some(fetch.as_mut()?.await) }, if fetch.is_some() => {
+                    fetch = None;
+                    let messages = fetched.map_err(broken)?;
+                    is_over = messages.is_empty();
+                    for intake in messages {
+                        self.check(source, intake, &mut held, &mut told.refused, clock)?;
+                    }
+                }
+                () = wait, if !is_stopped => again_at = None,
+            }
+        }
+    }
+
+    /// Makes a job of a message; or refuses it.
+    fn check(
+        &self,
+        source: &dyn IntakeSource,
+        intake: Intake,
+        good: &mut VecDeque<Good>,
+        refused: &mut Vec<(MessageRef, Error)>,
+        clock: Clock,
+    ) -> Result<(), Error> {
+        let Intake { message, content, sent_at } = intake;
+        let wall = clock.wall();
+        let line = match content {
+            Content::Request(line) => Ok(*line),
+            Content::Json(text) => Line::parse(&text, wall),
+            Content::Invalid(why) => Err(Error::not_sent(ErrorKind::InvalidRequest, why)),
+        };
+        let origin = Origin::Message { source: source.name(), id: &message.id };
+        let job = line.and_then(|Line { tenant, priority, request }| self.job(&tenant, priority, request, origin));
+        match job {
+            Ok((outbox, job)) => {
+                outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
+                good.push_back(Good { message, job });
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
+            Err(error) => {
+                self.state()?.measured.intake.refused(1);
+                refused.push((message, error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the messages for which there is room.
+async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpone: bool) -> Result<Written, Error> {
+    let mut written = Written::default();
+    let (mut room, mut messages, mut jobs) = (Room::default(), Vec::new(), Vec::new());
+    for Good { message, job } in batch {
+        match place(outbox, &mut room, &job.lane).await {
+            Ok(true) => {
+                messages.push(message);
+                jobs.push(job);
+            }
+            Ok(false) if can_postpone && room.is_open() => written.told.later.push((message, POSTPONE)),
+            Ok(false) => written.held.push_back(Good { message, job }),
+            Err(error) if is_down(&error) => written.held.push_back(Good { message, job }),
+            Err(error) => return Err(error),
+        }
+    }
+    let jobs = Arc::new(jobs);
+    let mut from = 0;
+    while from < jobs.len() {
+        let part = from..jobs.len().min(from + TOGETHER);
+        let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.clone()), intake::take).await {
+            Ok(accepted) => accepted,
+            Err(error) if is_down(&error) => {
+                // Those that may have been written are recognised when they are written again.
+                let rest = messages[from..].iter().zip(&jobs[from..]);
+                let rest: VecDeque<Good> =
+                    rest.map(|(message, job)| Good { message: message.clone(), job: job.clone() }).collect();
+                rest.iter().for_each(|good| outbox.count_out(&good.job.lane));
+                let behind = std::mem::replace(&mut written.held, rest);
+                written.held.extend(behind);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        for (number, accepted) in part.clone().zip(accepted) {
+            let (message, job) = (messages[number].clone(), &jobs[number]);
+            match accepted {
+                Accepted::New => {
+                    outbox.lane_has_job(job.lane.clone());
+                    written.new += 1;
+                }
+                Accepted::Before(_) | Accepted::KeyOfAnother => outbox.count_out(&job.lane),
+            }
+            match accepted {
+                Accepted::New | Accepted::Before(_) => written.told.taken.push(message),
+                Accepted::KeyOfAnother => written.told.refused.push((message, id_of_another(job))),
+            }
+        }
+        from = part.end;
+    }
+    outbox.measured.intake.taken(written.new);
+    outbox.measured.intake.refused(written.told.refused.len() as u64);
+    if !written.held.is_empty() {
+        written.again_at = Some(outbox.clock.now() + FULL);
+    }
+    Ok(written)
+}
+
+fn id_of_another(job: &NewJob) -> Error {
+    let why = format!(
+        "tenant {}, vendor {}: another request was accepted with the id of this message, or with its idempotency key; a new \
+         request needs a new one",
+        job.lane.tenant, job.lane.vendor
+    );
+    Error::not_sent(ErrorKind::KeyReused, why)
+}

@@ -1,0 +1,197 @@
+//! A request as a JSON object: a line of a file of jobs, the content of a message, a row of a table.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::Priority;
+use crate::error::{Error, ErrorKind};
+use crate::request::{Method, Request};
+
+/// A request on behalf of a tenant, as other programs write it: one JSON object.
+///
+/// ```
+/// use std::time::SystemTime;
+///
+/// use integration_client::outbox::Line;
+///
+/// let now = SystemTime::now();
+/// let text = br#"{"tenant":"acme","vendor":"shopify","method":"POST","path":"/orders.json","body":{"order":{}}}"#;
+/// let line = Line::parse(text, now)?;
+/// assert_eq!(line.tenant, "acme");
+///
+/// let error = Line::parse(br#"{"tenant":"acme"}"#, now).unwrap_err();
+/// assert!(error.to_string().starts_with("not a job: missing field `vendor`"));
+/// # Ok::<(), integration_client::Error>(())
+/// ```
+///
+/// | field | what it is |
+/// |---|---|
+/// | `tenant`, `vendor`, `method`, `path` | who sends what to whom; the path is sent as it is, with its query |
+/// | `priority` | `high`, `normal` (where it is missing) or `low` |
+/// | `headers` | an object of texts |
+/// | `body` | a text is sent as it is, any other value as the JSON that it is |
+/// | `cost` | points, or an object with a number for each kind of points |
+/// | `idempotency_key` | a text that is the same if the same request is written twice |
+/// | `deadline` | seconds, a time from now (`"2h"`) or a moment (`"2026-01-15T10:00:00Z"`); later the request is a dead letter |
+///
+/// Any other field is an error.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Line {
+    /// The tenant on whose behalf the request is sent.
+    pub tenant: String,
+    /// The priority of the job.
+    pub priority: Priority,
+    /// The request.
+    pub request: Request,
+}
+
+/// The object as it is written down.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    tenant: String,
+    vendor: String,
+    #[serde(default)]
+    priority: Priority,
+    method: String,
+    path: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    body: Option<Box<RawValue>>,
+    cost: Option<Cost>,
+    idempotency_key: Option<String>,
+    deadline: Option<Deadline>,
+}
+
+/// The `cost` of a line: a number of points, or an object with a number for each kind of points.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a cost is a number of points, or an object such as {\"input_tokens\":1800}")]
+enum Cost {
+    Points(u32),
+    Kinds(BTreeMap<String, u32>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Deadline {
+    Seconds(u32),
+    Text(String),
+}
+
+impl Line {
+    /// Reads an object. Deadlines that are times from now count from `now`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`]: the text is no such object. The message names the column, and no value. What only a
+    /// configuration can tell, as whether there is such a tenant, is not checked.
+    pub fn parse(text: &[u8], now: SystemTime) -> Result<Line, Error> {
+        Line::read(text, now).map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
+    }
+
+    fn read(text: &[u8], now: SystemTime) -> Result<Line, String> {
+        let line: Written = serde_json::from_slice(text).map_err(|error| problem(&error))?;
+        let upper = line.method.to_ascii_uppercase();
+        let method = Method::from_bytes(upper.as_bytes())
+            .map_err(|_| format!("{:?} is no method; write \"POST\"", line.method))?;
+        let mut request = Request::new(method, &line.vendor, line.path);
+        for (name, value) in &line.headers {
+            request = request.header(name.as_str(), value.as_str());
+        }
+        request = match &line.body {
+            None => request,
+            // A text is sent as it is; everything else as the JSON that it is.
+            Some(body) => match serde_json::from_str::<String>(body.get()) {
+                Ok(text) => request.body(text),
+                Err(_) => request.json(body),
+            },
+        };
+        match line.cost {
+            None => {}
+            Some(Cost::Points(points)) => request = request.cost("points", points),
+            Some(Cost::Kinds(kinds)) => {
+                request = kinds.into_iter().fold(request, |request, (kind, units)| request.cost(kind, units));
+            }
+        }
+        if let Some(key) = &line.idempotency_key {
+            request = request.idempotency_key(key);
+        }
+        if let Some(deadline) = &line.deadline {
+            request = request.deadline(until(deadline, now)?);
+        }
+        Ok(Line { tenant: line.tenant, priority: line.priority, request })
+    }
+}
+
+/// Of a deadline that has passed nothing is left, and the job becomes a dead letter that says so.
+fn until(deadline: &Deadline, now: SystemTime) -> Result<Duration, String> {
+    let text = match deadline {
+        Deadline::Seconds(seconds) => return Ok(Duration::from_secs((*seconds).into())),
+        Deadline::Text(text) => text,
+    };
+    if let Ok(span) = text.parse::<jiff::SignedDuration>() {
+        return Ok(Duration::try_from(span).unwrap_or_default());
+    }
+    let wrong = |_| {
+        format!("the deadline {text:?} is neither a time from now (\"2h\") nor a moment (\"2026-01-15T10:00:00Z\")")
+    };
+    let at: jiff::Timestamp = text.parse().map_err(wrong)?;
+    Ok(SystemTime::from(at).duration_since(now).unwrap_or_default())
+}
+
+/// The column is what helps; the line is the file's, and said elsewhere.
+fn problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    // Of a value of a wrong type only the type is said: it may be a secret.
+    let without_value =
+        what.rsplit_once(", expected ").filter(|_| what.starts_with("invalid ")).map(|(found, expected)| {
+            format!("{}, expected {expected}", found.split(['"', '`']).next().unwrap_or_default().trim_end())
+        });
+    let what = without_value.as_deref().unwrap_or(what);
+    let is = if error.is_data() { "not a job" } else { "not JSON" };
+    match error.column() {
+        0 => format!("{is}: {what}"),
+        column => format!("{is}: {what} (column {column})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        Line::read(text.as_bytes(), SystemTime::UNIX_EPOCH).err().expect("it must be refused")
+    }
+
+    #[test]
+    fn line_error_names_its_column() {
+        assert_eq!(wrong("{\"tenant\": "), "not JSON: EOF while parsing a value (column 11)");
+        assert!(
+            wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\"}")
+                .starts_with("not a job: missing field `method`")
+        );
+        let unknown = wrong("{\"tenant\":\"a\",\"vendro\":\"v\"}");
+        assert!(unknown.starts_with("not a job: unknown field `vendro`, expected one of"), "{unknown}");
+        let secret =
+            wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":\"hunter2\"}");
+        assert!(secret.starts_with("not a job: a cost is a number of points"), "{secret}");
+        let job = |rest: &str| format!("{{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\",{rest}}}");
+        assert!(wrong(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
+        assert_eq!(wrong(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");
+        assert!(wrong(&job("\"method\":\"GET\",\"deadline\":\"soon\"")).contains("\"2h\""));
+    }
+
+    #[test]
+    fn deadlines_are_times_from_now_or_moments() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let at = |text: &str| until(&Deadline::Text(text.to_owned()), now).map(|left| left.as_secs());
+        assert_eq!(at("2h"), Ok(7_200));
+        assert_eq!(at("1970-01-01T00:20:00Z"), Ok(200));
+        assert_eq!(at("1970-01-01T00:00:00Z"), Ok(0), "it has passed");
+        assert_eq!(until(&Deadline::Seconds(90), now), Ok(Duration::from_secs(90)));
+    }
+}

@@ -1,0 +1,46 @@
+//! Whether the outbox has room for what is about to be accepted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+use crate::outbox::OutboxState;
+use crate::store::LaneTier;
+
+/// What was found full in one look at many jobs. A lane that was full once is full for the rest of the look, so that its jobs
+/// keep their order.
+#[derive(Default)]
+pub(super) struct Room {
+    full: HashSet<(String, String)>,
+    is_full: bool,
+}
+
+impl Room {
+    /// Whether the outbox as a whole has room.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_full
+    }
+}
+
+/// Takes a place for a job of a lane; returns false where there is none. Who then writes no job gives the place back by
+/// [`OutboxState::count_out`].
+pub(super) async fn place(outbox: &Arc<OutboxState>, room: &mut Room, lane: &LaneTier) -> Result<bool, Error> {
+    if room.is_full || (!room.full.is_empty() && room.full.contains(&(lane.tenant.clone(), lane.vendor.clone()))) {
+        return Ok(false);
+    }
+    match outbox.check_backlog(lane).await {
+        Ok(()) => {
+            outbox.count_in(lane);
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::QueueFull => {
+            // Of a full outbox the error names no tenant.
+            match error.tenant() {
+                Some(_) => drop(room.full.insert((lane.tenant.clone(), lane.vendor.clone()))),
+                None => room.is_full = true,
+            }
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a message broker, or any other source of requests, must do.
+
+use std::time::{Duration, SystemTime};
+
+use super::line::Line;
+use crate::error::Error;
+use crate::request::Request;
+use crate::{BoxError, BoxFuture, Priority};
+
+/// One message of a source.
+#[derive(Debug)]
+#[must_use = "a message does nothing before it is handed over"]
+pub struct Intake {
+    pub(super) message: MessageRef,
+    pub(super) content: Content,
+    pub(super) sent_at: Option<SystemTime>,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    Request(Box<Line>),
+    /// Not read yet.
+    Json(Vec<u8>),
+    /// No request, for this reason.
+    Invalid(String),
+}
+
+/// Which message the source is told about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct MessageRef {
+    /// The source's id of the message.
+    pub id: String,
+    /// The number of the delivery, as [`Intake::delivery`] gave it; 0 where it gave none.
+    pub delivery: u64,
+}
+
+impl Intake {
+    fn with(id: impl Into<String>, content: Content) -> Intake {
+        Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None }
+    }
+
+    /// A message with the source's id of it, on behalf of `tenant`. A redelivery of the message has the same id.
+    pub fn new(id: impl Into<String>, tenant: impl Into<String>, priority: Priority, request: Request) -> Intake {
+        Intake::with(id, Content::Request(Box::new(Line { tenant: tenant.into(), priority, request })))
+    }
+
+    /// A message whose content is a JSON object, as [`Line`] describes. If it is none, the message is
+    /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is
+    /// handed over.
+    pub fn json(id: impl Into<String>, content: impl Into<Vec<u8>>) -> Intake {
+        Intake::with(id, Content::Json(content.into()))
+    }
+
+    /// A message that the source cannot make a request of, for the reason `why`. It is [refused](IntakeSource::refused) with
+    /// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is handed over.
+    pub fn invalid(id: impl Into<String>, why: impl Into<String>) -> Intake {
+        Intake::with(id, Content::Invalid(why.into()))
+    }
+
+    /// A number by which the source knows this delivery of the message from others, for sources that must acknowledge each
+    /// delivery.
+    pub fn delivery(mut self, number: u64) -> Intake {
+        self.message.delivery = number;
+        self
+    }
+
+    /// When the message was put into the source, from which the metric `integration_client_intake_lag_seconds` is computed.
+    pub fn sent_at(mut self, time: SystemTime) -> Intake {
+        self.sent_at = Some(time);
+        self
+    }
+}
+
+/// A broker, or any other source that hands over requests and must get an acknowledgement when they are safe.
+///
+/// The client acknowledges a message only after the message is on the disk. It recognises a redelivered message by the
+/// [name](Self::name) of its source, its tenant and vendor, and its id, and creates no second job for it, for as long as
+/// [`Store::keep_seen`](crate::store::Store::keep_seen) says. A different request with the id of such a message is
+/// [refused](Self::refused) with [`ErrorKind::KeyReused`](crate::ErrorKind::KeyReused).
+///
+/// One call of each method is under way at a time. Calls of different methods overlap.
+pub trait IntakeSource: Send + Sync {
+    /// The name of the source, in which message ids are unique: for example the name of the broker and of the queue or
+    /// topic. The name must be the same in every process and at every start. Two sources with the same name must not
+    /// use the same ids.
+    fn name(&self) -> &str;
+
+    /// Returns the next messages, `most` at most. Waits for one; an empty answer means that the source has ended. A broker
+    /// that is away is for the source to wait for: an error ends the hand-over.
+    ///
+    /// # Errors
+    /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>>;
+
+    /// These messages are in the store: acknowledge them to the broker. An acknowledgement that gets lost does
+    /// no harm: the broker redelivers the message, and the client recognises it.
+    ///
+    /// # Errors
+    /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// The message can never be accepted, for the reason `why`: the source puts it where somebody will look, for example
+    /// into the queue of dead letters of the broker. A full outbox is no such reason.
+    ///
+    /// # Errors
+    /// As for [`taken`](Self::taken).
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// Whether the source can take a message back for a while, by [`later`](Self::later). `false` unless implemented.
+    ///
+    /// If not, the client holds messages for a tenant whose part of the outbox is full, and when it holds as many as it may,
+    /// the source's other messages wait behind them.
+    fn can_postpone(&self) -> bool {
+        false
+    }
+
+    /// There is no room for the message now: the source delivers it again after about `after`, and other messages
+    /// meanwhile. Called only if [`can_postpone`](Self::can_postpone) says `true`. The order among postponed messages of a
+    /// tenant is the source's.
+    ///
+    /// # Errors
+    /// As for [`taken`](Self::taken).
+    fn later<'a>(&'a self, _message: &'a MessageRef, _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,70 @@
+//! The SQL by which many jobs are accepted in few statements: those of a fetch from a message broker, or of rows of
+//! [`ic_intake`](super::intake_table).
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Id;
+use super::driver::{Arg, Db, DbError};
+use super::jobs::{self, Accepted, NewJob};
+use super::seen::{self, Seen};
+use super::sized::{Statements, chunks};
+use crate::BoxFuture;
+
+/// Accepts some of these jobs, and returns what became of each, in the same order.
+pub(crate) fn take<'a>(
+    (jobs, which): &'a (Arc<Vec<NewJob>>, Range<usize>),
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Vec<Accepted>, DbError>> {
+    Box::pin(async move { take_all(&jobs[which.clone()].iter().collect::<Vec<_>>(), db, now).await })
+}
+
+/// Of the jobs with these ids, those that have ended: without a record of the message, nothing else tells.
+static ENDED: Statements = Statements::new(|rows| {
+    let ids: Vec<String> = (1..=rows).map(|number| format!("${number}")).collect();
+    let ids = ids.join(", ");
+    format!("SELECT id FROM ic_done WHERE id IN ({ids}) UNION ALL SELECT id FROM ic_dead WHERE id IN ({ids})")
+});
+
+/// [`take`], as a part of a larger step.
+pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<Vec<Accepted>, DbError> {
+    // A job with a key of its caller's takes more than one statement in any case.
+    let messages: Vec<_> = jobs
+        .iter()
+        .filter(|job| job.key.is_none())
+        .filter_map(|job| job.message.map(|message| (message, job.id)))
+        .collect();
+    let seen = seen::record(&messages, db, now).await?;
+    let new: Vec<Id> =
+        messages.iter().zip(&seen).filter(|(_, seen)| **seen == Seen::New).map(|((_, job), _)| *job).collect();
+    let mut ended = HashSet::new();
+    for ids in chunks(&new) {
+        let ids_as_args = ids.iter().map(|id| Arg::from(id.as_bytes().as_slice())).collect();
+        for mut row in db.fetch(ENDED.of(ids.len()), ids_as_args).await? {
+            ended.insert(row.id()?);
+        }
+    }
+    let (mut seen, mut accepted) = (seen.into_iter(), Vec::with_capacity(jobs.len()));
+    let mut together: Vec<&NewJob> = Vec::new();
+    for job in jobs {
+        if job.key.is_some() {
+            // Jobs of a lane keep their order.
+            jobs::insert_many(&std::mem::take(&mut together), db, now).await?;
+            accepted.push(jobs::insert(job, db, now).await?);
+            continue;
+        }
+        let seen = if job.message.is_some() { seen.next().unwrap_or(Seen::New) } else { Seen::New };
+        accepted.push(match seen {
+            Seen::Before(before) => Accepted::of_message(job, before),
+            Seen::New if ended.contains(&job.id) => Accepted::Before(job.id),
+            Seen::New => {
+                together.push(job);
+                Accepted::New
+            }
+        });
+    }
+    jobs::insert_many(&together, db, now).await?;
+    Ok(accepted)
+}

@@ -1,0 +1,124 @@
+//! The SQL of `ic_intake`: requests that an application inserts in transactions of its own, in any language. The worker
+//! moves them into the outbox, or into `ic_intake_refused`, in one transaction: each exactly once.
+
+use std::collections::HashSet;
+
+use super::driver::{Column, Db, DbError, Dialect, args, rows};
+use super::intake;
+use super::jobs::{Accepted, NewJob};
+use crate::BoxFuture;
+
+/// A row that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) seq: i64,
+    /// The application's own id, by which a repeated insert is recognised.
+    pub(crate) id: Option<String>,
+    /// None where it is longer than what is read.
+    pub(crate) request: Option<Vec<u8>>,
+    /// Milliseconds since it was inserted.
+    pub(crate) age_ms: i64,
+}
+
+/// Which rows to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    /// Only rows behind this one.
+    pub(crate) after: i64,
+    pub(crate) rows: i64,
+    /// The longest request that is read, in characters.
+    pub(crate) longest: i64,
+}
+
+/// Reads rows in the order of their numbers. Texts are read as bytes: in SQLite a text column may hold anything, and one bad
+/// row must not make all unreadable.
+pub(crate) fn read<'a>(page: &'a Page, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Waiting>, DbError>> {
+    Box::pin(async move {
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "SELECT seq, CAST(id AS BLOB), CASE WHEN length(request) <= $3 THEN CAST(request AS BLOB) END, \
+                 CAST(1000 * (julianday('now') - 2440587.5) * 86400 - at AS INTEGER) \
+                 FROM ic_intake WHERE seq > $1 ORDER BY seq LIMIT $2"
+            }
+            Dialect::Postgres => {
+                "SELECT seq, convert_to(id, 'UTF8'), CASE WHEN length(request) <= $3 THEN convert_to(request, 'UTF8') END, \
+                 (1000 * EXTRACT(EPOCH FROM clock_timestamp()))::bigint - at \
+                 FROM ic_intake WHERE seq > $1 ORDER BY seq LIMIT $2"
+            }
+        };
+        let mut waiting = Vec::new();
+        for mut row in db.fetch(sql, args![page.after, page.rows, page.longest]).await? {
+            waiting.push(Waiting {
+                seq: row.int()?,
+                id: row.maybe_bytes()?.map(|id| String::from_utf8_lossy(&id).into_owned()),
+                request: row.maybe_bytes()?,
+                age_ms: row.int()?.max(0),
+            });
+        }
+        Ok(waiting)
+    })
+}
+
+/// Rows, and what is to become of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Move {
+    pub(crate) jobs: Vec<(i64, NewJob)>,
+    /// Rows that are refused, and why.
+    pub(crate) refused: Vec<(i64, String)>,
+    /// For how long refused rows are kept.
+    pub(crate) keep_ms: i64,
+}
+
+/// What became of the rows of a [`Move`]. Rows that another process has moved, or is moving, are in neither.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Moved {
+    /// The results of the jobs, by the rows' numbers.
+    pub(crate) taken: Vec<(i64, Accepted)>,
+    pub(crate) refused: u64,
+}
+
+/// The reason of a row with the id of another request.
+const ANOTHER: &str = "another request was accepted with this id";
+
+/// Moves rows. Run again after a commit whose reply was lost, it finds no row and moves nothing.
+pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Moved, DbError>> {
+    Box::pin(async move {
+        let Move { jobs, refused, keep_ms } = rows;
+        let seqs = jobs.iter().map(|(seq, _)| *seq).chain(refused.iter().map(|(seq, _)| *seq)).collect();
+        let here = lock(seqs, db).await?;
+        let jobs: Vec<&(i64, NewJob)> = jobs.iter().filter(|(seq, _)| here.contains(seq)).collect();
+        let accepted = intake::take_all(&jobs.iter().map(|(_, job)| job).collect::<Vec<_>>(), db, now).await?;
+        let taken: Vec<(i64, Accepted)> = jobs.iter().zip(accepted).map(|((seq, _), result)| (*seq, result)).collect();
+        let reused =
+            taken.iter().filter(|(_, result)| *result == Accepted::KeyOfAnother).map(|(seq, _)| (*seq, ANOTHER));
+        let bad = refused.iter().filter(|(seq, _)| here.contains(seq)).map(|(seq, why)| (*seq, &**why));
+        let mut count = 0;
+        for (seq, why) in reused.chain(bad) {
+            let keep = "INSERT INTO ic_intake_refused (id, request, at, why, refused_at, until) \
+                        SELECT id, request, at, $2, $3, $4 FROM ic_intake WHERE seq = $1";
+            count += db.execute(keep, args![seq, why, now, now.saturating_add(*keep_ms)]).await?;
+        }
+        delete(here.into_iter().collect(), db).await?;
+        Ok(Moved { taken, refused: count })
+    })
+}
+
+/// Which of these rows are still there; no other process moves them before this transaction ends.
+async fn lock(seqs: Vec<i64>, db: Db<'_>) -> Result<HashSet<i64>, DbError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "SELECT seq FROM ic_intake WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
+        // What another process is moving is its own.
+        Dialect::Postgres => "SELECT seq FROM ic_intake WHERE seq = ANY($1) ORDER BY seq FOR UPDATE SKIP LOCKED",
+    };
+    let args = rows(db.dialect(), vec![Column::Ints(seqs)]);
+    db.fetch(sql, args).await?.into_iter().map(|mut row| row.int()).collect()
+}
+
+async fn delete(seqs: Vec<i64>, db: Db<'_>) -> Result<(), DbError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "DELETE FROM ic_intake WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
+        Dialect::Postgres => "DELETE FROM ic_intake WHERE seq = ANY($1)",
+    };
+    let args = rows(db.dialect(), vec![Column::Ints(seqs)]);
+    db.execute(sql, args).await.map(drop)
+}

@@ -1,0 +1,68 @@
+//! The SQL of message ids that were seen: how a redelivered message is recognised, for longer than its job is kept.
+//!
+//! A row holds the message, its job and a time, 40 bytes in all. A job's id is made of its message and of the
+//! fingerprint of its request, so that another request with the id of a message is recognised by the job's id alone.
+
+use std::collections::HashSet;
+
+use super::Id;
+use super::driver::{Arg, Db, DbError, args};
+use super::sized::{Statements, chunks};
+
+/// A message of a source, and for how many milliseconds its id is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Message {
+    pub(crate) id: Id,
+    pub(crate) keep_ms: i64,
+}
+
+/// What is known of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// Nothing was known; the message is recorded now.
+    New,
+    /// The message was recorded with this job.
+    Before(Id),
+}
+
+static RECORD: Statements = Statements::new(|rows| {
+    let row = |row: usize| format!("(${}, ${}, ${})", 3 * row + 1, 3 * row + 2, 3 * row + 3);
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    let rows = rows.join(", ");
+    format!(
+        "INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING RETURNING message"
+    )
+});
+
+/// Records messages with their jobs, and returns what was known of each, in the same order. Of two equal messages the second
+/// is known.
+pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Seen>, DbError> {
+    // Two processes that record the same messages do so in one order: neither waits for the other's first while it holds
+    // the other's second.
+    let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
+    sorted.sort_by_key(|(message, _)| message.id);
+    let mut new = HashSet::with_capacity(messages.len());
+    for chunk in chunks(&sorted) {
+        let mut args: Vec<Arg<'_>> = Vec::with_capacity(3 * chunk.len());
+        for (message, job) in chunk {
+            args.push(message.id.as_bytes().as_slice().into());
+            args.push(job.as_bytes().as_slice().into());
+            args.push(now.saturating_add(message.keep_ms).into());
+        }
+        for mut row in db.fetch(RECORD.of(chunk.len()), args).await? {
+            new.insert(row.id()?);
+        }
+    }
+    let mut seen = Vec::with_capacity(messages.len());
+    for (message, job) in messages {
+        if new.remove(&message.id) {
+            seen.push(Seen::New);
+            continue;
+        }
+        let look = "SELECT job FROM ic_seen WHERE message = $1";
+        let mut rows = db.fetch(look, args![message.id.as_bytes().as_slice()]).await?;
+        // Without a row, the record expired between the two statements. The message was known until now.
+        seen.push(Seen::Before(rows.first_mut().map(|row| row.id()).transpose()?.unwrap_or(*job)));
+    }
+    Ok(seen)
+}

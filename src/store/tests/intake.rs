@@ -1,0 +1,190 @@
+//! Many jobs in few statements, the memory of seen messages, and the table `ic_intake`.
+
+use std::sync::Arc;
+
+use super::super::Step;
+use super::super::driver::{Row, args};
+use super::super::intake::take;
+use super::super::intake_table::{Move, Moved, Page, Waiting, move_rows, read};
+use super::super::jobs::{Accepted, Message};
+use super::super::purge::{self, Retention, What};
+use super::*;
+
+const WEEK_MS: i64 = 7 * 86_400_000;
+
+/// The job of a message: its id tells the message and the request.
+fn message(number: u128, request: u128) -> NewJob {
+    let id = Id::from_u128(number << 64 | request);
+    NewJob { id, message: Some(Message { id: Id::from_u128(number), keep_ms: WEEK_MS }), ..job("a") }
+}
+
+async fn taken(store: &Opened, jobs: Vec<NewJob>) -> Vec<Accepted> {
+    let all = 0..jobs.len();
+    store.write((Arc::new(jobs), all), take).await.unwrap()
+}
+
+const RUN: Step<&'static str, u64> = |sql, db, _| Box::pin(db.execute(sql, Vec::new()));
+const COUNT: Step<&'static str, i64> = |sql, db, _| {
+    Box::pin(async move { db.fetch(sql, Vec::new()).await?.first_mut().map(Row::int).transpose().map(Option::unwrap) })
+};
+
+#[tokio::test]
+async fn each_message_of_a_fetch_becomes_one_job() {
+    for store in stores().await {
+        let store = open(&store).await;
+        // Statements of each size, in one transaction.
+        let first: Vec<NewJob> = (0..87).map(|number| message(number, 1)).collect();
+        assert_eq!(taken(&store, first.clone()).await, [Accepted::New; 87]);
+        // Half of them once more, with new ones between, one twice, and one with another request.
+        let mut again: Vec<NewJob> = (60..120).map(|number| message(number, 1)).collect();
+        again.extend([message(119, 1), message(3, 2)]);
+        let before = |job: &NewJob| Accepted::Before(job.id);
+        let mut expected: Vec<Accepted> = again[..27].iter().map(before).collect();
+        expected.extend([Accepted::New; 33]);
+        expected.extend([before(&message(119, 1)), Accepted::KeyOfAnother]);
+        assert_eq!(taken(&store, again).await, expected);
+        let jobs = store.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap();
+        assert_eq!(jobs, 120);
+        // In the order in which they came.
+        let order = store.read("SELECT count(*) FROM ic_job a JOIN ic_job b ON a.seq < b.seq AND a.id > b.id", COUNT);
+        assert_eq!(order.await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn jobs_with_keys_and_without_keep_their_order() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let keyed =
+            |number, key: &str| NewJob { key: Some((key.to_owned(), "print".to_owned())), ..message(number, 1) };
+        let jobs = vec![message(1, 1), keyed(2, "k"), message(3, 1), NewJob { id: Id::from_u128(4 << 64), ..job("a") }];
+        assert_eq!(taken(&store, jobs).await, [Accepted::New; 4]);
+        let order = store.read("SELECT count(*) FROM ic_job a JOIN ic_job b ON a.seq < b.seq AND a.id > b.id", COUNT);
+        assert_eq!(order.await.unwrap(), 0);
+        // Another message with the same key is the same request; the key of a refused message is not recorded.
+        let results = taken(&store, vec![keyed(5, "k"), keyed(2, "other")]).await;
+        assert_eq!(results, [Accepted::Before(message(2, 1).id), Accepted::Before(message(2, 1).id)]);
+        assert_eq!(store.read("SELECT count(*) FROM ic_key", COUNT).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn message_is_known_for_longer_than_its_job() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let job = message(1, 1);
+        assert_eq!(taken(&store, vec![job.clone()]).await, [Accepted::New]);
+        store.write("DELETE FROM ic_job", RUN).await.unwrap();
+        for again in [job.clone(), message(1, 1)] {
+            assert_eq!(taken(&store, vec![again.clone()]).await, [Accepted::Before(job.id)]);
+            assert_eq!(store.write(again, jobs::insert).await.unwrap(), Accepted::Before(job.id));
+        }
+        assert_eq!(store.write(message(1, 2), jobs::insert).await.unwrap(), Accepted::KeyOfAnother);
+        let keep = Retention { done_ms: 0, dead_ms: 0, most_dead: 0 };
+        let step = purge::Step { what: What::Seen, keep, rows: 10 };
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0, "its week is not over");
+        store.write("UPDATE ic_seen SET until = 5", RUN).await.unwrap();
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
+        // Without the record a job that is kept tells.
+        store
+            .write(job.id, |id, db, now| {
+                let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
+                           VALUES ($1, 'a', 'v', 0, 200, 1, $2)";
+                Box::pin(async move { db.execute(sql, args![id.as_bytes().as_slice(), now]).await })
+            })
+            .await
+            .unwrap();
+        assert_eq!(taken(&store, vec![job.clone()]).await, [Accepted::Before(job.id)]);
+        assert_eq!(store.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 0);
+    }
+}
+
+const PAGE: Page = Page { after: 0, rows: 100, longest: 50 };
+
+async fn insert(store: &Opened, rows: &[(Option<&'static str>, &'static str)]) {
+    for (id, request) in rows {
+        let step: Step<(Option<&'static str>, &'static str), u64> = |(id, request), db, _| {
+            Box::pin(db.execute("INSERT INTO ic_intake (id, request) VALUES ($1, $2)", args![*id, *request]))
+        };
+        store.write((*id, *request), step).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rows_become_jobs_or_are_kept_with_the_reason() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let long = "longer than fifty characters, which is what is read";
+        insert(&store, &[(None, "one"), (Some("b"), "two"), (Some("b"), "other"), (None, long), (None, "bad")]).await;
+        let rows: Vec<Waiting> = store.read(PAGE, read).await.unwrap();
+        let texts: Vec<_> = rows.iter().map(|row| row.request.as_deref()).collect();
+        assert_eq!(texts, [Some(&b"one"[..]), Some(b"two"), Some(b"other"), None, Some(b"bad")]);
+        assert_eq!(
+            rows.iter().map(|row| row.id.as_deref()).collect::<Vec<_>>(),
+            [None, Some("b"), Some("b"), None, None]
+        );
+        assert!(rows.iter().all(|row| row.age_ms < 60_000), "{rows:?}");
+        let seq = |number: usize| rows[number].seq;
+        let next = store.read(Page { after: seq(1), rows: 1, ..PAGE }, read).await.unwrap();
+        assert_eq!(next.iter().map(|row| row.seq).collect::<Vec<_>>(), [seq(2)]);
+        let moved = Move {
+            jobs: vec![(seq(0), job("a")), (seq(1), message(1, 1)), (seq(2), message(1, 2))],
+            refused: vec![(seq(3), "too long".to_owned()), (seq(4), "not JSON".to_owned())],
+            keep_ms: 60_000,
+        };
+        let expected = Moved {
+            taken: vec![(seq(0), Accepted::New), (seq(1), Accepted::New), (seq(2), Accepted::KeyOfAnother)],
+            refused: 3,
+        };
+        assert_eq!(store.write(moved.clone(), move_rows).await.unwrap(), expected);
+        // Once more, as after a commit whose reply was lost: nothing is moved twice.
+        assert_eq!(store.write(moved, move_rows).await.unwrap(), Moved::default());
+        assert_eq!(store.read(PAGE, read).await.unwrap(), []);
+        let whys: Step<(), Vec<(String, String)>> = |(), db, _| {
+            Box::pin(async move {
+                let sql = "SELECT request, why FROM ic_intake_refused ORDER BY seq";
+                db.fetch(sql, Vec::new()).await?.iter_mut().map(|row| Ok((row.text()?, row.text()?))).collect()
+            })
+        };
+        let kept = store.read((), whys).await.unwrap();
+        let kept: Vec<(&str, &str)> = kept.iter().map(|(request, why)| (&**request, &**why)).collect();
+        let another = "another request was accepted with this id";
+        assert_eq!(kept, [("other", another), (long, "too long"), ("bad", "not JSON")]);
+        let keep = Retention { done_ms: 0, dead_ms: 0, most_dead: 0 };
+        let step = purge::Step { what: What::RefusedRows, keep, rows: 10 };
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0);
+        store.write("UPDATE ic_intake_refused SET until = 5", RUN).await.unwrap();
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 3);
+    }
+}
+
+#[tokio::test]
+async fn processes_that_move_the_same_rows_make_one_job_of_each() {
+    for store in stores().await {
+        let (one, other) = (open(&store).await, open(&store).await);
+        for _ in 0..40 {
+            insert(&one, &[(None, "row")]).await;
+        }
+        let rows = one.read(PAGE, read).await.unwrap();
+        let moved =
+            || Move { jobs: rows.iter().map(|row| (row.seq, job("a"))).collect(), refused: Vec::new(), keep_ms: 0 };
+        let (one_moved, other_moved) = tokio::join!(one.write(moved(), move_rows), other.write(moved(), move_rows));
+        assert_eq!(one_moved.unwrap().taken.len() + other_moved.unwrap().taken.len(), 40);
+        assert_eq!(one.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 40);
+    }
+}
+
+/// SQLite keeps what it is given, whatever the column says.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn row_of_bytes_is_read_like_any_other() {
+    let store = open(&Store::sqlite(folder().join("store.db"))).await;
+    let sql = "INSERT INTO ic_intake (id, request, at) VALUES (x'ff', x'ff00', 'yesterday'), (7, 8, 9.5)";
+    store.write(sql, RUN).await.unwrap();
+    let rows = store.read(PAGE, read).await.unwrap();
+    let requests: Vec<_> = rows.iter().map(|row| row.request.as_deref()).collect();
+    assert_eq!(requests, [Some(&b"\xff\x00"[..]), Some(b"8")]);
+    let moved =
+        Move { jobs: Vec::new(), refused: rows.iter().map(|row| (row.seq, "bad".to_owned())).collect(), keep_ms: 1 };
+    assert_eq!(store.write(moved, move_rows).await.unwrap().refused, 2);
+}
