@@ -120,8 +120,8 @@ async fn retries_letters_and_undone_claims_end_together_unless_another_process_h
                     lane: lane("a"),
                     reason: "exhausted".to_owned(),
                     letter: format!("{{\"number\":{number}}}").into_bytes(),
-                    request: (number % 2 == 0).then(|| b"{}".to_vec()),
-                    keep_result: number % 3 == 0,
+                    request: number.is_multiple_of(2).then(|| b"{}".to_vec()),
+                    keep_result: number.is_multiple_of(3),
                 })),
                 _ => End::Back,
             };
@@ -148,7 +148,7 @@ async fn retries_letters_and_undone_claims_end_together_unless_another_process_h
         for letter in letters {
             let number = claimed.iter().position(|job| job.id == letter.id).unwrap();
             let text = String::from_utf8(letter.letter).unwrap();
-            assert_eq!((text, letter.can_be_sent), (format!("{{\"number\":{number}}}"), number % 2 == 0));
+            assert_eq!((text, letter.can_be_sent), (format!("{{\"number\":{number}}}"), number.is_multiple_of(2)));
         }
         // What went back is claimed again at once, with its fence increased and no claim counted before.
         let again = claim(&store, other, "a", 90).await;
