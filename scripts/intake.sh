@@ -94,7 +94,7 @@ echo "$requests requests are in the queue"
 
 work_on() {
     "$program" intake "$IC_TEST_RABBITMQ?queue=requests" --store "$IC_TEST_POSTGRES" --vendors "$work/vendors.toml" \
-        >"$work/$1.out" 2>&1 &
+        >"$work/$1.out" 2>&1 9>&- &
     pids+=($!)
 }
 delivered() {
