@@ -115,6 +115,7 @@ until [[ $(delivered) -ge $((requests / 2)) ]]; do
     sleep 0.1
 done
 kill -KILL "$killed"
+wait "$killed" 2>/dev/null || true
 echo "one of the two was killed after $(delivered)"
 for _ in {1..3000}; do
     now=$(delivered)

@@ -128,7 +128,7 @@ impl Outbox {
                 told.later.extend(held.drain(..).map(|Good { message, .. }| (message, Duration::ZERO)));
             }
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
-                let batch: VecDeque<Good> = held.drain(..).collect();
+                let batch = std::mem::take(&mut held);
                 let (count, bytes) = (batch.len(), bytes_of(&batch));
                 write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone)) });
             }
