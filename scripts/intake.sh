@@ -94,7 +94,7 @@ echo "$requests requests are in the queue"
 
 work_on() {
     "$program" intake "$IC_TEST_RABBITMQ?queue=requests" --store "$IC_TEST_POSTGRES" --vendors "$work/vendors.toml" \
-        >"$work/$1.out" 2>&1 &
+        >"$work/$1.out" 2>&1 9>&- &
     pids+=($!)
 }
 delivered() {
@@ -115,6 +115,7 @@ until [[ $(delivered) -ge $((requests / 2)) ]]; do
     sleep 0.1
 done
 kill -KILL "$killed"
+wait "$killed" 2>/dev/null || true
 echo "one of the two was killed after $(delivered)"
 for _ in {1..3000}; do
     now=$(delivered)

@@ -146,9 +146,12 @@ async fn nats(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSource> {
     let mut published = Vec::new();
     for number in 0..messages {
         published.push(context.publish(name.to_owned(), content(number).into()).await.unwrap());
-    }
-    for published in published {
-        published.await.unwrap();
+        // The client holds further ones up when 5,000 are not confirmed.
+        if published.len() == 1_000 || number + 1 == messages {
+            for published in published.drain(..) {
+                published.await.unwrap();
+            }
+        }
     }
     integration_client_intake::open(&format!("{url}?stream={name}")).await.unwrap()
 }

@@ -12,6 +12,7 @@ mod support;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
 use integration_client_intake::Nats;
@@ -28,6 +29,15 @@ async fn context() -> Context {
     jetstream::new(async_nats::connect(url()).await.unwrap())
 }
 
+/// Messages published and not confirmed: the client holds further ones up before it has 5,000.
+const IN_FLIGHT: usize = 1_000;
+
+async fn confirmed(published: &mut Vec<PublishAckFuture>) {
+    for published in published.drain(..) {
+        published.await.unwrap();
+    }
+}
+
 /// An empty stream with these messages, each an id and a content.
 async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, String)>) -> Context {
     let context = context().await;
@@ -42,10 +52,11 @@ async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, Str
         let mut headers = HeaderMap::new();
         id.into_iter().for_each(|id| headers.insert("Nats-Msg-Id", id.as_str()));
         published.push(context.publish_with_headers(name.to_owned(), headers, content.into()).await.unwrap());
+        if published.len() == IN_FLIGHT {
+            confirmed(&mut published).await;
+        }
     }
-    for published in published {
-        published.await.unwrap();
-    }
+    confirmed(&mut published).await;
     context
 }
 

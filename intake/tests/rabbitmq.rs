@@ -132,10 +132,10 @@ async fn bad_messages_are_refused_with_the_reason() {
         let (found, said) = &refused[number];
         assert!(found.contains(content) && said.contains(why), "{refused:?}");
     };
-    has(0, "/other", "another request was accepted with the id");
-    has(1, "/without", "message_id");
-    has(2, "nobody", "nobody");
-    has(3, "{", "not JSON");
+    has(0, "{", "not JSON");
+    has(1, "/other", "another request was accepted with the id");
+    has(2, "/without", "message_id");
+    has(3, "nobody", "nobody");
 }
 
 async fn a_message_for_a_full_lane_goes_back_for_a_while() {

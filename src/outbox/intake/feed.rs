@@ -128,7 +128,7 @@ impl Outbox {
                 told.later.extend(held.drain(..).map(|Good { message, .. }| (message, Duration::ZERO)));
             }
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
-                let batch: VecDeque<Good> = held.drain(..).collect();
+                let batch = std::mem::take(&mut held);
                 let (count, bytes) = (batch.len(), bytes_of(&batch));
                 write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone)) });
             }
@@ -169,7 +169,8 @@ impl Outbox {
                     told.later.append(&mut written.told.later);
                 }
                 Some(fetched) = async { Some(fetch.as_mut()?.await) }, if fetch.is_some() => {
-                    fetch = None;
+                    // What is held waits no longer for it: others of these messages may have room.
+                    (fetch, again_at) = (None, None);
                     let messages = fetched.map_err(broken)?;
                     is_over = messages.is_empty();
                     for intake in messages {
@@ -218,7 +219,8 @@ impl Outbox {
 async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpone: bool) -> Result<Written, Error> {
     let mut written = Written::default();
     let (mut room, mut messages, mut jobs) = (Room::default(), Vec::new(), Vec::new());
-    for Good { message, job } in batch {
+    let mut batch = batch.into_iter();
+    for Good { message, job } in batch.by_ref() {
         match place(outbox, &mut room, &job.lane).await {
             Ok(true) => {
                 messages.push(message);
@@ -226,10 +228,15 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
             }
             Ok(false) if can_postpone && room.is_open() => written.told.later.push((message, POSTPONE)),
             Ok(false) => written.held.push_back(Good { message, job }),
-            Err(error) if is_down(&error) => written.held.push_back(Good { message, job }),
+            Err(error) if is_down(&error) => {
+                // Each further question would wait as long as this one did.
+                written.held.push_back(Good { message, job });
+                break;
+            }
             Err(error) => return Err(error),
         }
     }
+    written.held.extend(batch);
     let jobs = Arc::new(jobs);
     let mut from = 0;
     while from < jobs.len() {

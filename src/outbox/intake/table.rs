@@ -73,21 +73,36 @@ impl Outbox {
         let last = rows.last().map(|row| row.seq).filter(|_| rows.len() as i64 == ROWS);
         let wall = outbox.clock.wall();
         let mut moved = Move { jobs: Vec::new(), refused: Vec::new(), keep_ms: millis_of(limits.keep_dead) };
-        let mut lanes = Vec::new();
+        let (mut lanes, mut failed) = (Vec::new(), None);
         for row in rows {
             outbox.measured.intake.behind(Some(Duration::from_millis(row.age_ms.unsigned_abs())));
-            match self.job_of(&row, wall, limits.max_payload) {
-                Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
-                Err(error) => moved.refused.push((row.seq, error.to_string())),
-                Ok(job) => {
-                    if place(outbox, room, &job.lane).await? {
-                        lanes.push((row.seq, job.lane.clone()));
-                        moved.jobs.push((row.seq, job));
-                    } else if !room.is_open() {
-                        break;
-                    }
+            let job = match self.job_of(&row, wall, limits.max_payload) {
+                Ok(job) => job,
+                Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => {
+                    failed = Some(error);
+                    break;
+                }
+                Err(error) => {
+                    moved.refused.push((row.seq, error.to_string()));
+                    continue;
+                }
+            };
+            match place(outbox, room, &job.lane).await {
+                Ok(true) => {
+                    lanes.push((row.seq, job.lane.clone()));
+                    moved.jobs.push((row.seq, job));
+                }
+                Ok(false) if !room.is_open() => break,
+                Ok(false) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
                 }
             }
+        }
+        if let Some(error) = failed {
+            lanes.iter().for_each(|(_, lane)| outbox.count_out(lane));
+            return Err(error);
         }
         if moved.jobs.is_empty() && moved.refused.is_empty() {
             return Ok(Found { jobs: 0, last: last.filter(|_| room.is_open()) });
