@@ -82,25 +82,21 @@ async fn tab_to(browser: &Browser, selector: &str) {
     panic!("the keyboard does not reach {selector}");
 }
 
-/// Presses Tab until it comes round, and says what of the page's controls it did not come to.
+/// Presses Tab until it has come round, and says what of the page's controls it did not come to. The page draws itself anew
+/// meanwhile, so that controls are known by their names.
 async fn check_keyboard(browser: &Browser, what: &str) {
-    let controls = "return [...document.querySelectorAll('a[href], button, input, select, textarea, summary')]\
-        .filter((one) => !one.disabled && one.checkVisibility())";
-    // The dialog of an action is a place of its own: what lies behind it must not be reached.
-    let all = browser.run(&format!("{controls}.map((one, at) => (one.dataset.at = at)).length"), json!([])).await;
-    let all = all.as_u64().unwrap();
-    browser.run("document.activeElement.blur()", json!([])).await;
-    for _ in 0..all + 5 {
-        browser.press("\u{e004}").await;
-        browser.run("document.activeElement.dataset.reached = 'yes'", json!([])).await;
-    }
-    let missed = browser
-        .run(
-            &format!("{controls}.filter((one) => !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80))"),
-            json!([]),
-        )
-        .await;
+    let name = "const name = (one) => one.dataset.key || one.id || one.outerHTML;";
+    let controls = "const controls = [...document.querySelectorAll('a[href], button, input, select, textarea, summary')]\
+        .filter((one) => !one.disabled && one.checkVisibility());";
+    browser.run("window.reached = new Set(); document.activeElement.blur()", json!([])).await;
+    let all = browser.run(&format!("{controls} return controls.length"), json!([])).await.as_u64().unwrap();
     assert!(all > 3, "{what} has controls");
+    for _ in 0..2 * all {
+        browser.press("\u{e004}").await;
+        browser.run(&format!("{name} window.reached.add(name(document.activeElement))"), json!([])).await;
+    }
+    let missed = format!("{name} {controls} return controls.map(name).filter((one) => !window.reached.has(one))");
+    let missed = browser.run(&missed, json!([])).await;
     assert_eq!(missed, json!([]), "{what}: the keyboard does not reach these");
 }
 
