@@ -237,7 +237,7 @@ impl RemoteSource {
     }
 
     /// What the copy says, where there is nothing else yet.
-    async fn from_copy(&self, why: &Error) -> Option<Sources> {
+    async fn copied(&self, why: &Error) -> Option<Sources> {
         let mut state = self.state.lock().await;
         if state.found.is_some() {
             return None;
@@ -275,7 +275,7 @@ impl ConfigSource for RemoteSource {
         Box::pin(async move {
             match self.ask().await {
                 Ok(found) => Ok(self.sources(&found)),
-                Err(error) => self.from_copy(&error).await.ok_or(error),
+                Err(error) => self.copied(&error).await.ok_or(error),
             }
         })
     }
