@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example remote_config --features remote-config`. The server is one of this process, on loopback.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use httpmock::prelude::*;

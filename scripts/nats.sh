@@ -23,7 +23,7 @@ serve() {
     local dir=$1 port
     port=$(cat "$dir/port")
     setsid nats-server --addr 127.0.0.1 --port "$port" --jetstream --store_dir "$dir/data" --pid "$dir/pid" --log "$dir/log" \
-        >&2 </dev/null &
+        >/dev/null 2>&1 </dev/null &
     for _ in {1..200}; do
         if grep -q "Server is ready" "$dir/log" 2>/dev/null && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
             return

@@ -8,6 +8,7 @@
 //! SQLite in a temporary folder, and PostgreSQL where `IC_TEST_POSTGRES` names one; brokers where `IC_TEST_RABBITMQ` and
 //! `IC_TEST_NATS` name them. The last line for each store is `intake: store= messages= enqueue= memory= rabbitmq= nats=`. Requests
 //! are only accepted: nothing sends them. A store gets more rows with every source, so that the later ones have it a little harder.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the time itself")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the command line")]
 
 use std::sync::Mutex;

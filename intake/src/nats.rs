@@ -5,9 +5,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind, Context, stream};
-use async_nats::{ConnectOptions, HeaderMap};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
@@ -103,7 +103,7 @@ impl Nats {
         let stream = stream::Config { name: name.clone(), max_age: KEEP_REFUSED, ..stream::Config::default() };
         let stream = stream::Config { subjects: vec![name.clone()], ..stream };
         self.context.get_or_create_stream(stream).await?;
-        let mut headers = message.headers.clone().unwrap_or_else(HeaderMap::new);
+        let mut headers = message.headers.clone().unwrap_or_default();
         // A header is one line.
         let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
         headers.insert(WHY, why.replace(char::is_control, " ").as_str());

@@ -28,7 +28,7 @@ fn url() -> String {
 }
 
 struct Server {
-    _connection: Connection,
+    connection: Connection,
     channel: Channel,
 }
 
@@ -37,7 +37,7 @@ impl Server {
         let connection = Connection::connect(&url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        Server { _connection: connection, channel }
+        Server { connection, channel }
     }
 
     async fn empty_queue(&self, name: &str) {
@@ -48,7 +48,10 @@ impl Server {
 
     async fn waiting(&self, name: &str) -> u32 {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        self.channel.queue_declare(name.into(), look, FieldTable::default()).await.unwrap().message_count()
+        // Of its own: the server closes a channel on which a queue is asked for that is not there yet.
+        let channel = self.connection.create_channel().await.unwrap();
+        let found = channel.queue_declare(name.into(), look, FieldTable::default()).await;
+        found.map_or(0, |queue| queue.message_count())
     }
 
     async fn publish(&self, queue: &str, messages: impl Iterator<Item = (Option<String>, String)>) {

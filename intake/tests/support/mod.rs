@@ -103,6 +103,7 @@ pub(crate) async fn kill_and_judge(source: &str, url: &str, broker: &Broker, is_
     let seed = fastrand::u64(..);
     fastrand::seed(seed);
     let store = store_path(source);
+    #[expect(clippy::disallowed_methods, reason = "a test measures")]
     let began = Instant::now();
     for kill in 1..=KILLS {
         let worker = Worker::start(url, &store);

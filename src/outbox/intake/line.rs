@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> String {
-        Line::read(text.as_bytes(), SystemTime::UNIX_EPOCH).err().expect("it must be refused")
+        Line::read(text.as_bytes(), SystemTime::UNIX_EPOCH).expect_err("it must be refused")
     }
 
     #[test]

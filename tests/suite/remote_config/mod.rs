@@ -1,5 +1,10 @@
 //! Configuration on servers: what is new is in force within the period, what is wrong or away stops nothing.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests: helpers unwrap and spawn too"
+)]
 
 mod etcd;
 mod key_values;
