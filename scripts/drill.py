@@ -245,7 +245,7 @@ class Drill:
         print("the key of acme is revoked")
         self.vendor.revoked.add("key-acme")
         letters = lambda: self.worker.console("letters?tenant=acme&reason=rejected")
-        self.until("console", lambda: letters().get("total") and f"{letters()['total']} dead letters of acme: rejected, last status {letters()['letters'][0].get('status')}")
+        self.until("console", lambda: letters().get("total") and f"{letters()['total']} dead letters of acme: rejected, last status {letters()['letters'][0]['last']['status']}")
         self.until("others go on", lambda: self.worker.ask("/bolt/shop/x")[0] == 200 and "bolt: 200")
         self.alert("RequestsGivenUp")
         self.picture("key-revoked", "#/letters")
