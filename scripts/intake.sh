@@ -64,6 +64,8 @@ cat >"$work/vendors.toml" <<TOML
 base_url = "$url"
 auth = { scheme = "none" }
 unpublished = true
+# What a killed process holds of the limit is away for the lease, the longest time on the way (this and a second) and a window.
+connect_timeout = "500ms"
 idempotency = { header = "idempotency-key" }
 [[vendors.shop.limits]]
 name = "requests"

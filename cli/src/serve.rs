@@ -114,7 +114,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         let client = match args.store.as_deref().map(Named::new) {
             Some(named) => {
                 let builder = builder.config_in_store().store(named.store());
-                let builder = if args.no_work { builder } else { builder.work() };
+                let builder =
+                    if args.no_work { builder } else { builder.work().publish_status(Duration::from_secs(1)) };
                 builder.build().await?
             }
             None => builder.build().await?,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::metrics::GatewayFigures;
 
 /// How a request to a gateway ended.
+#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway counts"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// Answered by the vendor, or accepted for later.
