@@ -68,9 +68,9 @@ metadata() {
     cargo metadata --locked --no-deps --format-version 1
 }
 
-# The package's features; the one key `features` whose value is an object. Finding none is a failure, by grep's status.
+# The features of the library; those of other packages are named where they are checked. Finding none is a failure, by grep's status.
 feature_names() {
-    metadata | grep -o '"features":{[^}]*}' | grep -o '"[^"]*":\[' | tr -d '":[' | sort -u
+    sed -n '/^\[features\]/,/^\[dep/p' Cargo.toml | grep -o '^[a-z][a-z-]* =' | tr -d ' ='
 }
 
 example_names() {
