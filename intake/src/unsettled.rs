@@ -30,6 +30,7 @@ impl<D> Unsettled<D> {
     }
 
     /// The connection is gone by which they were delivered.
+    #[cfg(feature = "rabbitmq")]
     pub(crate) fn forget_all(&self) {
         self.inner.lock().1.clear();
     }
