@@ -70,7 +70,7 @@ metadata() {
 
 # The features of the library; those of other packages are named where they are checked. Finding none is a failure, by grep's status.
 feature_names() {
-    sed -n '/^\[features\]/,/^\[dep/p' Cargo.toml | grep -o '^[a-z][a-z-]* =' | tr -d ' ='
+    sed -n '/^\[features\]/,/^\[dep/p' Cargo.toml | grep -o '^[a-z][a-z-]* =' | tr -d ' =' | grep -vx default
 }
 
 example_names() {
