@@ -7,9 +7,8 @@
 //!
 //! A line for each store. `reached` is what the vendor took, in percent of its limit (a sliding log of 100 in 1 s; clients use 80 %
 //! of it), `refused` what it refused, `jain` how evenly the clients had it, `asks_per_s` the calls of all four to the store,
-//! `warm_ns` what a permit of a shared limit costs, and `alone_ns` the same permit of a limit that is not shared, `cold_ms` the time
-//! from the first request of a new limit to its answer. The lines of the limiter in Redis say `added_us` instead: the median time
-//! that its call adds to each send.
+//! `cold_ms` the time from the first request of a new limit to its answer. The lines of the limiter in Redis say `added_us` instead: the
+//! median time that its call adds to each send.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and has callers beside each other")]
@@ -28,8 +27,6 @@ const CALLERS: usize = 20;
 const LIMIT: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(15);
-/// Permits for the cost of one.
-const PERMITS: u32 = 50_000;
 
 /// A vendor with 5 to 15 ms each way, which says nothing of its limit.
 async fn vendor() -> FakeVendor {
@@ -40,23 +37,12 @@ async fn vendor() -> FakeVendor {
 
 fn entry(vendor: &FakeVendor, name: &str) -> String {
     let transit = "\nconnect_timeout = \"200ms\"\nmax_transit = \"300ms\"\nauth = { scheme = \"none\" }\n# auth";
-    // Beside it one whose limit is never reached, for what a permit costs.
     vendor.vendors_toml(name).replacen("\nauth", transit, 1)
-        + &format!(
-            "\n[vendors.{name}-wide]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\n\
-             [[vendors.{name}-wide.limits]]\nname = \"hour\"\nlimit = 1_000_000_000\nwindow = \"1h\"\nscope = \"account\"\n"
-        )
 }
 
-async fn client(vendor: &FakeVendor, name: &str, through: Option<&str>) -> IntegrationClient {
-    let wide = format!("{name}-wide");
+async fn client(vendor: &FakeVendor, name: &str, through: &str) -> IntegrationClient {
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry(vendor, name));
-    let builder = builder.tenant(TenantEntry::new("acme", name)).tenant(TenantEntry::new("acme", wide.as_str()));
-    let builder = match through {
-        Some(store) => builder.share_through(store),
-        None => builder,
-    };
-    builder.build().await.unwrap()
+    builder.tenant(TenantEntry::new("acme", name)).share_through(through).build().await.unwrap()
 }
 
 /// Answers that each of `clients` had while all of them sent as much as they could.
@@ -95,20 +81,12 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares.max(f64::MIN_POSITIVE))
 }
 
-fn permit_ns(client: &IntegrationClient, wide: &str) -> f64 {
-    let began = Instant::now();
-    for _ in 0..PERMITS {
-        client.try_acquire("acme", wide, Priority::Normal, 1).unwrap().finish();
-    }
-    began.elapsed().as_nanos() as f64 / f64::from(PERMITS)
-}
-
 async fn shared(store: &str, through: &str) {
     let vendor = vendor().await;
     let name = format!("bench-{store}-{}", std::process::id());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(client(&vendor, &name, Some(through)).await);
+        clients.push(client(&vendor, &name, through).await);
     }
     let first = Request::get(name.as_str(), "/orders").header("x-tenant", "acme").deadline(SECOND * 30);
     let began = Instant::now();
@@ -122,14 +100,9 @@ async fn shared(store: &str, through: &str) {
     let took = began.elapsed().as_secs_f64();
     let reached = (vendor.summary().admitted - before.0) as f64 / took / f64::from(LIMIT) * 100.0;
     let asked = (asks(&clients) - before.1) as f64 / took;
-    let wide = format!("{name}-wide");
-    // Its units are asked for first.
-    clients[0].lane("acme", &wide).unwrap().acquire(Priority::Normal, 1).await.unwrap().finish();
-    let warm = permit_ns(&clients[0], &wide);
-    let alone = permit_ns(&client(&vendor, &name, None).await, &wide);
     println!(
         "sharing: processes={CLIENTS} limit={LIMIT}/1s store={store} reached={reached:.1} refused={} jain={:.3} \
-         calls_per_s={:.0} warm_ns={warm:.0} alone_ns={alone:.0} cold_ms={} asks_per_s={asked:.1}",
+         calls_per_s={:.0} cold_ms={} asks_per_s={asked:.1}",
         vendor.refused(),
         jain(&answered),
         answered.iter().sum::<f64>() / took,
