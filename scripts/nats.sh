@@ -15,8 +15,8 @@ die() {
     exit 1
 }
 
-# shellcheck source=scripts/free_port.sh
-source "$(dirname "${BASH_SOURCE[0]}")/free_port.sh"
+# shellcheck source=scripts/servers.sh
+source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
 # Returns when the server takes connections.
 serve() {
@@ -48,12 +48,8 @@ start() {
 }
 
 end_server() {
-    local dir=$1 pid
-    pid=$(cat "$dir/pid" 2>/dev/null) || return 0
-    builtin kill -KILL "$pid" 2>/dev/null || true
-    while builtin kill -0 "$pid" 2>/dev/null; do
-        sleep 0.01
-    done
+    local dir=$1
+    end_process "$dir/pid" || return 0
     rm -f "$dir/pid" "$dir/log"
 }
 

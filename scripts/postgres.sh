@@ -36,8 +36,8 @@ as_owner() {
     fi
 }
 
-# shellcheck source=scripts/free_port.sh
-source "$(dirname "${BASH_SOURCE[0]}")/free_port.sh"
+# shellcheck source=scripts/servers.sh
+source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
 serve() {
     local bin=$1 dir=$2 port=$3

@@ -15,8 +15,8 @@ die() {
     exit 1
 }
 
-# shellcheck source=scripts/free_port.sh
-source "$(dirname "${BASH_SOURCE[0]}")/free_port.sh"
+# shellcheck source=scripts/servers.sh
+source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
 readonly SERVER=/usr/lib/rabbitmq/bin/rabbitmq-server
 
@@ -71,19 +71,10 @@ start() {
     echo "export IC_TEST_RABBITMQ_DIR=$dir IC_TEST_RABBITMQ=amqp://guest:guest@127.0.0.1:$(cat "$dir/port")/%2f"
 }
 
-end_server() {
-    local dir=$1 pid
-    pid=$(cat "$dir/pid" 2>/dev/null) || return 0
-    builtin kill -KILL "$pid" 2>/dev/null || true
-    while builtin kill -0 "$pid" 2>/dev/null; do
-        sleep 0.01
-    done
-}
-
 stop() {
     local dir=${IC_TEST_RABBITMQ_DIR:-}
     if [[ -n $dir && -d $dir ]]; then
-        end_server "$dir"
+        end_process "$dir/pid" || true
         # Its port mapper goes when it has nobody left.
         (
             settings "$dir"
@@ -95,7 +86,7 @@ stop() {
 
 case ${1:-} in
     start | stop) "$1" ;;
-    kill) end_server "${IC_TEST_RABBITMQ_DIR:?}" ;;
+    kill) end_process "${IC_TEST_RABBITMQ_DIR:?}/pid" ;;
     serve) serve "${IC_TEST_RABBITMQ_DIR:?}" ;;
     *) die "start, kill, serve or stop" ;;
 esac

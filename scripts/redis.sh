@@ -18,8 +18,8 @@ die() {
     exit 1
 }
 
-# shellcheck source=scripts/free_port.sh
-source "$(dirname "${BASH_SOURCE[0]}")/free_port.sh"
+# shellcheck source=scripts/servers.sh
+source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
 port() {
     local port=${IC_TEST_REDIS##*:}
@@ -68,12 +68,7 @@ signal() {
 }
 
 kill() {
-    local pid
-    pid=$(cat "${IC_TEST_REDIS_DIR:?}/server/pid")
-    builtin kill -KILL "$pid"
-    while builtin kill -0 "$pid" 2>/dev/null; do
-        sleep 0.01
-    done
+    end_process "${IC_TEST_REDIS_DIR:?}/server/pid"
 }
 
 promote() {

@@ -33,7 +33,7 @@ fn content(number: usize) -> String {
     format!(r#"{{"tenant":"acme","vendor":"v","method":"POST","path":"/orders/{number}","body":{{"order":{number}}}}}"#)
 }
 
-/// Ends after so many messages, whatever the source behind it has.
+/// Wraps a source, and ends after so many of its messages.
 struct Counted<'a> {
     source: &'a dyn IntakeSource,
     left: Mutex<usize>,

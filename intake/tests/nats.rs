@@ -147,11 +147,8 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     support::kill_and_judge("nats", &format!("{}?stream=KILLED", url()), &broker, is_empty).await;
 }
 
-/// The process that is killed: it accepts and sends nothing.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a part of the test above, in a process of its own"]
 async fn worker() {
-    let Some((url, store)) = support::worker_settings() else { return };
-    let source = Nats::connect(&url).await.unwrap();
-    support::accepting(&store, |store| store).await.outbox().feed_from(&source).await.unwrap();
+    support::work().await;
 }

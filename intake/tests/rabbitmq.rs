@@ -117,6 +117,7 @@ async fn bad_messages_are_refused_with_the_reason() {
     let store = store_path("bad");
     let (client, transport) = client(&store, |store| store).await;
     let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    assert!(source.name().starts_with("rabbitmq:127.0.0.1:"), "{}", source.name());
     let feeding = client.outbox().feed_from(&source);
     let looking = async {
         wait_until(async || transport.calls().len() == 3).await;
@@ -178,13 +179,8 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     support::kill_and_judge("rabbitmq", &format!("{}?queue={queue}", url()), &broker, is_empty).await;
 }
 
-/// The process that is killed: it accepts and sends nothing.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a part of the test above, in a process of its own"]
 async fn worker() {
-    let Some((url, store)) = support::worker_settings() else { return };
-    let source = RabbitMq::connect(&url).await.unwrap();
-    let client = support::accepting(&store, |store| store).await;
-    assert!(source.name().starts_with("rabbitmq:127.0.0.1:"), "{}", source.name());
-    client.outbox().feed_from(&source).await.unwrap();
+    support::work().await;
 }

@@ -119,7 +119,8 @@ impl IntegrationClientBuilder {
     }
 
     /// Adds vendors and tenants from a source: one on a server ([`RemoteSource`](crate::config::RemoteSource), of the feature
-    /// `remote-config`), or one of your own. It comes behind the texts and files, and behind the sources that were added before.
+    /// `remote-config`), or one of your own. It comes behind the texts and files, and behind the sources that were added before. While
+    /// one of them cannot be read, no change of the others is taken.
     pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Self {
         self.added.push(Arc::new(source));
         self

@@ -71,7 +71,7 @@ impl LiveConfig<'_> {
 
     /// How long ago the source of the configuration last answered, whether with something new or not: at the start, at a
     /// [`reload`](Self::reload), at a look of a client that [watches](crate::IntegrationClientBuilder::watch_config). It grows while
-    /// the source is away, and for ever where nobody looks.
+    /// the source is away, and without end in a client that does not watch its source.
     pub fn checked_ago(self) -> Duration {
         self.client.core.registry.checked_ago()
     }

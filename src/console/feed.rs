@@ -19,7 +19,8 @@ use crate::events::{Event, EventKind, Events};
 const KEPT: usize = 2_000;
 /// How long it goes on to listen when nobody looks.
 const LINGERS: Duration = Duration::from_secs(60);
-/// How long it goes on to hear of requests that go as they should when nobody asks for them: longer than a viewer's pause.
+/// How long the console listens to `dispatched` and `completed` after the last read of a viewer who wants them: longer than the
+/// time between two reads of one viewer.
 const ALL_LINGERS: Duration = Duration::from_secs(3);
 
 /// What a viewer wants to see.
@@ -33,7 +34,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether requests that go as they should are among it. Each of them costs its sender an event.
+    /// Whether `dispatched` or `completed` is among it: two events of each request.
     fn is_all(&self) -> bool {
         matches!(self.kind.as_deref(), Some("all" | "dispatched" | "completed"))
     }
@@ -70,7 +71,7 @@ struct State {
     /// The number of the next event.
     next: u64,
     read_at: Time,
-    /// When a viewer last asked for requests that go as they should.
+    /// When a viewer last asked for `dispatched` or `completed`.
     all_at: Option<Time>,
 }
 

@@ -38,7 +38,7 @@ struct LastId(AtomicU64);
 struct Counts {
     /// All of them.
     listeners: AtomicUsize,
-    /// Those who want to hear of requests that go as they should, too.
+    /// Those who want `dispatched` and `completed` too.
     of_all: AtomicUsize,
     missed: AtomicU64,
 }
@@ -60,7 +60,7 @@ impl Feed {
         self.counts.listeners.load(Relaxed) > 0
     }
 
-    /// Sends an event of a request that goes as it should, if there is a listener to such.
+    /// Sends `dispatched` or `completed`, which each request that succeeds causes, if a listener wants them.
     #[inline]
     pub(crate) fn tell_ordinary(&self, request_id: u64, tenant: &Tenant, kind: impl FnOnce() -> EventKind) {
         if self.counts.of_all.load(Relaxed) > 0 {
@@ -122,7 +122,7 @@ impl Feed {
     }
 
     /// Listens for somebody who looks on: what such a listener misses is no event that anybody relied on, and is not counted.
-    /// It hears of no request that goes as it should, until [`Events::hear_all`].
+    /// It gets no `dispatched` and `completed` until [`Events::hear_all`].
     #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console looks on"))]
     pub(crate) fn look_on(&self) -> Events {
         self.listen_as(false, false)
@@ -149,7 +149,7 @@ pub struct Events {
     counts: Arc<Counts>,
     /// What it misses is counted.
     is_counted: bool,
-    /// It hears of requests that go as they should, too.
+    /// It gets `dispatched` and `completed` too.
     hears_all: bool,
 }
 
@@ -170,7 +170,7 @@ impl Events {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Whether to hear of requests that go as they should, too. Others may hear of them meanwhile: then it does as well.
+    /// Whether it wants `dispatched` and `completed` too. While another listener wants them, it gets them in any case.
     pub(crate) fn hear_all(&mut self, hears_all: bool) {
         match (self.hears_all, hears_all) {
             (false, true) => self.counts.of_all.fetch_add(1, Relaxed),

@@ -1,5 +1,5 @@
 //! Calls of the user's [`ResponseHandler`]. The handler may block its thread, panic or never return, so it runs on a
-//! bounded number of the runtime's threads for blocking work ([`Line`]), and no outcome waits for it for longer than a second.
+//! bounded number of the runtime's threads for blocking work ([`CallQueue`]), and no outcome waits for it for longer than a second.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use super::line::{Line, PATIENCE, THREADS};
+use super::call_queue::{CallQueue, PATIENCE, THREADS};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::Priority;
@@ -136,12 +136,12 @@ type Call = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 /// The handler, and the threads that it may occupy.
 pub(crate) struct Handler {
     user: Arc<dyn ResponseHandler>,
-    line: Arc<Line>,
+    queue: Arc<CallQueue>,
 }
 
 impl Handler {
     pub(crate) fn new(user: Arc<dyn ResponseHandler>) -> Handler {
-        Handler { user, line: Arc::default() }
+        Handler { user, queue: Arc::default() }
     }
 
     /// Passes the answer to a job to the handler. Returns whether the handler succeeded.
@@ -195,7 +195,7 @@ impl Handler {
             state.is_taken.store(false, Relaxed);
             let (reply, mut polled) = oneshot::channel();
             let (waker, taken) = (Waker::from(state.clone()), state.clone());
-            self.line.stand(Box::new(move || {
+            self.queue.push(Box::new(move || {
                 if reply.is_closed() {
                     // Nobody waits any more. The call is dropped here, on a thread that may block.
                     return drop(call);
@@ -205,15 +205,15 @@ impl Handler {
                 let polled = call.poll(&mut Context::from_waker(&waker));
                 let _ = reply.send(polled.is_pending().then_some(call).ok_or(polled));
             }));
-            // Whatever else is ready now comes into the line first.
+            // Whatever else is ready now is queued first.
             tokio::task::yield_now().await;
-            self.line.begin(1);
+            self.queue.begin(1);
             let polled = loop {
                 tokio::select! {
                     biased;
                     polled = &mut polled => break polled,
                     () = sleep(PATIENCE), if !state.is_taken.load(Relaxed) => {
-                        if state.is_taken.load(Relaxed) || self.line.begin(THREADS) {
+                        if state.is_taken.load(Relaxed) || self.queue.begin(THREADS) {
                             break polled.await;
                         }
                     }
@@ -236,7 +236,7 @@ struct CallState {
     wake: Notify,
     /// Whether a thread has begun the call.
     began: AtomicBool,
-    /// Whether a thread has taken the call out of the line since it last stood in it.
+    /// Whether a thread has taken the call out of the queue since it was last pushed.
     is_taken: AtomicBool,
 }
 

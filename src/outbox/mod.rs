@@ -39,6 +39,7 @@
 
 mod accept;
 mod batch;
+mod call_queue;
 mod dead_letters;
 mod handler;
 mod intake;
@@ -47,7 +48,6 @@ mod keep_usage;
 mod kept_for;
 mod lanes;
 pub(crate) mod leases;
-mod line;
 mod measure;
 mod measured;
 mod pool;

@@ -6,10 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Id;
-use super::driver::{Arg, Db, DbError};
+use super::driver::{Column, Db, DbError, Dialect, rows};
 use super::jobs::{self, Accepted, NewJob};
 use super::seen::{self, Seen};
-use super::sized::{Statements, chunks};
 use crate::BoxFuture;
 
 /// Accepts some of these jobs, and returns what became of each, in the same order.
@@ -22,11 +21,24 @@ pub(crate) fn take<'a>(
 }
 
 /// Of the jobs with these ids, those that have ended: without a record of the message, nothing else tells.
-static ENDED: Statements = Statements::new(|rows| {
-    let ids: Vec<String> = (1..=rows).map(|number| format!("${number}")).collect();
-    let ids = ids.join(", ");
-    format!("SELECT id FROM ic_done WHERE id IN ({ids}) UNION ALL SELECT id FROM ic_dead WHERE id IN ({ids})")
-});
+async fn ended(jobs: &[Id], db: Db<'_>) -> Result<HashSet<Id>, DbError> {
+    if jobs.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "WITH o AS MATERIALIZED (SELECT unhex(value ->> 0) AS id FROM json_each($1)) \
+             SELECT id FROM ic_done WHERE id IN (SELECT id FROM o) UNION ALL \
+             SELECT id FROM ic_dead WHERE id IN (SELECT id FROM o)"
+        }
+        Dialect::Postgres => {
+            "SELECT id FROM ic_done WHERE id = ANY($1) UNION ALL SELECT id FROM ic_dead WHERE id = ANY($1)"
+        }
+    };
+    let ids = jobs.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
+    let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
+    found.into_iter().map(|mut row| row.id()).collect()
+}
 
 /// [`take`], as a part of a larger step.
 pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<Vec<Accepted>, DbError> {
@@ -39,13 +51,7 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
     let seen = seen::record(&messages, db, now).await?;
     let new: Vec<Id> =
         messages.iter().zip(&seen).filter(|(_, seen)| **seen == Seen::New).map(|((_, job), _)| *job).collect();
-    let mut ended = HashSet::new();
-    for ids in chunks(&new) {
-        let ids_as_args = ids.iter().map(|id| Arg::from(id.as_bytes().as_slice())).collect();
-        for mut row in db.fetch(ENDED.of(ids.len()), ids_as_args).await? {
-            ended.insert(row.id()?);
-        }
-    }
+    let ended = ended(&new, db).await?;
     let (mut seen, mut accepted) = (seen.into_iter(), Vec::with_capacity(jobs.len()));
     let mut together: Vec<&NewJob> = Vec::new();
     for job in jobs {

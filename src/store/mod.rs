@@ -74,7 +74,6 @@ mod rows;
 mod schema;
 mod seal;
 mod seen;
-mod sized;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(not(feature = "sqlite"))]

@@ -6,8 +6,7 @@
 use std::collections::HashSet;
 
 use super::Id;
-use super::driver::{Arg, Db, DbError, args};
-use super::sized::{Statements, chunks};
+use super::driver::{Column, Db, DbError, Dialect, args, rows};
 
 /// A message of a source, and for how many milliseconds its id is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,33 +24,35 @@ pub(super) enum Seen {
     Before(Id),
 }
 
-static RECORD: Statements = Statements::new(|rows| {
-    let row = |row: usize| format!("(${}, ${}, ${})", 3 * row + 1, 3 * row + 2, 3 * row + 3);
-    let rows: Vec<String> = (0..rows).map(row).collect();
-    let rows = rows.join(", ");
-    format!(
-        "INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING RETURNING message"
-    )
-});
-
 /// Records messages with their jobs, and returns what was known of each, in the same order. Of two equal messages the second
 /// is known.
 pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Seen>, DbError> {
+    if messages.is_empty() {
+        return Ok(Vec::new());
+    }
     // Two processes that record the same messages do so in one order: neither waits for the other's first while it holds
     // the other's second.
     let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
     sorted.sort_by_key(|(message, _)| message.id);
     let mut new = HashSet::with_capacity(messages.len());
-    for chunk in chunks(&sorted) {
-        let mut args: Vec<Arg<'_>> = Vec::with_capacity(3 * chunk.len());
-        for (message, job) in chunk {
-            args.push(message.id.as_bytes().as_slice().into());
-            args.push(job.as_bytes().as_slice().into());
-            args.push(now.saturating_add(message.keep_ms).into());
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "INSERT INTO ic_seen (message, job, until) \
+             SELECT unhex(value ->> 0), unhex(value ->> 1), value ->> 2 FROM json_each($1) WHERE true \
+             ON CONFLICT (message) DO NOTHING RETURNING message"
         }
-        for mut row in db.fetch(RECORD.of(chunk.len()), args).await? {
-            new.insert(row.id()?);
+        Dialect::Postgres => {
+            "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
+             ON CONFLICT (message) DO NOTHING RETURNING message"
         }
+    };
+    let columns = vec![
+        Column::Blobs(sorted.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect()),
+        Column::Blobs(sorted.iter().map(|(_, job)| Some(job.as_bytes().as_slice())).collect()),
+        Column::Ints(sorted.iter().map(|(message, _)| now.saturating_add(message.keep_ms)).collect()),
+    ];
+    for mut row in db.fetch(sql, rows(db.dialect(), columns)).await? {
+        new.insert(row.id()?);
     }
     let mut seen = Vec::with_capacity(messages.len());
     for (message, job) in messages {

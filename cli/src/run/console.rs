@@ -16,7 +16,7 @@ pub(super) async fn serve(address: Option<SocketAddr>, client: &IntegrationClien
     let gateway = Gateway::builder(client.clone()).without_sending().console(&console).build();
     let serving = gateway.serve(Listen::tcp(address)).await?;
     let at = serving.address().unwrap_or(address);
-    // Not part of the progress: it is said with --quiet too, because without the token nobody gets in.
+    // Printed with --quiet too: nobody can log in without the token.
     notes::say(&match serving.token() {
         Some(token) => format!("run: console: http://{at}/~/console/ (token: {token})"),
         None => format!("run: console: http://{at}/~/console/ (token: one of [[callers]] with the right `view`)"),

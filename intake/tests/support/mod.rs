@@ -72,9 +72,11 @@ impl Broker {
     }
 }
 
-/// The URL and the store of a worker process.
-pub(crate) fn worker_settings() -> Option<(String, PathBuf)> {
-    Some((std::env::var("IC_INTAKE_URL").ok()?, std::env::var_os("IC_INTAKE_STORE")?.into()))
+/// The process that is killed: it accepts what comes from the broker, and sends nothing.
+pub(crate) async fn work() {
+    let (Ok(url), Some(store)) = (std::env::var("IC_INTAKE_URL"), std::env::var_os("IC_INTAKE_STORE")) else { return };
+    let source = integration_client_intake::open(&url).await.unwrap();
+    accepting(&PathBuf::from(store), |store| store).await.outbox().feed_from(&*source).await.unwrap();
 }
 
 /// A process that takes over from the broker.

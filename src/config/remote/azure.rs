@@ -44,8 +44,6 @@ struct Page {
 struct Item {
     key: String,
     value: Option<String>,
-    #[serde(default)]
-    etag: String,
 }
 
 impl Store {
@@ -69,13 +67,12 @@ impl Store {
             .append_pair("key", &format!("{}*", literal(&self.prefix)))
             .append_pair("label", &label)
             .append_pair("api-version", "1.0");
-        let mut found = Found { mark: String::new(), texts: Vec::new() };
+        let mut found = Found { tag: None, texts: Vec::new() };
         for _ in 0..MOST_PAGES {
             let body = http.send(connection.signed(&url, wall)?).await?.ok()?;
             let page: Page = serde_json::from_slice(&body)
                 .map_err(|error| Failed::new(format!("this is no answer of Azure App Configuration: {error}")))?;
-            for Item { key, value, etag } in page.items {
-                found.mark.push_str(&format!("{key} {etag}\n"));
+            for Item { key, value } in page.items {
                 found.texts.push((format!("azure:{key}"), value.unwrap_or_default()));
             }
             let Some(next) = page.next else {

@@ -18,8 +18,6 @@ pub(super) struct Prefix {
 struct Pair {
     key: String,
     value: Option<String>,
-    #[serde(default)]
-    modify_index: u64,
 }
 
 impl Prefix {
@@ -46,13 +44,12 @@ impl Prefix {
 fn read(body: &[u8]) -> Result<Found, Failed> {
     let pairs: Vec<Pair> =
         serde_json::from_slice(body).map_err(|error| Failed::new(format!("this is no answer of Consul: {error}")))?;
-    let mut found = Found { mark: String::new(), texts: Vec::new() };
-    for Pair { key, value, modify_index } in pairs {
+    let mut found = Found { tag: None, texts: Vec::new() };
+    for Pair { key, value } in pairs {
         // A folder has no value.
         let Some(value) = value.filter(|_| !key.ends_with('/')) else { continue };
         let text = BASE64_STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let text = text.ok_or_else(|| Failed::new(format!("the value of {key} is no UTF-8 text")))?;
-        found.mark.push_str(&format!("{key} {modify_index}\n"));
         found.texts.push((format!("consul:{key}"), text));
     }
     found.texts.sort();

@@ -26,9 +26,6 @@ struct Pair {
     key: String,
     #[serde(default)]
     value: String,
-    /// A number as a text: JSON's have 53 bits.
-    #[serde(default)]
-    mod_revision: String,
 }
 
 #[derive(Deserialize)]
@@ -115,11 +112,10 @@ fn read(body: &[u8]) -> Result<Found, Failed> {
     let range: Range =
         serde_json::from_slice(body).map_err(|error| Failed::new(format!("this is no answer of etcd: {error}")))?;
     let decode = |text: &str| BASE64_STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let mut found = Found { mark: String::new(), texts: Vec::new() };
-    for Pair { key, value, mod_revision } in range.kvs {
+    let mut found = Found { tag: None, texts: Vec::new() };
+    for Pair { key, value } in range.kvs {
         let key = decode(&key).ok_or_else(|| Failed::new("a key with this prefix is no UTF-8 text"))?;
         let text = decode(&value).ok_or_else(|| Failed::new(format!("the value of {key} is no UTF-8 text")))?;
-        found.mark.push_str(&format!("{key} {mod_revision}\n"));
         found.texts.push((format!("etcd:{key}"), text));
     }
     found.texts.sort();
@@ -143,7 +139,7 @@ mod tests {
         let found =
             read(br#"{"header":{"revision":"9"},"kvs":[{"key":"aWMvYQ==","mod_revision":"7","value":"YQ=="}]}"#)
                 .unwrap();
-        assert_eq!((found.texts, found.mark), (vec![("etcd:ic/a".to_owned(), "a".to_owned())], "ic/a 7\n".to_owned()));
+        assert_eq!(found.texts, [("etcd:ic/a".to_owned(), "a".to_owned())]);
         assert!(read(br#"{"header":{}}"#).unwrap().texts.is_empty());
         assert!(read(b"oops").is_err());
     }

@@ -25,9 +25,9 @@ pub(super) async fn ask(
     if known.is_some() && reply.status == StatusCode::NOT_MODIFIED {
         return Ok(None);
     }
-    let mark = reply.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default().to_owned();
+    let tag = reply.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let text = String::from_utf8(reply.ok()?).map_err(|error| {
         Failed::new(format!("byte {} is not UTF-8; store the text as UTF-8", error.utf8_error().valid_up_to()))
     })?;
-    Ok(Some(Found { mark, texts: vec![(shown(url.as_str()), text)] }))
+    Ok(Some(Found { tag, texts: vec![(shown(url.as_str()), text)] }))
 }

@@ -3,8 +3,9 @@
 /// A name and a text in the format of `vendors.toml`.
 pub(super) type Text = (String, String);
 
-/// Texts, with what changes when they do.
+/// An answer that holds texts.
 pub(super) struct Found {
-    pub(super) mark: String,
+    /// The entity tag, where the server states one.
+    pub(super) tag: Option<String>,
     pub(super) texts: Vec<Text>,
 }

@@ -1,8 +1,8 @@
 //! Configuration on a server: a file behind a URL, Azure App Configuration, Consul, etcd.
 //!
-//! A source is asked again at each look, and says by an entity tag or by its keys' versions whether anything is new. While
-//! it cannot be asked, the configuration in use stays, and a process that starts takes the copy that was kept of the last
-//! one that was in use ([`RemoteSource::keep_copy_in`]).
+//! The server is asked at each look; a file's entity tag spares its transfer. While the server cannot be asked, the
+//! configuration in use stays, and a process that starts takes the copy that was kept of the last one that was in use
+//! ([`RemoteSource::keep_copy_in`]).
 
 mod azure;
 mod by_url;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::found::Found;
+use self::found::{Found, Text};
 use self::http::{Failed, Http};
 use self::secret::Secret;
 use super::file::run_blocking;
@@ -51,8 +51,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 ///
 /// A client looks every 5 s ([`watch_config`](crate::IntegrationClientBuilder::watch_config) changes that), and goes over
 /// to what is new as a whole. What does not validate is refused as a whole, and so is what is empty: the configuration in use
-/// stays. A server that fails is asked again after 1 s, then less and less often, at least every 30 s, and not before the time
-/// that its `Retry-After` states.
+/// stays. A server that fails is asked again after 1 s, then less and less often, at least every 30 s; and not before the time
+/// that its `Retry-After` states, up to 5 minutes.
 /// [`LiveConfig::problem`](crate::LiveConfig::problem) says what is wrong, and
 /// [`LiveConfig::checked_ago`](crate::LiveConfig::checked_ago) when the source last answered.
 ///
@@ -75,15 +75,22 @@ enum Kind {
     Etcd(etcd::Prefix),
 }
 
+/// Replaced by another only when the texts differ, so that equal pointers mean equal texts.
+type Texts = Arc<Vec<Text>>;
+
 #[derive(Default)]
 struct State {
     http: Option<Http>,
-    /// The latest answer. Its mark is empty where the texts are of a copy.
-    found: Option<Arc<Found>>,
+    /// What the server last said; at first what the copy says.
+    texts: Option<Texts>,
+    /// The entity tag of that.
+    tag: Option<String>,
     /// A token by which etcd knows its user.
     session: Option<String>,
-    /// Whether the copy is of `found`.
-    is_kept: bool,
+    /// What the latest load returned.
+    loaded: Option<Texts>,
+    /// What the copy holds.
+    kept: Option<Texts>,
     failure: Option<Failure>,
 }
 
@@ -159,7 +166,7 @@ impl RemoteSource {
         self
     }
 
-    /// Permits addresses with `http` that are not this machine's, for networks that nobody else can write to.
+    /// Permits `http` to other machines too, for private networks in which nobody can change what is transmitted.
     pub fn allow_http(mut self) -> Self {
         self.allows_http = true;
         self
@@ -189,9 +196,7 @@ impl RemoteSource {
     }
 
     /// Asks the server, unless it failed a moment ago; the latest answer.
-    async fn ask(&self) -> Result<Arc<Found>, Error> {
-        let mut state = self.state.lock().await;
-        let state = &mut *state;
+    async fn ask(&self, state: &mut State) -> Result<Texts, Error> {
         let now = self.clock.now();
         if let Some(failure) = &state.failure
             && now < failure.until
@@ -202,26 +207,23 @@ impl RemoteSource {
             Some(http) => http.clone(),
             None => state.http.insert(Http::new(self.allows_http).map_err(|error| self.failed(&error.why))?).clone(),
         };
-        let known = state.found.as_ref().map(|found| found.mark.as_str()).filter(|mark| !mark.is_empty());
         let answered = match &self.kind {
-            Kind::File(url) => file::ask(&http, url, &self.secrets, known).await,
+            Kind::File(url) => file::ask(&http, url, &self.secrets, state.tag.as_deref()).await,
             Kind::Azure(store) => store.ask(&http, self.clock.wall()).await.map(Some),
             Kind::Consul(prefix) => prefix.ask(&http, &self.secrets).await.map(Some),
             Kind::Etcd(prefix) => prefix.ask(&http, &self.secrets, &mut state.session).await.map(Some),
         };
-        match answered.and_then(|found| found.map_or(Ok(None), |found| check(found).map(Some))) {
+        match answered.and_then(|found| found.map(check).transpose()) {
             Ok(found) => {
                 state.failure = None;
-                if let Some(found) = found
-                    && state.found.as_ref().is_none_or(|known| known.mark != found.mark || known.texts != found.texts)
-                {
-                    state.is_kept = false;
-                    state.found = Some(Arc::new(found));
+                if let Some(Found { tag, texts }) = found {
+                    state.tag = tag;
+                    if state.texts.as_ref().is_none_or(|known| **known != texts) {
+                        state.texts = Some(Arc::new(texts));
+                    }
                 }
-                state
-                    .found
-                    .clone()
-                    .ok_or_else(|| self.failed("the server says that nothing is new, and was never asked before"))
+                let nothing = "the server says that nothing is new, and was never asked before";
+                state.texts.clone().ok_or_else(|| self.failed(nothing))
             }
             Err(Failed { why, wait }) => {
                 let times = state.failure.as_ref().map_or(0, |failure| failure.times).saturating_add(1);
@@ -237,21 +239,20 @@ impl RemoteSource {
     }
 
     /// What the copy says, where there is nothing else yet.
-    async fn copied(&self, why: &Error) -> Option<Sources> {
-        let mut state = self.state.lock().await;
-        if state.found.is_some() {
+    async fn copied(&self, state: &mut State, why: &Error) -> Option<Sources> {
+        if state.texts.is_some() {
             return None;
         }
         let (path, name) = (self.copy.clone()?, self.name());
         match run_blocking(move || copy::read(&path, &name)).await.and_then(|read| read) {
             Ok(Some(copy)) => {
-                let (kept_at, texts) = (copy.kept_at, copy.texts);
-                let found = Arc::new(Found { mark: String::new(), texts });
-                state.found = Some(found.clone());
-                state.is_kept = true;
-                let problem = format!("{why}; the copy of {kept_at} is in use");
+                let problem = format!("{why}; the copy of {} is in use", copy.kept_at);
+                let texts = Arc::new(copy.texts);
+                state.texts = Some(texts.clone());
+                state.kept = Some(texts.clone());
+                state.loaded = Some(texts.clone());
                 tracing::warn!(problem, "the configuration's server cannot be asked");
-                Some(self.sources(&found).with_problem(Some(problem)))
+                Some(self.sources(&texts).with_problem(Some(problem)))
             }
             Ok(None) => None,
             Err(error) => {
@@ -261,9 +262,9 @@ impl RemoteSource {
         }
     }
 
-    fn sources(&self, found: &Found) -> Sources {
+    fn sources(&self, texts: &[Text]) -> Sources {
         let base = self.base.clone();
-        found.texts.iter().fold(base, |sources, (name, text)| match self.kind {
+        texts.iter().fold(base, |sources, (name, text)| match self.kind {
             Kind::File(_) => sources.file(name, text),
             _ => sources.over(name, text),
         })
@@ -273,18 +274,23 @@ impl RemoteSource {
 impl ConfigSource for RemoteSource {
     fn load(&self) -> LoadFuture<'_> {
         Box::pin(async move {
-            match self.ask().await {
-                Ok(found) => Ok(self.sources(&found)),
-                Err(error) => self.copied(&error).await.ok_or(error),
+            let state = &mut *self.state.lock().await;
+            match self.ask(state).await {
+                Ok(texts) => {
+                    let sources = self.sources(&texts);
+                    state.loaded = Some(texts);
+                    Ok(sources)
+                }
+                Err(error) => self.copied(state, &error).await.ok_or(error),
             }
         })
     }
 
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async move {
-            let found = self.ask().await.ok()?;
+            let texts = self.ask(&mut *self.state.lock().await).await.ok()?;
             let mut hash = Fnv::default();
-            for (name, text) in &found.texts {
+            for (name, text) in &*texts {
                 hash.text(name);
                 hash.text(text);
             }
@@ -294,15 +300,14 @@ impl ConfigSource for RemoteSource {
 
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async move {
-            let mut state = self.state.lock().await;
-            let (Some(path), Some(found)) = (self.copy.clone(), state.found.clone()) else { return };
-            if state.is_kept {
+            let state = &mut *self.state.lock().await;
+            let (Some(path), Some(texts)) = (self.copy.clone(), state.loaded.clone()) else { return };
+            if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
                 return;
             }
-            let (name, wall) = (self.name(), self.clock.wall());
-            match run_blocking(move || copy::write(&path, &name, wall, &found.texts)).await.and_then(|written| written)
-            {
-                Ok(()) => state.is_kept = true,
+            let (name, wall, written) = (self.name(), self.clock.wall(), texts.clone());
+            match run_blocking(move || copy::write(&path, &name, wall, &written)).await.and_then(|done| done) {
+                Ok(()) => state.kept = Some(texts),
                 Err(error) => tracing::warn!(%error, "no copy of the configuration could be kept"),
             }
         })
@@ -319,7 +324,8 @@ impl fmt::Debug for RemoteSource {
     }
 }
 
-/// Nothing is what a server says that lost its data, or whose keys somebody is about to write.
+/// Refuses an answer without content: a server that has lost its data gives one, and so does one whose keys are about to be
+/// written.
 fn check(found: Found) -> Result<Found, Failed> {
     let empty = |text: &str| text.bytes().all(|byte| byte.is_ascii_whitespace());
     if found.texts.is_empty() {

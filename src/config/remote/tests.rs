@@ -42,7 +42,7 @@ fn debug_output_and_names_hold_no_secret() {
 #[test]
 fn empty_answers_are_failures() {
     let found = |texts: &[&str]| Found {
-        mark: String::new(),
+        tag: None,
         texts: texts.iter().map(|text| ("a".to_owned(), (*text).to_owned())).collect(),
     };
     assert!(check(found(&["# nothing"])).is_ok());

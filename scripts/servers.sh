@@ -12,3 +12,13 @@ free_port() {
     done
     die "no free port was found"
 }
+
+# end_process FILE: kills the process whose id the file holds, and waits until it is gone. Fails where there is no such file.
+end_process() {
+    local pid
+    pid=$(cat "$1" 2>/dev/null) || return
+    builtin kill -KILL "$pid" 2>/dev/null || true
+    while builtin kill -0 "$pid" 2>/dev/null; do
+        sleep 0.01
+    done
+}

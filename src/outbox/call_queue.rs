@@ -1,9 +1,9 @@
-//! The line of calls of handlers, and the threads that take them.
+//! The queue of calls of handlers, and the threads that take them.
 //!
 //! A handler may block, so it is called on the runtime's threads for blocking work. Handing a call to a thread and hearing of its
-//! end costs two wake-ups, which is more than most handlers take. So calls that are ready at the same time stand in one line, and
-//! one thread takes them one after another. A call that is not taken for [`PATIENCE`] stands behind one that blocks: then
-//! another thread begins, up to [`THREADS`]. A thread ends when the line is empty.
+//! end costs two wake-ups, which is more than most handlers take. So calls that are ready at the same time are queued, and
+//! one thread takes them one after another. A call that is not taken for [`PATIENCE`] waits behind one that blocks: then
+//! another thread begins, up to [`THREADS`]. A thread ends when the queue is empty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Line(Mutex<State>);
+pub(super) struct CallQueue(Mutex<State>);
 
-impl Line {
-    pub(super) fn stand(&self, turn: Turn) {
+impl CallQueue {
+    pub(super) fn push(&self, turn: Turn) {
         self.0.lock().waiting.push_back(turn);
     }
 
     /// Begins a thread unless there are `most` already or nothing waits. Returns whether there are [`THREADS`], which take all that
     /// waits.
-    pub(super) fn begin(self: &Arc<Line>, most: usize) -> bool {
+    pub(super) fn begin(self: &Arc<CallQueue>, most: usize) -> bool {
         {
             let mut state = self.0.lock();
             if state.threads >= most.min(THREADS) || state.waiting.is_empty() {
@@ -45,8 +45,8 @@ impl Line {
             }
             state.threads += 1;
         }
-        let line = self.clone();
-        tokio::task::spawn_blocking(move || line.work());
+        let queue = self.clone();
+        tokio::task::spawn_blocking(move || queue.work());
         false
     }
 
@@ -59,7 +59,7 @@ impl Line {
     fn next(&self) -> Option<Turn> {
         let mut state = self.0.lock();
         let next = state.waiting.pop_front();
-        // Under the same lock, so that nobody stands in a line without a thread and takes this one for being there.
+        // Under the same lock, so that no call is queued for a thread that is about to end.
         state.threads -= usize::from(next.is_none());
         next
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[tokio::test]
     async fn quick_calls_share_a_thread_and_a_blocked_one_holds_up_none() {
-        let line = Arc::new(Line::default());
+        let queue = Arc::new(CallQueue::default());
         let (told, heard) = mpsc::channel();
         let (go_on, blocked) = mpsc::channel::<()>();
         let tell = |number: usize| {
@@ -81,22 +81,22 @@ mod tests {
             Box::new(move || told.send((number, std::thread::current().id())).unwrap_or_default())
         };
         let wait = told.clone();
-        line.stand(Box::new(move || {
+        queue.push(Box::new(move || {
             wait.send((0, std::thread::current().id())).unwrap_or_default();
             blocked.recv().unwrap_or_default();
         }));
-        assert!(!line.begin(1), "there may be more threads");
+        assert!(!queue.begin(1), "there may be more threads");
         let (_, first) = heard.recv().unwrap();
-        line.stand(tell(1));
-        line.stand(tell(2));
-        assert!(!line.begin(1), "the thread that is blocked counts as one");
+        queue.push(tell(1));
+        queue.push(tell(2));
+        assert!(!queue.begin(1), "the thread that is blocked counts as one");
         assert!(heard.try_recv().is_err());
-        line.begin(2);
+        queue.begin(2);
         let others = [heard.recv().unwrap(), heard.recv().unwrap()];
         assert_eq!(others.map(|(number, _)| number), [1, 2]);
         assert!(others[0].1 == others[1].1 && others[0].1 != first, "both on a thread that is not blocked");
         go_on.send(()).unwrap();
-        while line.0.lock().threads > 0 {
+        while queue.0.lock().threads > 0 {
             tokio::task::yield_now().await;
         }
     }
