@@ -58,6 +58,7 @@ pub(crate) mod lane_by_lane;
 mod looks;
 #[cfg(feature = "sqlite")]
 mod mounts;
+mod opened;
 pub(crate) mod owners;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -85,18 +86,16 @@ mod tests;
 pub(crate) mod tokens;
 pub(crate) mod usage;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::actor::{Actor, Step};
+pub(crate) use self::actor::Actor;
 use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
-use self::jobs::{Accepted, NewJob, Start};
-use self::owners::{Beat, Seat, Seen};
-use self::problems::{Problems, Work};
+use self::owners::Seat;
+use self::problems::Problems;
 use self::seal::Sealer;
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -107,6 +106,7 @@ use crate::transport::SecretString;
 pub use self::driver_public::CallersConnection;
 pub(crate) use self::failure::{failed, is_down, may_pass};
 pub(crate) use self::id::{Id, LaneTier, millis_of, new_id};
+pub(crate) use self::opened::Opened;
 
 /// Which store a client uses, and its limits.
 /// [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build) opens the store.
@@ -352,121 +352,6 @@ impl fmt::Debug for Store {
             Backend::Postgres(_) => f.write_str("PostgreSQL"),
             Backend::Unknown(scheme) => write!(f, "{scheme}"),
         }
-    }
-}
-
-/// An open store.
-pub(crate) struct Opened {
-    writer: Actor,
-    reader: Actor,
-    /// The connection for the heartbeat of a process that works on PostgreSQL, so that the heartbeat waits for no row
-    /// lock that the writer waits for.
-    pulse: Option<Actor>,
-    /// The id of this opening of the store, unique also where two processes have the same process number.
-    pub(crate) owner: Id,
-    pub(crate) limits: Limits,
-    /// Whether no other process can work on the store (SQLite).
-    pub(crate) is_alone: bool,
-    sealer: Sealer,
-    lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
-    pub(crate) problems: Problems,
-}
-
-impl Opened {
-    /// Lets another process work on the store from now on, even while receipts here keep the store open.
-    pub(crate) fn stop_working(&self) {
-        *self.lock.lock() = None;
-    }
-
-    /// Encrypts a text. `None` where the store has no key.
-    pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
-        self.sealer.seal(id, text)
-    }
-
-    /// Whether a stored text is sealed.
-    pub(crate) fn is_sealed(&self, stored: &[u8]) -> bool {
-        seal::is_sealed(stored)
-    }
-
-    /// A keyed hash, by which a holder of the key can recognise the same text. `None` where the store has no key.
-    pub(crate) fn mark(&self, parts: &[&str]) -> Option<String> {
-        self.sealer.mark(parts)
-    }
-
-    /// Decrypts a text if it is sealed. `None` where no key opens it.
-    pub(crate) fn unseal<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        self.sealer.open_row(id, stored)
-    }
-
-    /// Accepts a job with a new id: the job is on the disk when this returns.
-    pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
-        let written = async {
-            match job.key.is_some() || job.message.is_some() {
-                false => self.writer.insert(job).await,
-                true => self.writer.call(job, jobs::insert, false).await,
-            }
-        };
-        self.noted(Work::Accept, written).await
-    }
-
-    /// Records an exchange before it leaves; see [`starts::start`].
-    pub(crate) async fn start(&self, start: Start) -> Result<Option<i64>, Error> {
-        self.noted(Work::Start, self.writer.start(start)).await
-    }
-
-    async fn noted<T>(&self, work: Work, call: impl Future<Output = Result<T, DbError>>) -> Result<T, Error> {
-        let began = self.problems.time();
-        let result = call.await;
-        self.problems.note(work, &result);
-        if result.is_ok() {
-            self.problems.took_since(work, began);
-        }
-        result.map_err(failed)
-    }
-
-    /// Runs a step that writes: its effect is on the disk when this returns.
-    pub(crate) async fn write<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
-    where
-        I: Send + Sync + 'static,
-        T: Send + 'static,
-    {
-        self.write_as(Work::Keep, input, step).await
-    }
-
-    /// Runs a step that writes, and records its failures under `work`.
-    pub(crate) async fn write_as<I, T>(&self, work: Work, input: I, step: Step<I, T>) -> Result<T, Error>
-    where
-        I: Send + Sync + 'static,
-        T: Send + 'static,
-    {
-        self.noted(work, self.writer.call(input, step, false)).await
-    }
-
-    /// Runs a step whose repetition cannot be detected: it is not retried where it may have been committed.
-    pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
-    where
-        I: Send + Sync + 'static,
-        T: Send + 'static,
-    {
-        self.noted(Work::Keep, self.writer.call(input, step, true)).await
-    }
-
-    /// Writes a heartbeat, and reads those of other processes.
-    pub(crate) async fn beat(&self, beat: Beat) -> Result<Option<Vec<Seen>>, Error> {
-        match &self.pulse {
-            Some(pulse) => self.noted(Work::Keep, pulse.call(beat, owners::beat, false)).await,
-            None => self.write(beat, owners::beat).await,
-        }
-    }
-
-    /// Runs a step that only reads.
-    pub(crate) async fn read<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
-    where
-        I: Send + Sync + 'static,
-        T: Send + 'static,
-    {
-        let read = async { self.reader.call(input, step, false).await.map_err(DbError::certain) };
-        self.noted(Work::Read, read).await
     }
 }
 

@@ -9,6 +9,7 @@
 //! has seen the request and may have counted it. Everything else [may have been sent](Sent::MaybeSent).
 
 mod addresses;
+mod answer_body;
 pub(crate) mod auth;
 mod body;
 mod cause;
@@ -37,8 +38,9 @@ use crate::config::{Tenant, Vendor};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::route::Connections;
 
+pub use self::answer_body::AnswerBody;
 pub use self::auth::{Signer, SigningParts};
-pub use self::body::{AnswerBody, Body};
+pub use self::body::Body;
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
 pub use self::tokens::{KeptToken, TokenKeeper, TokenOwner};

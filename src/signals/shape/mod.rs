@@ -6,6 +6,7 @@
 mod amount;
 mod cue;
 mod name;
+mod words;
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -95,7 +95,7 @@ async fn schema_of_earlier_version_is_migrated() {
             let store = open(&kind).await;
             accept(&store, job("acme")).await;
             // In one transaction, because the clock cannot be read without its table.
-            let back: crate::store::Step<(), ()> = |(), db, _| {
+            let back: crate::store::actor::Step<(), ()> = |(), db, _| {
                 Box::pin(async move {
                     for sql in [
                         "DROP TABLE ic_batch",

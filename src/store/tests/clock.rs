@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
+use super::super::actor::Step;
+use super::super::clock;
 use super::super::faults::{Fault, Moment, Watch};
-use super::super::{Step, clock};
 use super::*;
 use crate::clock::MachineTime;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
 use super::super::jobs::{self, Accepted, End, JobEnd, Most, NewJob, Start, Wanted};
 use super::super::owners;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::driver::{Row, args};
 use super::super::intake::take;
 use super::super::intake_table::{Move, Moved, Page, Waiting, move_rows, read};

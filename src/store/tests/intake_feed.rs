@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use crate::config::TenantEntry;
+use crate::store::Store;
+use crate::store::actor::Step;
 use crate::store::driver::{Row, args};
-use crate::store::{Step, Store};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{ErrorKind, IntegrationClient};
 

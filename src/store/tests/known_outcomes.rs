@@ -1,6 +1,6 @@
 //! A process loses a claim while its exchange is in flight, and learns the outcome of the exchange afterwards.
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::driver::args;
 use super::super::jobs::{self, End, JobEnd, Start};

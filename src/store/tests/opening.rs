@@ -46,7 +46,7 @@ mod sqlite {
             for _ in 0..200 {
                 accept(&store, job("a")).await;
             }
-            let checkpoint: crate::store::Step<(), ()> = |(), _, _| Box::pin(std::future::ready(Ok(())));
+            let checkpoint: crate::store::actor::Step<(), ()> = |(), _, _| Box::pin(std::future::ready(Ok(())));
             store.write((), checkpoint).await.unwrap();
         }
         // The process that closes the file last moves the log into it.
@@ -99,7 +99,7 @@ mod sqlite {
 async fn schema_of_later_version_is_refused() {
     for store in stores().await {
         let opened = open(&store).await;
-        let later: crate::store::Step<(), u64> =
+        let later: crate::store::actor::Step<(), u64> =
             |(), db, _| db.execute("UPDATE ic_schema SET version = 1000", Vec::new());
         opened.write((), later).await.unwrap();
         let message = refused(store.open(false).await);
@@ -113,7 +113,7 @@ async fn undecodable_row_blocks_no_other() {
         let opened = open(&store).await;
         let broken = accept(&opened, job("a")).await;
         let good = accept(&opened, job("a")).await;
-        let edit: crate::store::Step<Id, u64> = |id, db, _| {
+        let edit: crate::store::actor::Step<Id, u64> = |id, db, _| {
             let sql = match db.dialect() {
                 crate::store::driver::Dialect::Sqlite => "UPDATE ic_job SET claims = 'many', fence = 'x' WHERE id = $1",
                 // PostgreSQL does not accept a text in a column of numbers.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use sqlx::{Connection, Executor};
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::driver::{Driver, Row};
 use super::super::faults::{Fault, Moment, Watch};
 use super::super::jobs::{End, JobEnd, Start};

@@ -1,6 +1,6 @@
 //! Expired rows are deleted in small steps.
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::driver::{Dialect, args};
 use super::super::purge::{self, Retention, What};
 use super::*;

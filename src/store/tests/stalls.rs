@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use super::super::schema::VERSION;
 use super::*;

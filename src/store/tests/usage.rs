@@ -1,6 +1,6 @@
 //! The usage of lanes, read in pages.
 
-use super::super::Step;
+use super::super::actor::Step;
 use super::super::driver::{Dialect, args};
 use super::super::usage::{self, Mark, Wanted};
 use super::*;

@@ -1,0 +1,153 @@
+//! Claims: which lanes are asked for how many jobs, and what is done with the jobs that come.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AFTER_FAILURE, CLAIM_BYTES, Done, Worker};
+use crate::BoxFuture;
+use crate::clock::Time;
+use crate::core::Core;
+use crate::dispatch::plan::pace;
+use crate::outbox::job::{self, Waits};
+use crate::outbox::pool::Amount;
+use crate::outbox::unwritten::Hand;
+use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
+use crate::store::lane_by_lane::Claims;
+use crate::store::{Id, LaneTier, millis_of};
+
+/// The amount of work of one lane and tier that may be claimed and have no permit yet.
+const WORK: Duration = Duration::from_millis(250);
+/// Jobs that count as that amount where no limit says how many. More where the lane sends faster: twice what it sent lately.
+const UNLIMITED: u32 = 64;
+/// The most jobs of one lane and tier in one claim, however fast the lane is.
+const MAX_JOBS: u32 = 1_024;
+/// Jobs in one claim of a lane that has been missing in the configuration for [`UNKNOWN`].
+const GIVEN_UP: u32 = 16;
+/// Lanes and tiers in one claim.
+const LANES: usize = 256;
+/// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back.
+const UNKNOWN: Duration = Duration::from_secs(600);
+
+impl Worker {
+    /// Claims as many jobs as the pool has capacity for.
+    pub(super) fn claim(&mut self, core: &Arc<Core>, now: Time) {
+        if self.is_claiming() || now < self.claim_at {
+            return;
+        }
+        let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
+        if self.doubtful {
+            if self.ends.is_writing() {
+                // The ids of outcomes that are being written are in no list, so `unclaim` would release their jobs.
+                return;
+            }
+            self.unclaiming = true;
+            let held: Vec<Id> = self.running.values().map(|hand| hand.id).chain(self.ends.ids()).collect();
+            self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
+            return;
+        }
+        let free = self.pool.free();
+        if free.jobs == 0 || free.bytes == 0 || self.lanes.len() == 0 {
+            return;
+        }
+        let mut unknown = Vec::new();
+        let mut wanted = self.lanes.wanted(&mut self.pool, LANES, |lane, sent| {
+            match core.registry.route(&lane.tenant, &lane.vendor) {
+                _ if outbox.store.problems.is_parked(lane) => 0,
+                // What was sent of the lane before is read first.
+                Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
+                Ok(tenant) => match pace(&tenant.vendor).unit_ns {
+                    0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
+                    unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS),
+                },
+                Err(_) => {
+                    unknown.push(lane.clone());
+                    0
+                }
+            }
+        });
+        for (lane, _) in &wanted {
+            self.lanes.is_known(lane, true, now);
+        }
+        for lane in unknown {
+            let since = self.lanes.is_known(&lane, false, now);
+            let is_given_up = since.is_some_and(|since| now.since(since) >= UNKNOWN);
+            if is_given_up && wanted.len() < LANES && self.pool.lane_room(&lane) > 0 {
+                self.lanes.asked(&mut self.pool, &lane, GIVEN_UP);
+                wanted.push((lane, GIVEN_UP));
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let most_bytes = free.bytes.min(CLAIM_BYTES);
+        self.claiming = Some((wanted.clone(), most_bytes));
+        let claim = Wanted { owner, lease_ms: millis_of(outbox.store.limits.lease), lanes: wanted, most_bytes };
+        self.tasks.spawn(async move { Done::Claimed(outbox.store.claim(claim).await) });
+    }
+
+    pub(super) fn start(&mut self, jobs: Vec<Claimed>) {
+        let Some(core) = self.core.upgrade() else {
+            // The client was dropped in the meantime.
+            let back = |job: &Claimed| JobEnd { id: job.id, fence: job.fence, known: None, end: End::Back };
+            jobs.iter().for_each(|job| self.ends.add(back(job), None));
+            return;
+        };
+        let now = self.outbox.clock.now();
+        for job in jobs {
+            let is_known = core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
+            let since = self.lanes.is_known(&job.lane, is_known, now);
+            let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
+            let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
+            let amount = Amount { jobs: 1, bytes: job.bytes() };
+            let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
+            self.pool.add(&hand.lane, hand.amount);
+            let (core, outbox, stop) = (core.clone(), self.outbox.clone(), self.outbox.stop.subscribe());
+            // In a box of its own: the future of a job takes kilobytes, and a task is moved several times on its way to the runtime.
+            let run: BoxFuture<'static, Done> =
+                Box::pin(async move { Done::Job(job::run(core, outbox, job, waits, unknown, stop).await) });
+            let task = self.tasks.spawn(run);
+            self.running.insert(task.id(), hand);
+        }
+    }
+
+    pub(super) fn release(&mut self, hand: Option<Hand>) {
+        if let Some(hand) = hand {
+            self.pool.remove(&hand.lane, hand.amount);
+        }
+    }
+
+    pub(super) fn is_claiming(&self) -> bool {
+        self.claiming.is_some() || self.unclaiming
+    }
+
+    /// A claim has failed, and it is unknown whether it was committed.
+    pub(super) fn not_claimed(&mut self) {
+        for (lane, count) in self.claiming.take().unwrap_or_default().0 {
+            self.lanes.not_claimed(&mut self.pool, &lane, count);
+        }
+        self.doubtful = true;
+    }
+
+    /// Starts the jobs of a claim.
+    pub(super) fn claimed(&mut self, Claims { jobs, skipped, error }: Claims) {
+        let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
+        let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
+        // Whether a further job may have been left out because it did not fit.
+        let cut = bytes.saturating_add(self.outbox.store.limits.max_payload) > most_bytes;
+        let (mut came, skipped) = (HashMap::<&LaneTier, u32>::new(), HashSet::<LaneTier>::from_iter(skipped));
+        jobs.iter().for_each(|job| *came.entry(&job.lane).or_default() += 1);
+        for (lane, count) in &asked {
+            if skipped.contains(lane) {
+                self.lanes.not_claimed(&mut self.pool, lane, *count);
+                continue;
+            }
+            let came = came.get(lane).copied().unwrap_or(0);
+            self.lanes.claimed(&mut self.pool, lane, *count, came, cut);
+        }
+        self.start(jobs);
+        if error.is_some() {
+            (self.doubtful, self.claim_at) = (true, self.outbox.clock.now() + AFTER_FAILURE);
+        }
+    }
+}

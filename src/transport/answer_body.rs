@@ -1,0 +1,336 @@
+//! A response body: read as it arrives, bounded in size and time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Version;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, Sleep};
+
+use super::{Sent, TransportError};
+use crate::error::ErrorKind;
+
+/// A body up to this size is taken together with the headers, if it is here by then.
+const AT_ONCE: u64 = 16 * 1024;
+
+/// A response body, read as it arrives: at most so many decoded bytes, and at the latest until the deadline, or until nothing
+/// has come for an idle timeout where one was set in place of the deadline.
+///
+/// Whatever the vendor does (stall, a compressed bomb, an endless stream), reading ends: with the last byte, or with an error.
+/// Dropping it frees the connection.
+pub struct AnswerBody {
+    /// `None` after the end or an error, so that the connection is given back at once.
+    inner: Option<Inner>,
+    deadline: Instant,
+    /// In place of the deadline: the longest wait for one piece.
+    idle: Option<Duration>,
+    /// Made when the body first keeps us waiting: most bodies have arrived with the headers and never need it.
+    sleep: Option<Pin<Box<Sleep>>>,
+    max_bytes: u64,
+    left: u64,
+    /// Boxed: few bodies are read ahead, and every send would carry it.
+    ahead: Option<Box<Ahead>>,
+}
+
+/// What was read before anybody asked for it.
+#[derive(Default)]
+struct Ahead {
+    /// Still to be handed on.
+    data: BytesMut,
+    /// What came after it: trailers, or an error.
+    after: Option<Result<Frame<Bytes>, TransportError>>,
+}
+
+enum Inner {
+    Reqwest(reqwest::Body),
+    Bytes(Bytes),
+    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send + Sync>>),
+}
+
+impl Inner {
+    fn reqwest(response: reqwest::Response) -> Inner {
+        Inner::Reqwest(http::Response::from(response).into_body())
+    }
+}
+
+impl AnswerBody {
+    /// The body of a transport of your own, held to `max_bytes` and `deadline` like any other.
+    pub fn new<B>(body: B, max_bytes: u64, deadline: Instant) -> AnswerBody
+    where
+        B: HttpBody<Data = Bytes, Error = TransportError> + Send + Sync + 'static,
+    {
+        AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
+    }
+
+    /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and a caller who
+    /// sent the request need not wait for anybody to read it before the exchange counts as finished.
+    pub(crate) fn from_reqwest(
+        mut response: reqwest::Response,
+        max_bytes: u64,
+        deadline: Instant,
+        cx: &mut Context<'_>,
+    ) -> AnswerBody {
+        // The end of an HTTP/2 body is a frame of its own, and of a compressed one the length is not known.
+        let length = response.content_length().filter(|_| response.version() <= Version::HTTP_11);
+        let Some(length) = length.filter(|length| *length <= AT_ONCE.min(max_bytes)) else {
+            return AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+        };
+        if length == 0 {
+            return AnswerBody::from_bytes(Bytes::new(), max_bytes, deadline);
+        }
+        let first = pin!(response.chunk()).poll(cx);
+        match first {
+            Poll::Ready(Ok(Some(data))) if data.len() as u64 == length => {
+                AnswerBody::from_bytes(data, max_bytes, deadline)
+            }
+            Poll::Pending => AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline),
+            Poll::Ready(Ok(data)) => {
+                let data = data.unwrap_or_default();
+                let mut body = AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+                body.left = body.left.saturating_sub(data.len() as u64);
+                body.ahead = Some(Box::new(Ahead { data: data.into(), after: None }));
+                body
+            }
+            Poll::Ready(Err(error)) => {
+                let after = Some(Err(super::cause::body_error(error)));
+                let mut body = AnswerBody::limited(Inner::Bytes(Bytes::new()), max_bytes, deadline);
+                body.ahead = Some(Box::new(Ahead { data: BytesMut::new(), after }));
+                body
+            }
+        }
+    }
+
+    /// A body that is in memory already, at most `max_bytes` long.
+    pub fn from_bytes(bytes: impl Into<Bytes>, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        AnswerBody::limited(Inner::Bytes(bytes.into()), max_bytes, deadline)
+    }
+
+    fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        AnswerBody { inner: Some(inner), deadline, idle: None, sleep: None, max_bytes, left: max_bytes, ahead: None }
+    }
+
+    /// From now on the deadline does not count, and each piece may take `idle`.
+    pub(crate) fn set_idle_timeout(&mut self, idle: Duration) {
+        self.idle = Some(idle);
+        self.sleep = None;
+    }
+
+    /// Reads ahead until `most` bytes are there, or the end; the reader of the body still gets all of it. May be given
+    /// up at any time.
+    pub(crate) async fn peek(&mut self, most: usize) {
+        while self.ahead.as_ref().is_none_or(|ahead| ahead.data.len() < most && ahead.after.is_none()) {
+            let Some(frame) = std::future::poll_fn(|cx| self.poll_arriving(cx)).await else { return };
+            let ahead = self.ahead.get_or_insert_default();
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => ahead.data.extend_from_slice(&data),
+                Ok(Err(frame)) => ahead.after = Some(Ok(frame)),
+                Err(error) => ahead.after = Some(Err(error)),
+            }
+        }
+    }
+
+    /// Nothing more of it comes from the connection.
+    pub(crate) fn has_arrived(&self) -> bool {
+        matches!(self.inner, None | Some(Inner::Bytes(_)))
+    }
+
+    /// All of it is here, and it is no part of a body that broke off.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn is_whole(&self) -> bool {
+        let broke_off = self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))));
+        self.has_arrived() && !broke_off
+    }
+
+    /// The whole of it, where it has arrived in one piece.
+    pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
+        match &mut self.inner {
+            Some(Inner::Bytes(bytes)) if self.ahead.is_none() && bytes.len() as u64 <= self.left => {
+                self.left -= bytes.len() as u64;
+                Some(std::mem::take(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// What has arrived, decoded.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.max_bytes - self.left
+    }
+
+    /// What was read ahead.
+    pub(crate) fn ahead(&self) -> &[u8] {
+        self.ahead.as_ref().map_or(&[], |ahead| &ahead.data)
+    }
+
+    /// Reads to the end. A body that arrived in one piece is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Larger than the cap, later than the deadline, cut short, or not decodable.
+    pub async fn collect(mut self) -> Result<Bytes, TransportError> {
+        self.read().await
+    }
+
+    /// As [`collect`](AnswerBody::collect), where it lies.
+    pub(crate) async fn read(&mut self) -> Result<Bytes, TransportError> {
+        if let Some(whole) = self.take_arrived() {
+            return Ok(whole);
+        }
+        let first = match self.data().await? {
+            Some(first) => first,
+            None => return Ok(Bytes::new()),
+        };
+        let Some(second) = self.data().await? else { return Ok(first) };
+        let mut whole = BytesMut::from(first);
+        whole.extend_from_slice(&second);
+        while let Some(next) = self.data().await? {
+            whole.extend_from_slice(&next);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The next piece of content; trailers are passed over.
+    pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, TransportError> {
+        while let Some(frame) = self.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    fn too_large(&self) -> TransportError {
+        TransportError::new(
+            Sent::Answered,
+            ErrorKind::ResponseTooLarge,
+            format!(
+                "the response body is larger than {} bytes; raise max_response_bytes of the vendor",
+                self.max_bytes
+            ),
+        )
+    }
+
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match &mut self.inner {
+            None => Poll::Ready(None),
+            Some(Inner::Bytes(bytes)) if bytes.is_empty() => Poll::Ready(None),
+            Some(Inner::Bytes(bytes)) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Some(Inner::Stream(body)) => body.as_mut().poll_frame(cx),
+            Some(Inner::Reqwest(body)) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(super::cause::body_error)))
+            }
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (deadline, idle) = (self.deadline, self.idle);
+        let sleep = || idle.map_or_else(|| tokio::time::sleep_until(deadline), tokio::time::sleep);
+        self.sleep.get_or_insert_with(|| Box::pin(sleep())).as_mut().poll(cx)
+    }
+
+    /// The size of what has not been read yet.
+    fn arriving(&self) -> SizeHint {
+        match &self.inner {
+            None => SizeHint::with_exact(0),
+            Some(Inner::Bytes(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Some(Inner::Reqwest(body)) => body.size_hint(),
+            Some(Inner::Stream(body)) => body.size_hint(),
+        }
+    }
+
+    /// The next frame from the connection. After the end, and after an error, it is given back.
+    fn poll_arriving(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let frame = ready!(self.poll_limited(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.inner = None;
+            self.sleep = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn poll_limited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        // A stated length over the cap needs no reading. The status and headers have been handed over by now, so
+        // what they say about limits is not lost with the body.
+        if self.left == self.max_bytes && self.arriving().lower() > self.max_bytes {
+            return Poll::Ready(Some(Err(self.too_large())));
+        }
+        // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun the deadline.
+        // An idle timeout counts from when a piece is first waited for, so that a slow reader does not use it up.
+        if self.sleep.is_some() && self.idle.is_none() && self.poll_deadline(cx).is_ready() {
+            return Poll::Ready(Some(Err(TransportError::body_timeout())));
+        }
+        match self.poll_inner(cx) {
+            Poll::Pending => {
+                ready!(self.poll_deadline(cx));
+                Poll::Ready(Some(Err(TransportError::body_timeout())))
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                if self.idle.is_some() {
+                    self.sleep = None;
+                }
+                let size = frame.data_ref().map_or(0, |data| data.len() as u64);
+                if size > self.left {
+                    return Poll::Ready(Some(Err(self.too_large())));
+                }
+                self.left -= size;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            end => end,
+        }
+    }
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        if let Some(ahead) = &mut self.ahead {
+            if !ahead.data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut ahead.data).freeze()))));
+            }
+            if let Some(after) = self.ahead.take().and_then(|ahead| ahead.after) {
+                return Poll::Ready(Some(after));
+            }
+        }
+        self.poll_arriving(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        if self.ahead.as_ref().is_some_and(|ahead| !ahead.data.is_empty() || ahead.after.is_some()) {
+            return false;
+        }
+        match &self.inner {
+            None => true,
+            Some(Inner::Bytes(bytes)) => bytes.is_empty(),
+            Some(Inner::Reqwest(body)) => body.is_end_stream(),
+            Some(Inner::Stream(body)) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let arriving = self.arriving();
+        let ahead = self.ahead().len() as u64;
+        let mut whole = SizeHint::new();
+        whole.set_lower(arriving.lower().saturating_add(ahead));
+        if let Some(upper) = arriving.upper().and_then(|upper| upper.checked_add(ahead)) {
+            whole.set_upper(upper);
+        }
+        whole
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnswerBody({} bytes read)", self.max_bytes - self.left)
+    }
+}
