@@ -1,4 +1,4 @@
-//! The only reader of time.
+//! The only place that reads a clock.
 //!
 //! Decisions take a [`Time`] as an argument; this module is where one comes from. A `Time` counts nanoseconds since
 //! the clock's origin in a `u64` (584 years), so that the engine compares and subtracts integers: no float seconds, no

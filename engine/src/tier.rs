@@ -1,4 +1,4 @@
-//! The three tiers of requests.
+//! The three tiers of requests, and the weights by which they share a limit.
 
 /// How urgent a request is, the most urgent first. The shell's word for it is `Priority`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -12,6 +12,9 @@ pub enum Tier {
 impl Tier {
     /// All tiers, the most urgent first.
     pub const ALL: [Tier; 3] = [Tier::High, Tier::Normal, Tier::Low];
+
+    /// The shares of high, normal and low while all of them wait: 60 / 30 / 10.
+    pub const WEIGHTS: [u32; 3] = [6, 3, 1];
 
     /// The tier's place in arrays that hold something for each.
     #[inline]

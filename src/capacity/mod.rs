@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `ledger/` | decides who holds what: pure, the same for all stores |
 //! | `process.rs` | decides what one process says, and what the answers mean: pure |
-//! | `exchange.rs` | the task that calls the store and passes on its answers |
+//! | `store_task.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
 //! | `swap.rs` | what is written to a store that compares and swaps: pure |
 //! | `redis.rs` | reads and writes it in Redis or Valkey |
@@ -17,9 +17,8 @@
 //! The statements for SQL stores are in `store/capacity.rs`.
 
 pub(crate) mod call;
-pub(crate) mod exchange;
 pub(crate) mod ledger;
-mod pool;
+mod pool_store;
 pub(crate) mod process;
 #[cfg(feature = "redis")]
 mod redis;
@@ -27,9 +26,10 @@ mod redis;
 #[path = "redis_off.rs"]
 mod redis;
 pub(crate) mod status;
+pub(crate) mod store_task;
 #[cfg(feature = "redis")]
 mod swap;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pool::{Pool, open};
+pub(crate) use pool_store::{Pool, open};

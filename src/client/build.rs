@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IntegrationClient;
-use super::cleaning::{Cleaning, clean_up};
+use super::cleanup_schedule::{Cleaning, clean_up};
 use super::watch::watch;
 use crate::capacity;
-use crate::capacity::exchange::{Exchange, Sharing};
+use crate::capacity::store_task::{Sharing, StoreTask};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, JoinedSource, StaticSource};
 use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
@@ -147,7 +147,7 @@ impl IntegrationClientBuilder {
         let client = IntegrationClient::new(core, outbox.clone(), sharing.clone());
         if let (Some(pool), Some(sharing)) = (pool, sharing) {
             let dispatch = &client.core().registry.dispatch;
-            let exchange = Exchange::new(pool, dispatch.shards().to_vec(), clock, lease, sharing);
+            let exchange = StoreTask::new(pool, dispatch.shards().to_vec(), clock, lease, sharing);
             #[expect(
                 clippy::disallowed_methods,
                 reason = "the task ends with the client, when all units are given back"

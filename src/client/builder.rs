@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IntegrationClient;
-use super::cleaning::{ActiveTenants, Cleaning};
+use super::cleanup_schedule::{ActiveTenants, Cleaning};
 use crate::config::{ConfigSource, LEASES, Sources, TenantEntry};
 use crate::core::OnRemove;
 use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
+use crate::engine::tier::Tier;
 use crate::events::{self};
 use crate::outbox::ResponseHandler;
 use crate::retry::Classifier;
@@ -81,7 +82,7 @@ impl IntegrationClientBuilder {
             transport: None,
             default_deadline: None,
             max_waiting: 1_000_000,
-            policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
+            policy: Policy { tier_weights: Tier::WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
             shards: None,
             share_through: None,
             sharing_lease: None,

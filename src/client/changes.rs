@@ -1,4 +1,5 @@
-//! Adds, changes and removes tenants while requests are in flight.
+//! Adds, changes and removes tenants while requests are in flight. The lane of a removed tenant leaves memory once it rests
+//! (`engine/src/sweep.rs`).
 
 use super::Tenants;
 use crate::config::TenantEntry;

@@ -1,4 +1,4 @@
-//! Retires stale tenants on request; `cleaning.rs` does it on a schedule. A retired tenant's lane leaves memory once it rests
+//! Retires stale tenants on request; `cleanup_schedule.rs` does it on a schedule. A retired tenant's lane leaves memory once it rests
 //! (`engine/src/sweep.rs`).
 
 use std::borrow::Borrow;

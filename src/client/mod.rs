@@ -3,8 +3,8 @@
 mod build;
 mod builder;
 mod changes;
-mod cleaning;
 mod cleanup;
+mod cleanup_schedule;
 mod handles;
 mod lane;
 mod operate;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Priority;
-use crate::capacity::exchange::Sharing;
+use crate::capacity::store_task::Sharing;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::error::Error;
@@ -25,7 +25,7 @@ use crate::request::Request;
 use crate::request::response::Response;
 use crate::send::{Caller, Job, send};
 pub use builder::IntegrationClientBuilder;
-pub use cleaning::ActiveTenants;
+pub use cleanup_schedule::ActiveTenants;
 pub use handles::{LiveConfig, Tenants};
 pub use lane::{Lane, Permit};
 

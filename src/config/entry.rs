@@ -1,4 +1,5 @@
-//! Tenants and limits as written: by a person in TOML, by a program, or in a database row.
+//! Tenants and limits as written: by a person in TOML, by a program, or in a database row. A new field stands here, in
+//! `overlay.rs`, in `validate/limit.rs` and in `limit.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The file format: what serde reads. Values are as written; [`validate`](super::validate) checks them.
+//! The file format: what serde reads; limits and tenants are in `entry.rs`. Values are as written; [`validate`](super::validate) checks them.
 
 use std::collections::BTreeMap;
 use std::fmt;

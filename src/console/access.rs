@@ -1,4 +1,5 @@
-//! What somebody may do.
+//! The two rights of a console, view and operate, and which of them a caller has. `call.rs` says what a call needs, and
+//! `answer.rs` compares the two.
 
 use crate::config::{Caller, May};
 

@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::access::Access;
+use super::call::{Call, call};
+use super::caller::Who;
 use super::reply::{self, Failed, Reply};
-use super::route::{Call, call};
 use super::shared::Shared;
 use super::stream::{self, Alive};
-use super::who::Who;
-use super::{lanes, letters, origin, query, sessions, whole};
+use super::{lanes, letters, origin, overview, query, sessions};
 use crate::gateway::callers::{Allowed, Callers, TOKEN, digest_of};
 
 /// Answers a request whose path is below the console's.
@@ -84,15 +84,15 @@ async fn attempt(
 async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who: &Who) -> Result<Reply, Failed> {
     let asked = parts.uri.query().unwrap_or_default();
     match call {
-        Call::Overview => whole::overview(shared).await,
+        Call::Overview => overview::overview(shared).await,
         Call::Lanes => lanes::list(shared, asked).await,
         Call::Lane(tenant, vendor) => lanes::show(shared, &tenant, &vendor).await,
         Call::Pause(tenant, vendor) => lanes::pause(shared, who, &tenant, &vendor),
         Call::Resume(tenant, vendor) => lanes::resume(shared, who, &tenant, &vendor),
-        Call::Queues => whole::queues(shared).await,
-        Call::Workers => whole::workers(shared).await,
-        Call::Vendors => Ok(whole::vendors(shared).await),
-        Call::Processes => Ok(whole::processes(shared)),
+        Call::Queues => overview::queues(shared).await,
+        Call::Workers => overview::workers(shared).await,
+        Call::Vendors => Ok(overview::vendors(shared).await),
+        Call::Processes => Ok(overview::processes(shared)),
         Call::Letters => letters::list(shared, asked).await,
         Call::Letter(id) => letters::show(shared, &id).await,
         Call::Redrive => letters::redrive(shared, who, read(body)?).await,

@@ -7,10 +7,10 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::caller::{Who, audit};
 use super::query;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
-use super::who::{Who, audit};
 use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Reason};
 use crate::outbox::{DeadLetters, KeptLetter};
 

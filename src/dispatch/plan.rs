@@ -42,11 +42,6 @@ pub(crate) struct Policy {
     pub(crate) pooled: bool,
 }
 
-impl Policy {
-    /// The usual shares of high, normal and low while all of them wait: 60 / 30 / 10.
-    pub(crate) const TIER_WEIGHTS: [u32; 3] = [6, 3, 1];
-}
-
 /// A cache of plans by vendor and weight: tenants without limits of their own share a plan.
 #[derive(Default)]
 pub(crate) struct Plans {

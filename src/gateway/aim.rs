@@ -9,8 +9,8 @@ use url::Url;
 
 use super::callers::{self, Allowed};
 use super::door::Door;
+use super::path;
 use super::problem::Problem;
-use super::route;
 use super::shared::Shared;
 use crate::config::May;
 use crate::error::Error;
@@ -68,7 +68,7 @@ impl Shared {
             let route = self.proxied(&tenant, uri)?;
             check(&tenant, &route.vendor.name)?;
             let base = route.base().map_err(not_allowed)?.into_owned();
-            let (path, _) = route::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
+            let (path, _) = path::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
             let own = format!("http://{}{}", uri.authority().map_or("", |authority| authority.as_str()), base.path());
             let own = own.trim_end_matches('/').to_owned();
             return Ok(Aim { path: path.into_owned(), own, route, is_by_path: false });
@@ -76,7 +76,7 @@ impl Shared {
         let (tenant, vendor, rest, form) = match &door.lane {
             Some((tenant, vendor)) => (tenant.to_string(), &**vendor, whole, String::new()),
             None => {
-                let named = route::by_path(whole).map_err(|why| bad(why.to_owned()))?;
+                let named = path::by_path(whole).map_err(|why| bad(why.to_owned()))?;
                 let form = format!("/{}/{}", named.tenant.unwrap_or("@"), named.vendor);
                 (tenant_of(named.tenant)?, named.vendor, named.rest, form)
             }
@@ -84,7 +84,7 @@ impl Shared {
         check(&tenant, vendor)?;
         let route = registry.route(&tenant, vendor).map_err(not_allowed)?;
         let base = route.base().map_err(not_allowed)?.into_owned();
-        let (path, had_base) = route::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
+        let (path, had_base) = path::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
         let of_base = if had_base { base.path().trim_end_matches('/') } else { "" };
         let own = format!("http://{host}{form}{of_base}");
         Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })

@@ -9,8 +9,8 @@ use http::{Method, Response, StatusCode, Uri};
 use super::answer::GatewayBody;
 use super::callers::Allowed;
 use super::door::Door;
+use super::path::CONTROL;
 use super::problem::Problem;
-use super::route::CONTROL;
 use super::shared::Shared;
 use crate::config::May;
 

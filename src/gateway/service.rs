@@ -1,4 +1,4 @@
-//! One request through the gateway.
+//! One request through the gateway: who asks, where it goes, how it is sent, and what is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
 use super::reply::{fits, of_error, of_vendor};
 use super::shared::Shared;
-use super::{mounted, route};
+use super::{mounted, path};
 use crate::clock::Time;
 use crate::config::{May, OnAmbiguous};
 use crate::core::Outcome;
@@ -55,7 +55,7 @@ impl Shared {
         let accept = request.headers().get(ACCEPT).cloned();
         // Of a lane's own address, and in a forward proxy's request, the path is the vendor's.
         let is_own = door.lane.is_none() && request.uri().scheme().is_none();
-        let answered = match is_own && request.uri().path().starts_with(route::CONTROL) {
+        let answered = match is_own && request.uri().path().starts_with(path::CONTROL) {
             true => self.control(&request.into_parts().0, door).await,
             // Boxed: hyper keeps the room for a request's future as long as the connection rests.
             false => {
@@ -127,7 +127,7 @@ impl Shared {
         let core = self.client.core();
         let vendor = match &door.lane {
             Some((_, vendor)) => Some(&**vendor),
-            None => route::by_path(uri.path()).ok().map(|named| named.vendor),
+            None => path::by_path(uri.path()).ok().map(|named| named.vendor),
         };
         let config = core.registry.config.load_full();
         let known = vendor.and_then(|name| config.vendor(name, "live").ok());

@@ -1,4 +1,4 @@
-//! What all requests of a gateway share.
+//! The state of a gateway, which all its requests share: the client, the callers, the bounds, and the memory of ambiguous requests.
 
 use std::fmt;
 use std::sync::Arc;

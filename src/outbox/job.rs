@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::kept_for::{kept_for, remembered};
 use super::lanes::Gauge;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
+use super::usage_retention::{kept_for, remembered};
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, Tenant};
@@ -23,8 +23,8 @@ use crate::request::response::Response;
 use crate::request::template::template;
 use crate::retry::{idempotent, may_resend};
 use crate::send::durable::{ClaimEnd, Sending, send_stored};
+use crate::send::exchange_record::RecordExchange;
 use crate::send::history::History;
-use crate::send::ledger::Ledger;
 use crate::store::dead::NewDead;
 use crate::store::jobs::{Claimed, End, JobEnd, Start};
 use crate::store::{Id, LaneTier, millis_of};
@@ -76,7 +76,7 @@ struct Entry {
     latest: Arc<AtomicI64>,
 }
 
-impl Ledger for Entry {
+impl RecordExchange for Entry {
     fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             self.waits.end();
@@ -226,7 +226,7 @@ pub(super) async fn run(
         priority: priority(job.lane.tier),
         request,
         history,
-        ledger: Arc::new(entry),
+        records: Arc::new(entry),
         begun: begun.clone(),
     };
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));

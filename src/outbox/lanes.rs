@@ -4,14 +4,14 @@
 //! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
 //!
 //! Claims are shared like grants: between tiers by their weights, within a tier between vendors in turn, and within a
-//! vendor between its tenants. Where a vendor's limit is scarce the engine shares it; where the [pool](super::pool) is
+//! vendor between its tenants. Where a vendor's limit is scarce the engine shares it; where the [pool](super::in_hand) is
 //! scarce, because vendors are slow, the claims must be shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-use super::pool::{Amount, Pool};
+use super::in_hand::{Amount, Pool};
 use crate::clock::Time;
 use crate::store::LaneTier;
 

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::handler::{Handler, ResponseHandler};
 use super::measured::Measured;
 use super::recall::order::Recall;
-use super::{pool, starts, usage};
+use super::{in_hand, starts, usage};
 use crate::clock::{Clock, Time};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::JobEnd;
@@ -24,7 +24,7 @@ pub(crate) struct OutboxState {
     pub(super) handler: Option<Handler>,
     pub(crate) works: bool,
     /// The most that one tenant may hold at one vendor.
-    pub(super) most_in_hand: pool::Amount,
+    pub(super) most_in_hand: in_hand::Amount,
     pub(super) tier_weights: [u32; 3],
     /// How often the worker publishes its status in the store.
     pub(super) tell_every: Option<Duration>,
@@ -78,7 +78,7 @@ impl OutboxState {
             store,
             handler: handler.map(Handler::new),
             works,
-            most_in_hand: pool::Amount { jobs: max_jobs, bytes: max_job_bytes },
+            most_in_hand: in_hand::Amount { jobs: max_jobs, bytes: max_job_bytes },
             tier_weights,
             tell_every,
             clock,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pool::Amount;
+use super::in_hand::Amount;
 use crate::clock::Time;
 use crate::store::jobs::{End, JobEnd};
 use crate::store::{Id, LaneTier};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::kept_for::{kept_for, remembered};
+use super::usage_retention::{kept_for, remembered};
 use crate::config::Unit;
 use crate::core::Used;
 use crate::engine::plan::EndpointId;

@@ -1,4 +1,4 @@
-//! What a request is made of.
+//! The fields of a request, as its builder sets them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The three tiers.
+//! The three priorities of requests, which the engine calls tiers; their weights are `engine::tier::Tier::WEIGHTS`.
 
 use std::fmt;
 

@@ -10,8 +10,8 @@ use tracing::Instrument;
 use super::attempt_end::EXCERPT;
 use super::attempt_end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
+use super::exchange_record::{RecordExchange, StoredJob};
 use super::history::History;
-use super::ledger::{Ledger, StoredJob};
 use super::{Caller, Job, letter};
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
@@ -45,7 +45,7 @@ pub(crate) struct Sending {
     pub(crate) priority: Priority,
     pub(crate) request: Request,
     pub(crate) history: History,
-    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) records: Arc<dyn RecordExchange>,
     /// Set when the record of its exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
 }
@@ -73,7 +73,7 @@ enum Next {
 
 /// Sends a job once, as `send` would.
 pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
-    let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
+    let Sending { id, tenant, priority, mut request, history, records, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = core.registry.route(&tenant, &vendor).ok()?;
@@ -90,7 +90,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     job.past = history.into_past(core);
-    job.stored = Some(Box::new(StoredJob { id, ledger, begun }));
+    job.stored = Some(Box::new(StoredJob { id, records, begun }));
     job.open_span();
     let end = match job.span.as_deref().cloned() {
         None => Box::pin(job.attempt_once(core)).await,
@@ -130,7 +130,7 @@ impl Job {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
         let endpoint = self.route.vendor.endpoint_name(self.endpoint.place()).unwrap_or_default();
-        match stored.ledger.start(endpoint, self.points[0], again).await {
+        match stored.records.start(endpoint, self.points[0], again).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotSent::Taken),
             Err(error) => Err(NotSent::Store(error)),

@@ -10,11 +10,11 @@ mod attempt_end;
 mod classify;
 pub(crate) mod durable;
 pub(crate) mod events;
+pub(crate) mod exchange_record;
 mod feedback;
 pub(crate) mod history;
 mod host_pass;
 pub(crate) mod key;
-pub(crate) mod ledger;
 mod letter;
 mod notices;
 mod permit;
@@ -110,7 +110,7 @@ pub(crate) struct Job {
     /// Earlier attempts, if there were any.
     past: Option<Box<AttemptLog>>,
     /// Set for a job of the outbox.
-    stored: Option<Box<ledger::StoredJob>>,
+    stored: Option<Box<exchange_record::StoredJob>>,
     /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here, because
     /// a local variable would enlarge the future of every send.
     host_pass: Option<Box<HostPass>>,

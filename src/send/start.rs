@@ -3,13 +3,13 @@
 //! Writing the record may take any time. A permit that started before it would be counted from its start, while the
 //! exchange begins later, together with others that were granted meanwhile: the vendor would see more than its limit. So
 //! the permit starts right before the exchange. Until then the engine holds the grant for a moment only. The record tells
-//! a later process when the exchange began; one that is older than [`Ledger::latest`] is written again.
+//! a later process when the exchange began; one that is older than [`RecordExchange::latest`] is written again.
 
 use std::future::Future;
 
 use super::Job;
 use super::attempt_end::NotSent;
-use super::ledger::Ledger;
+use super::exchange_record::RecordExchange;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::{Grant, LaneRef, Waiting, Whose, acquire_deferred};
@@ -22,7 +22,7 @@ impl Job {
     /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a pass
     /// of the breaker before the exchange is recorded.
     pub(super) async fn permit_of_job(&mut self, core: &Core, now: Time) -> Result<Grant, NotSent> {
-        let Some(ledger) = self.stored.as_ref().map(|stored| stored.ledger.clone()) else {
+        let Some(records) = self.stored.as_ref().map(|stored| stored.records.clone()) else {
             return Ok(self.permit(core, now).await?);
         };
         let (series, tenant, mut ask) = (self.running.series().clone(), self.route.clone(), self.ask());
@@ -36,7 +36,7 @@ impl Job {
                     None => core.registry.dispatch.acquire_deferred(&tenant, &ask, asked, &series),
                 };
                 match waiting {
-                    Ok(waiting) => self.start(core, &*ledger, waiting, &mut record).await,
+                    Ok(waiting) => self.start(core, &*records, waiting, &mut record).await,
                     Err(refusal) => Err(refusal.into()),
                 }
             };
@@ -65,27 +65,27 @@ impl Job {
     async fn start(
         &mut self,
         core: &Core,
-        ledger: &dyn Ledger,
+        records: &dyn RecordExchange,
         mut waiting: Waiting<'_>,
         record: &mut Option<Time>,
     ) -> Result<Grant, NotSent> {
-        let is_fresh = |record: Option<Time>| record.is_some_and(|at| core.clock.now().since(at) < ledger.latest());
+        let is_fresh = |record: Option<Time>| record.is_some_and(|at| core.clock.now().since(at) < records.latest());
         loop {
             // Without a grant, the job must not keep other requests waiting for the host.
             self.host_pass = None;
-            self.unless_stopped(ledger, record.is_some(), waiting.granted()).await??;
+            self.unless_stopped(records, record.is_some(), waiting.granted()).await??;
             if !core.egress.hosts.are_well() && !self.pass_host(core) {
                 // Other requests can use the units meanwhile. No record is written for an exchange that may not begin.
                 waiting.put_back();
-                self.unless_stopped(ledger, record.is_some(), self.wait_for_host(core)).await??;
+                self.unless_stopped(records, record.is_some(), self.wait_for_host(core)).await??;
                 continue;
             }
             if !is_fresh(*record) {
-                if let Some(over) = ledger.stall() {
+                if let Some(over) = records.stall() {
                     // Other requests can use the units meanwhile, and no further records queue up.
                     waiting.put_back();
                     let over = tokio::time::timeout_at(core.clock.instant(self.give_up), over);
-                    if self.unless_stopped(ledger, record.is_some(), over).await?.is_err() {
+                    if self.unless_stopped(records, record.is_some(), over).await?.is_err() {
                         return Err(Refusal::Deadline.into());
                     }
                     continue;
@@ -106,7 +106,7 @@ impl Job {
     /// worker itself drops jobs without a record.
     async fn unless_stopped<T>(
         &self,
-        ledger: &dyn Ledger,
+        records: &dyn RecordExchange,
         is_written: bool,
         future: impl Future<Output = T>,
     ) -> Result<T, NotSent> {
@@ -116,7 +116,7 @@ impl Job {
         tokio::select! {
             biased;
             done = future => Ok(done),
-            () = ledger.stopped() => Err(NotSent::Stopped),
+            () = records.stopped() => Err(NotSent::Stopped),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The result of reading a response.
+//! The types of what a response states: limits, what is left of them, waits, and what the request cost.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How a claim of a job ends.
+//! The types of a claim's end: done, dead, due later or given back, and what is written for each.
 
 use super::Id;
 use super::dead::NewDead;

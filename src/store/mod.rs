@@ -39,6 +39,7 @@ mod actor;
 pub(crate) mod batches;
 pub(crate) mod capacity;
 mod claims;
+pub(crate) mod claims_by_lane;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod dead;
@@ -54,7 +55,6 @@ pub(crate) mod intake;
 pub(crate) mod intake_table;
 mod job_end;
 pub(crate) mod jobs;
-pub(crate) mod lane_by_lane;
 mod looks;
 #[cfg(feature = "sqlite")]
 mod mounts;

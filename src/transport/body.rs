@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::exclusive::Exclusive;
+use super::sync_body::Exclusive;
 
 /// A request body: bytes in memory, or a stream.
 ///

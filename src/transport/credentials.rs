@@ -1,4 +1,5 @@
-//! Secrets: read when needed, shared while fresh, refreshed once however many requests want them.
+//! Secrets: read when needed, shared while fresh, read once however many requests want them. Access tokens of OAuth are
+//! refreshed in `oauth/`.
 //!
 //! Both caches are moka's, whose `try_get_with` lets one caller do the work for all that ask meanwhile; when that
 //! caller is dropped, another takes over. moka reads its own clock, so paused tests do not move these expiries.

@@ -14,13 +14,13 @@ pub(crate) mod auth;
 mod body;
 mod cause;
 pub(crate) mod credentials;
-mod exclusive;
 #[cfg(feature = "oauth")]
 pub(crate) mod oauth;
 #[cfg(not(feature = "oauth"))]
 #[path = "oauth/off.rs"]
 pub(crate) mod oauth;
 mod reqwest;
+mod sync_body;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Rules of the source tree that no compiler knows.
+//! Rules of the source tree that no compiler knows: pure modules use no runtime, clock, file or socket; folders depend on each
+//! other one way only; files are short and named after what is in them; TOML in the docs is valid; tests that pages name exist.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What could not be delivered, in a few lines.
+//! The summary at the end of `run`: which lines were not delivered, grouped by reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 

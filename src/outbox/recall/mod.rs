@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use self::order::{Lane, Recall};
 use super::OutboxState;
-use super::kept_for::remembered;
+use super::usage_retention::remembered;
 use crate::clock::nanos;
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};

@@ -9,11 +9,11 @@ use crate::BoxFuture;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::plan::pace;
+use crate::outbox::in_hand::Amount;
 use crate::outbox::job::{self, Waits};
-use crate::outbox::pool::Amount;
 use crate::outbox::unwritten::Hand;
+use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
-use crate::store::lane_by_lane::Claims;
 use crate::store::{Id, LaneTier, millis_of};
 
 /// The amount of work of one lane and tier that may be claimed and have no permit yet.

@@ -15,8 +15,8 @@ use crate::config::TenantEntry;
 use crate::error::Error;
 use crate::outbox::starts::Starts;
 use crate::send::durable::{ClaimEnd, Sending, send_stored};
+use crate::send::exchange_record::RecordExchange;
 use crate::send::history::History;
-use crate::send::ledger::Ledger;
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::transport::{Signer, SigningParts};
 use crate::{ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
@@ -51,7 +51,7 @@ impl Stalling {
     }
 }
 
-impl Ledger for Stalling {
+impl RecordExchange for Stalling {
     fn start<'a>(&'a self, _: &'a str, _: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             let _writing = self.writing.begin();
@@ -92,14 +92,14 @@ fn builder(limits: &str, transport: &FakeTransport) -> IntegrationClientBuilder 
     builder.tenant(TenantEntry::new("acme", "v"))
 }
 
-fn job(number: usize, ledger: Arc<dyn Ledger>) -> Sending {
+fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
     Sending {
         id: format!("{number:032}"),
         tenant: "acme".to_owned(),
         priority: Priority::High,
         request: Request::get("v", format!("/{number}")),
         history: History::default(),
-        ledger,
+        records,
         begun: Arc::new(AtomicBool::new(false)),
     }
 }
@@ -111,12 +111,12 @@ fn most_within(window: Duration, calls: &[Time]) -> usize {
 }
 
 /// Sends `jobs` jobs at once through a limit of 20 a second. Returns when each call reached the vendor.
-async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> Vec<Time> {
+async fn run(jobs: usize, answers_after: Duration, records: Arc<dyn RecordExchange>) -> Vec<Time> {
     let transport = FakeTransport::new(move |_| FakeAnswer::status(200).delay(answers_after));
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let mut sends = tokio::task::JoinSet::new();
     for number in 0..jobs {
-        let (client, job) = (client.clone(), job(number, ledger.clone()));
+        let (client, job) = (client.clone(), job(number, records.clone()));
         sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, ClaimEnd::Delivered(_)) });
     }
     assert!(sends.join_all().await.into_iter().all(|delivered| delivered), "a job was not delivered");
@@ -125,9 +125,9 @@ async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> V
 
 #[tokio::test(start_paused = true)]
 async fn stalled_store_exceeds_no_window() {
-    let ledger = Stalling::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
-    let calls = run(400, Duration::from_millis(50), ledger.clone()).await;
-    assert_eq!((calls.len(), ledger.records.load(Relaxed)), (400, 400), "each is sent and recorded once");
+    let records = Stalling::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
+    let calls = run(400, Duration::from_millis(50), records.clone()).await;
+    assert_eq!((calls.len(), records.records.load(Relaxed)), (400, 400), "each is sent and recorded once");
     assert!(most_within(SECOND, &calls) <= 20, "{}", most_within(SECOND, &calls));
 }
 
@@ -136,9 +136,9 @@ async fn random_stalls_exceed_no_window() {
     for seed in 0..20 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let stalls: Vec<(u64, u64)> = (0..4).map(|number| (number * 10 + rng.u64(0..6), rng.u64(1..10))).collect();
-        let ledger = Stalling::new(Duration::from_millis(rng.u64(0..150)), &stalls);
+        let records = Stalling::new(Duration::from_millis(rng.u64(0..150)), &stalls);
         let answers = Duration::from_millis(rng.u64(1..400));
-        let calls = run(200, answers, ledger).await;
+        let calls = run(200, answers, records).await;
         let most = most_within(SECOND, &calls);
         assert!(calls.len() == 200 && most <= 20, "seed {seed}: {most} in one second, {} in all", calls.len());
     }
@@ -160,8 +160,8 @@ async fn slow_store_leaves_the_limit_in_use() {
 async fn expired_exchange_does_not_begin_after_a_store_stall() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(TWENTY, &transport).build().await.unwrap();
-    let ledger = Stalling::new(Duration::ZERO, &[(0, 10)]);
-    let ending = send_stored(client.core(), job(1, ledger), Some(3 * SECOND)).await;
+    let records = Stalling::new(Duration::ZERO, &[(0, 10)]);
+    let ending = send_stored(client.core(), job(1, records), Some(3 * SECOND)).await;
     assert!(matches!(ending, ClaimEnd::Later { .. }));
     assert!(transport.calls().is_empty());
 }
@@ -193,13 +193,13 @@ async fn recorded_exchange_goes_back_at_a_stop() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
     // Two are recorded while the store is slow; one of them takes the limit.
-    let ledger = Stalling::new(Duration::from_millis(300), &[]);
-    let (first, second) = (job(1, ledger.clone()), job(2, ledger.clone()));
+    let records = Stalling::new(Duration::from_millis(300), &[]);
+    let (first, second) = (job(1, records.clone()), job(2, records.clone()));
     let begun = second.begun.clone();
     let stop = async {
         tokio::time::sleep(Duration::from_millis(900)).await;
         assert!(begun.load(Relaxed), "it is recorded");
-        ledger.stop.send_replace(true);
+        records.stop.send_replace(true);
     };
     let (_, second, ()) =
         tokio::join!(send_stored(client.core(), first, None), send_stored(client.core(), second, None), stop);
@@ -263,16 +263,16 @@ async fn job_for_a_broken_host_is_not_recorded() {
     let transport = dead(&up);
     let client = builder(TWENTY, &transport).build().await.unwrap();
     open_host(&client).await;
-    let ledger = Stalling::new(Duration::ZERO, &[]);
-    let job = job(1, ledger.clone());
+    let records = Stalling::new(Duration::ZERO, &[]);
+    let job = job(1, records.clone());
     let watch = async {
         tokio::time::sleep(Duration::from_millis(900)).await;
-        assert_eq!(ledger.records.load(Relaxed), 0, "nothing leaves");
+        assert_eq!(records.records.load(Relaxed), 0, "nothing leaves");
         up.store(true, Relaxed);
     };
     let (ending, ()) = tokio::join!(send_stored(client.core(), job, None), watch);
     assert!(matches!(ending, ClaimEnd::Delivered(_)));
-    assert_eq!((ledger.records.load(Relaxed), transport.calls().len()), (1, 6));
+    assert_eq!((records.records.load(Relaxed), transport.calls().len()), (1, 6));
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,12 +301,12 @@ async fn unprocessed_job_is_sent_again_without_a_retry() {
         _ => FakeAnswer::status(200),
     });
     let client = builder(TWENTY, &transport).build().await.unwrap();
-    let ledger = Stalling::new(Duration::ZERO, &[]);
+    let records = Stalling::new(Duration::ZERO, &[]);
     let mut history = History::default();
     // Also while its lane is paused for longer than a job waits in memory.
     loop {
         let request = Request::post("v", "/").body("content");
-        match send_stored(client.core(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
+        match send_stored(client.core(), Sending { request, history, ..job(1, records.clone()) }, None).await {
             ClaimEnd::Later { wait, history: next } => {
                 assert_eq!((next.retries, next.connects), (0, next.exchanges));
                 tokio::time::sleep(wait).await;

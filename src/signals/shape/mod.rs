@@ -25,8 +25,9 @@ use super::windows::{Name, Window, Windows};
 use super::word::MILLISECOND;
 use amount::Amount;
 use cue::may_speak;
+use name::Certainty;
 pub(super) use name::unit;
-use name::{Certainty, Role, Title};
+use words::{Role, Title};
 
 /// The most groups that are read: the vendor decides how many there are.
 const MAX_GROUPS: usize = 32;

@@ -8,30 +8,9 @@ use std::time::Duration;
 
 use memchr::memchr_iter;
 
-use super::words::Words;
-use crate::signals::windows::Name;
-use crate::signals::word::{MILLISECOND, SECOND, Word, is_counted, is_parallel, is_window, period};
+use super::words::{Role, Title, Words};
 
-/// What a header's value is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Role {
-    Limit,
-    Remaining,
-    Used,
-    Reset,
-    Length,
-    /// The name of the window that the other headers of the family describe.
-    Label(u8),
-    /// How long to wait.
-    Wait,
-    /// What this one request cost.
-    Cost,
-    /// `RateLimit` itself: a structured field, or a bare limit.
-    Field,
-    Policy,
-    /// Only the value can tell.
-    Unknown,
-}
+use crate::signals::word::{MILLISECOND, SECOND, Word, is_counted, is_parallel, is_window, period};
 
 /// How certain it is that a header describes a limit on requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,39 +23,6 @@ pub(super) enum Certainty {
     Parallel,
     /// Certain if limit, remaining count and reset are all present.
     Triple,
-}
-
-/// A window's name: usually part of the header's name, which is then borrowed.
-#[derive(Clone, Debug)]
-pub(super) enum Title<'a> {
-    Part(&'a str),
-    Made(Name),
-}
-
-impl<'a> Title<'a> {
-    pub(super) fn of(part: &'a str) -> Option<Title<'a>> {
-        (!part.is_empty()).then_some(Title::Part(part))
-    }
-
-    fn as_str(&self) -> &str {
-        match self {
-            Title::Part(part) => part,
-            Title::Made(name) => name.as_str(),
-        }
-    }
-
-    pub(super) fn to_name(&self) -> Option<Name> {
-        match self {
-            Title::Part(part) => Name::of_header(part),
-            Title::Made(name) => Some(name.clone()),
-        }
-    }
-}
-
-impl PartialEq for Title<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
 }
 
 #[derive(Debug, PartialEq)]

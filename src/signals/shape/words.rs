@@ -4,11 +4,65 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::name::{Role, Title};
+use crate::signals::windows::Name;
 use crate::signals::word::{SECOND, Word};
 
 /// More words than any vendor's header has.
 const MAX_WORDS: usize = 12;
+
+/// What a header's value is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Role {
+    Limit,
+    Remaining,
+    Used,
+    Reset,
+    Length,
+    /// The name of the window that the other headers of the family describe.
+    Label(u8),
+    /// How long to wait.
+    Wait,
+    /// What this one request cost.
+    Cost,
+    /// `RateLimit` itself: a structured field, or a bare limit.
+    Field,
+    Policy,
+    /// Only the value can tell.
+    Unknown,
+}
+
+/// A window's name: usually part of the header's name, which is then borrowed.
+#[derive(Clone, Debug)]
+pub(super) enum Title<'a> {
+    Part(&'a str),
+    Made(Name),
+}
+
+impl<'a> Title<'a> {
+    pub(super) fn of(part: &'a str) -> Option<Title<'a>> {
+        (!part.is_empty()).then_some(Title::Part(part))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Title::Part(part) => part,
+            Title::Made(name) => name.as_str(),
+        }
+    }
+
+    pub(super) fn to_name(&self) -> Option<Name> {
+        match self {
+            Title::Part(part) => Name::of_header(part),
+            Title::Made(name) => Some(name.clone()),
+        }
+    }
+}
+
+impl PartialEq for Title<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
 
 /// The words of a name, at most [`MAX_WORDS`].
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! A simulated vendor with a socket.
+//! [`FakeVendor`]: a simulated vendor with a socket. Its faults are listed in `fault.rs`, and carried out by `server.rs` and
+//! `body.rs`.
 
 mod body;
 mod builder;

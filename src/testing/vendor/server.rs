@@ -1,4 +1,4 @@
-//! The connections of the server.
+//! The connections of the server, and what each fault does to them.
 
 use std::convert::Infallible;
 use std::io;

@@ -1,4 +1,5 @@
-//! One refresh: with which token it asks, when it asks again, and what becomes of a new refresh token.
+//! One refresh: with which token it asks, when it asks again, and what becomes of a new refresh token. `slot.rs` lets one
+//! refresh of an account be under way.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is known of one account's tokens.
+//! The tokens of one account, and the lock that lets one refresh be under way.
 
 use std::sync::Arc;
 

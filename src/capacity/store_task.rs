@@ -13,7 +13,7 @@ use super::Pool;
 use super::call::{Answer, Call};
 use super::ledger::State;
 use super::process::Process;
-use super::status::{Known, SharingStatus};
+use super::status::{Known, SharedLimit, SharingStatus};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
@@ -44,6 +44,11 @@ impl Sharing {
         self.known.lock().status(now)
     }
 
+    /// The limits that are shared, by name.
+    pub(crate) fn limits(&self) -> Vec<SharedLimit> {
+        self.known.lock().limits()
+    }
+
     /// Gives everything back, and waits until the store knows, for a second at most.
     pub(crate) async fn leave(&self) {
         self.stop.send_replace(true);
@@ -53,7 +58,7 @@ impl Sharing {
 }
 
 /// The task's state.
-pub(crate) struct Exchange {
+pub(crate) struct StoreTask {
     pool: Pool,
     shards: Vec<Arc<Shard>>,
     clock: Clock,
@@ -68,15 +73,15 @@ struct Gathered {
     wishes: Vec<(String, Wish)>,
 }
 
-impl Exchange {
+impl StoreTask {
     pub(crate) fn new(
         pool: Pool,
         shards: Vec<Arc<Shard>>,
         clock: Clock,
         lease: Duration,
         sharing: Arc<Sharing>,
-    ) -> Exchange {
-        Exchange { pool, shards, clock, process: Process::new(fastrand::u64(1..), lease), sharing }
+    ) -> StoreTask {
+        StoreTask { pool, shards, clock, process: Process::new(fastrand::u64(1..), lease), sharing }
     }
 
     /// Calls the store until the client goes or is shut down, and then gives everything back.
@@ -139,7 +144,7 @@ impl Exchange {
         let call = self.process.call(self.clock.now(), wishes, false);
         let answer = self.exchange(call.clone()).await;
         let now = self.clock.now();
-        self.note(call.lines.len(), began, now, &answer);
+        self.note(&call, began, now, &answer);
         let Ok(answer) = answer else { return (false, false) };
         let until = self.process.until(began);
         let got = self.process.answered(now, &call, &answer);
@@ -157,9 +162,9 @@ impl Exchange {
         timeout(CALL, self.pool.exchange(call)).await.unwrap_or_else(late)
     }
 
-    fn note(&self, limits: usize, began: Time, now: Time, answer: &Result<Answer, String>) {
+    fn note(&self, call: &Call, began: Time, now: Time, answer: &Result<Answer, String>) {
         let mut known = self.sharing.known.lock();
-        known.limits = limits;
+        known.limits = call.lines.len();
         known.calls[usize::from(answer.is_err())] += 1;
         match answer {
             Ok(answer) => {
@@ -170,6 +175,20 @@ impl Exchange {
                 known.lost += states().filter(|state| matches!(state, State::Lost)).count() as u64;
                 known.is_learning = states().any(|state| matches!(state, State::Learning));
                 known.lease_until = Some(self.process.until(began));
+                for (entry, got) in call.lines.iter().zip(&answer.got) {
+                    let Some(got) = got else { continue };
+                    let came = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
+                    let held = if got.state == State::Lost { 0 } else { entry.line.claim.saturating_add(came) };
+                    if known.saw(&entry.limit, got.all, held, now) {
+                        tracing::warn!(
+                            limit = entry.limit,
+                            here = entry.line.figures.units,
+                            in_force = got.all.units,
+                            "processes that share this limit have different figures of it: the strictest are in force; give all of them the same configuration"
+                        );
+                    }
+                }
+                known.forget(now);
             }
             Err(why) => {
                 if known.away_since.is_none() {

@@ -8,7 +8,7 @@ use crate::BoxFuture;
 use crate::error::Error;
 
 /// Records exchanges that are about to begin.
-pub(crate) trait Ledger: Send + Sync {
+pub(crate) trait RecordExchange: Send + Sync {
     /// Returns once the record is durable. `false` if another process has taken over the job. `again` updates the record
     /// that this exchange already has.
     fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>>;
@@ -28,7 +28,7 @@ pub(crate) trait Ledger: Send + Sync {
 pub(crate) struct StoredJob {
     /// The job's id, and that of the letter it may become.
     pub(crate) id: String,
-    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) records: Arc<dyn RecordExchange>,
     /// Set when the record of an exchange is being written: from then on the worker lets the claim finish.
     pub(super) begun: Arc<AtomicBool>,
 }

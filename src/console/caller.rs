@@ -1,4 +1,4 @@
-//! Whoever makes a call, and the record of what they did.
+//! The caller of a call, and the audit line of what the caller did.
 
 use super::access::Access;
 

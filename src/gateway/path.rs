@@ -1,4 +1,4 @@
-//! How a request names tenant, vendor and path: by its path, as `/TENANT/VENDOR/…`.
+//! How a path names tenant, vendor and the rest: `/TENANT/VENDOR/…`. `aim.rs` puts this way and all others together.
 //!
 //! Nothing is decoded and nothing repaired: names are compared as they stand, and the rest of the path goes on byte for
 //! byte, once it has been checked ([`target::check`]). So no path leads to another host or above the base URL, and none is
