@@ -1,9 +1,17 @@
 //! How the sharing of limits goes, for people.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::ledger::All;
 use crate::clock::Time;
 use crate::metrics::SharingFigures;
+
+/// Limits whose sharing is kept to be shown.
+const SHOWN: usize = 10_000;
 
 /// What is known of the sharing.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +28,30 @@ pub(crate) struct Known {
     pub(crate) lease_until: Option<Time>,
     /// The store learns who holds what.
     pub(crate) is_learning: bool,
+    /// What was said last of each limit, and when.
+    limits_seen: BTreeMap<Arc<str>, (SharedLimit, Time)>,
+}
+
+/// One limit that processes share, as the store last said:
+/// [`IntegrationClient::shared_limits`](crate::IntegrationClient::shared_limits).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SharedLimit {
+    /// Its name in the store: environment, vendor, whose it is (`account` or `tenant` and its id, or `vendor`), endpoint and the
+    /// limit's own name, with bars between them.
+    pub limit: Arc<str>,
+    /// The units that all processes together do not exceed, as the strictest configuration has it.
+    pub units: u32,
+    /// Processes with a lease, this one included.
+    pub processes: u32,
+    /// Units that they hold together.
+    pub held: u32,
+    /// Units that they want together, for what they send and what waits.
+    pub wanted: u32,
+    /// Units that this process holds.
+    pub held_here: u32,
+    /// Not all processes have the same figures of the limit in their configurations: the strictest are in force.
+    pub figures_differ: bool,
 }
 
 /// How this process shares its limits with others
@@ -57,6 +89,36 @@ impl SharingStatus {
 }
 
 impl Known {
+    /// Notes what the store says of a limit. Returns whether it is news that the figures of the processes differ.
+    pub(super) fn saw(&mut self, limit: &str, all: All, held_here: u32, now: Time) -> bool {
+        let name = match self.limits_seen.get_key_value(limit) {
+            Some((name, _)) => name.clone(),
+            None if self.limits_seen.len() < SHOWN => limit.into(),
+            None => return false,
+        };
+        let seen = SharedLimit {
+            limit: name.clone(),
+            units: all.units,
+            processes: all.processes,
+            held: all.held,
+            wanted: all.wanted,
+            held_here,
+            figures_differ: all.differs,
+        };
+        let before = self.limits_seen.insert(name, (seen, now));
+        all.differs && before.is_none_or(|(before, _)| !before.figures_differ)
+    }
+
+    /// Forgets limits of which the store has said nothing for a minute.
+    pub(super) fn forget(&mut self, now: Time) {
+        self.limits_seen.retain(|_, (_, at)| now.since(*at) < Duration::from_secs(60));
+    }
+
+    /// The limits that were spoken of in the last minute, by name.
+    pub(super) fn limits(&self) -> Vec<SharedLimit> {
+        self.limits_seen.values().map(|(limit, _)| limit.clone()).collect()
+    }
+
     pub(super) fn status(&self, now: Time) -> SharingStatus {
         SharingStatus {
             limits: self.limits,

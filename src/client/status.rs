@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::IntegrationClient;
 use crate::Priority;
-use crate::capacity::status::SharingStatus;
+use crate::capacity::status::{SharedLimit, SharingStatus};
 use crate::clock::Time;
 use crate::core::refusal;
 use crate::core::status::survey;
@@ -45,6 +45,12 @@ impl IntegrationClient {
     /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
     pub fn sharing(&self) -> Option<SharingStatus> {
         self.sharing.as_ref().map(|sharing| sharing.status(self.core.clock.now()))
+    }
+
+    /// The limits that this process shares with others, by name: how many processes share each, and what they hold and want
+    /// together. Empty where it shares none. As the store said last, at most a minute ago.
+    pub fn shared_limits(&self) -> Vec<SharedLimit> {
+        self.sharing.as_ref().map(|sharing| sharing.limits()).unwrap_or_default()
     }
 
     /// What the whole client is doing, by vendor.

@@ -29,7 +29,7 @@ use integration_client::transport::{
 use integration_client::{
     Body, Class, Delivery, Error, ErrorKind, Headroom, IntegrationClient, IntegrationClientBuilder, Lane, LastResponse,
     LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, ResponseInfo, SendOptions,
-    SharingStatus, Tenants, WaitReason,
+    SharedLimit, SharingStatus, Tenants, WaitReason,
 };
 use integration_client::{clock::Clock, store::Store};
 
@@ -45,7 +45,7 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         IntegrationClient, IntegrationClientBuilder, Lane, Permit, PermitFeedback, Tenants<'static>, LiveConfig<'static>,
         Body, Request, Response, ResponseBody, Headroom, WaitReason, Priority, Class, Delivery, Error, ErrorKind, LastResponse,
-        OnRemove, SendOptions, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
+        OnRemove, SendOptions, SharedLimit, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,

@@ -100,9 +100,24 @@ pub(crate) struct Got {
     pub(crate) state: State,
     /// For how long another process was told to leave the limit alone.
     pub(crate) paused_us: u64,
+    /// What all processes together have of the limit.
+    pub(crate) all: All,
     /// The ledger is older than what the process was told, as after a restored backup. The call
     /// has changed nothing. The driver must put a learning ledger in its place and repeat it.
     pub(crate) is_stale: bool,
+}
+
+/// What all processes that share a limit have of it together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct All {
+    /// The processes with a lease.
+    pub(crate) processes: u32,
+    /// The units of the limit, as the strictest of them has it in its configuration.
+    pub(crate) units: u32,
+    pub(crate) held: u32,
+    pub(crate) wanted: u32,
+    /// The figures of some process are not those in force.
+    pub(crate) differs: bool,
 }
 
 /// Who holds and wants what.

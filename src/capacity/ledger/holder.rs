@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Caller, Figures, Line};
 use super::clock::slack;
-use super::shares::Claim;
-#[cfg(test)]
-use super::shares::sum;
+use super::shares::{Claim, sum};
 
 /// One process that has called. A process whose lease has ended stays for a while, so that its
 /// next call is recognized as the call of somebody who has lost everything.
@@ -102,7 +100,6 @@ impl Holder {
         self.last.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
     }
 
-    #[cfg(test)]
     pub(crate) fn wanted(&self) -> u32 {
         sum(self.want)
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 use super::call::Standing;
-use super::call::{Caller, Figures, Got, Line, State};
+use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::holder::{Holder, Released};
 use super::pool::Pool;
@@ -128,10 +128,7 @@ impl Ledger {
     pub(crate) fn standing(&self) -> Standing {
         let now = self.clock.now();
         let free = self.pool.until(now);
-        let differs = |f: &Figures| {
-            let ours = self.figures;
-            (f.units, f.again_us, f.transit_us) != (ours.units, ours.again_us, ours.transit_us)
-        };
+        let differs = |f: &Figures| self.differs(f);
         let live = || self.holders.iter().filter(|(_, h)| !h.has_ended);
         Standing {
             units: self.figures.units,
@@ -141,6 +138,25 @@ impl Ledger {
             holders: live().map(|(p, h)| (*p, h.held, h.wanted())).collect(),
             differing: live().map(|(p, h)| (*p, h.figures)).filter(|(_, f)| differs(f)).collect(),
         }
+    }
+
+    /// What all processes have together.
+    fn all(&self) -> All {
+        let live = || self.holders.values().filter(|holder| !holder.has_ended);
+        let sum = |of: fn(&Holder) -> u32| live().map(of).fold(0, u32::saturating_add);
+        All {
+            processes: u32::try_from(live().count()).unwrap_or(u32::MAX),
+            units: self.figures.units,
+            held: sum(|holder| holder.held),
+            wanted: sum(Holder::wanted),
+            differs: live().any(|holder| self.differs(&holder.figures)),
+        }
+    }
+
+    /// Whether a process has other figures of the limit than those in force.
+    fn differs(&self, figures: &Figures) -> bool {
+        let ours = self.figures;
+        (figures.units, figures.again_us, figures.transit_us) != (ours.units, ours.again_us, ours.transit_us)
     }
 
     /// The ledger is older than what the caller knows.
@@ -195,6 +211,7 @@ impl Ledger {
             free: self.pool.until(self.clock.now()),
             state: self.state(),
             paused_us: self.paused_for(caller.process),
+            all: self.all(),
             is_stale: false,
         }
     }
@@ -386,6 +403,7 @@ impl Ledger {
             free: self.pool.until(now),
             state: self.state(),
             paused_us: self.paused_for(process),
+            all: self.all(),
             is_stale: false,
         }
     }

@@ -16,5 +16,5 @@ mod ledger;
 mod pool;
 mod shares;
 
-pub(crate) use call::{Caller, Figures, Got, Line, State};
+pub(crate) use call::{All, Caller, Figures, Got, Line, State};
 pub(crate) use ledger::Ledger;

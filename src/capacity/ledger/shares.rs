@@ -1,11 +1,11 @@
 //! How many units each claimant should have.
 //!
-//! First the tiers divide the limit 6/3/1, and what a tier does not want goes to the others. Then
+//! First the tiers divide the limit by their weights (60 / 30 / 10), and what a tier does not want goes to the others. Then
 //! the claimants divide each tier: nobody gets more than he wants, and nobody who lacks
 //! something gets less than another.
 
-/// The weights of high, normal and low.
-pub(crate) const WEIGHTS: [u32; 3] = [6, 3, 1];
+use crate::engine::tier::Tier;
+
 /// Sums of fractions miss whole numbers by less than this.
 const NEAR: f64 = 1e-6;
 
@@ -130,13 +130,13 @@ fn water_fill(units: f64, demand: [f64; 3]) -> [f64; 3] {
     let mut left = units;
     let mut open = [true; 3];
     for _ in 0..3 {
-        let weights = WEIGHTS.iter().zip(open).filter(|(_, open)| *open);
+        let weights = Tier::WEIGHTS.iter().zip(open).filter(|(_, open)| *open);
         let weight = weights.map(|(w, _)| f64::from(*w)).sum::<f64>();
         if weight <= 0.0 {
             break;
         }
         let scale = left / weight;
-        let tiers = filled.iter_mut().zip(&mut open).zip(WEIGHTS.iter().zip(demand));
+        let tiers = filled.iter_mut().zip(&mut open).zip(Tier::WEIGHTS.iter().zip(demand));
         let mut is_settled = true;
         for ((filled, open), (weight, demand)) in tiers.filter(|((_, open), _)| **open) {
             *filled = (f64::from(*weight) * scale).min(demand);
@@ -174,7 +174,7 @@ fn level(wants: &[u32], units: f64) -> f64 {
 pub(crate) fn weights(terms: [f64; 3]) -> [u32; 3] {
     let most = terms.iter().fold(0.0, |most: f64, term| most.max(*term));
     if most <= 0.0 {
-        return WEIGHTS;
+        return Tier::WEIGHTS;
     }
     terms.map(|term| (term * 1_000.0 / most).ceil() as u32)
 }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn nothing_wanted_keeps_the_usual_weights() {
-        assert_eq!(weights([0.0; 3]), WEIGHTS);
+        assert_eq!(weights([0.0; 3]), Tier::WEIGHTS);
         assert_eq!(weights([12.0, 6.0, 0.0]), [1_000, 500, 0]);
     }
 }

@@ -10,7 +10,7 @@ export function view(main) {
   const rest = el("div", {});
   put(main, el("h1", {}, "Vendors and processes"), rest);
   async function refresh(signal) {
-    const [{ vendors }, { sharing }] = await Promise.all([get("vendors", signal), get("processes", signal)]);
+    const [{ vendors }, { sharing, limits, is_cut }] = await Promise.all([get("vendors", signal), get("processes", signal)]);
     const source = (limit) => limit.source ? `${limit.source.confidence}, ${limit.source.as_of}: ${limit.source.reference}` : "not stated";
     put(rest,
       el("h2", {}, "Processes"),
@@ -22,6 +22,10 @@ export function view(main) {
         el("dt", {}, "Leases lost"), el("dd", {}, number(sharing.leases_lost)),
         sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store learns who holds what, and gives nothing for about a lease")])
         : el("p", {}, "This process shares its limits with no other."),
+      limits.length ? table(`Limits that processes share${is_cut ? " (the first 1,000)" : ""}, as the store last said`,
+        [["Limit"], ["Processes", "number"], ["Units", "number"], ["Held by all", "number"], ["Held here", "number"], ["Wanted by all", "number"], ["Figures"]],
+        limits.map((limit) => [limit.limit, number(limit.processes), number(limit.units), number(limit.held), number(limit.held_here), number(limit.wanted),
+          limit.figures_differ ? "differ between processes: the strictest are in force" : "the same"])) : null,
       vendors.map((vendor) => [
         el("h2", {}, vendor.environment === "live" ? vendor.vendor : `${vendor.vendor} (${vendor.environment})`),
         el("p", {}, `${plural(vendor.tenants, "tenant")}; ${vendor.base_url}`,
