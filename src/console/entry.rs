@@ -14,8 +14,8 @@ use http_body::Body;
 
 use super::access::Access;
 use super::answer::answer;
-use super::history::EVERY;
 use super::shared::{Decides, Shared};
+use super::{history, recent};
 use crate::error::BoxError;
 use crate::gateway::answer::GatewayBody;
 use crate::gateway::callers::Callers;
@@ -46,26 +46,42 @@ impl Console {
         ConsoleBuilder { client, read_only: false, decides: None }
     }
 
-    /// Samples the room of all lanes every 20 seconds, for the line of the last hour, until the console is closed. A gateway
-    /// runs it by itself.
+    /// Samples the room of all lanes every 20 seconds, for the line of the last hour, and that of lanes at which somebody looks
+    /// every 2 seconds, until the console is closed. A gateway runs it by itself.
     pub fn background(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         async move {
+            let mut next = shared.client.core().clock.now() + history::EVERY;
             loop {
                 tokio::select! {
-                    () = tokio::time::sleep(EVERY) => {}
+                    () = tokio::time::sleep(recent::EVERY) => {}
                     () = shared.closing.notified() => return,
                 }
                 if shared.closed.load(Relaxed) {
                     return;
                 }
-                shared.sample().await;
+                shared.sample_watched();
+                let now = shared.client.core().clock.now();
+                if now >= next {
+                    next = now + history::EVERY;
+                    shared.sample().await;
+                }
             }
         }
     }
 }
 
 impl Shared {
+    /// Samples the limits of the lanes at which somebody looks.
+    fn sample_watched(&self) {
+        let lanes = self.recent.lock().lanes(self.client.core().clock.now());
+        for lane in lanes {
+            if let Ok(status) = self.client.status(&lane.0, &lane.1) {
+                self.recent.lock().sample(&lane, &status.limits);
+            }
+        }
+    }
+
     async fn sample(&self) {
         let core = self.client.core();
         let snapshot = self.snapshots.get(core).await;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::caller::{Who, audit};
 use super::query;
+use super::recent;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
-use super::who::{Who, audit};
 use crate::Priority;
 use crate::core::status::lanes::LaneQuery;
 use crate::core::status::survey;
@@ -64,6 +65,8 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
             Some((priority.to_string(), serde_json::to_value(estimate).ok()?))
         })
         .collect();
+    let name = (status.tenant.clone(), status.vendor.clone());
+    let samples = shared.recent.lock().look(core.clock.now(), name, &status.limits);
     let check = client.check(tenant, vendor, None, Priority::Low).ok();
     Ok(reply::value(&json!({
         "status": status,
@@ -73,6 +76,7 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
         "shared_with": { "count": others.len(), "tenants": others.iter().take(NAMED).collect::<Vec<_>>() },
         "estimate": { "requests": ESTIMATED, "by_priority": estimates },
         "history": shared.history.lock().line(&status.tenant, &status.vendor),
+        "recent": { "every_s": recent::EVERY.as_secs(), "limits": samples },
     })))
 }
 

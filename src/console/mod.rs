@@ -30,6 +30,8 @@
 
 mod access;
 mod answer;
+mod call;
+mod caller;
 mod entry;
 mod feed;
 mod files;
@@ -37,15 +39,14 @@ mod history;
 mod lanes;
 mod letters;
 mod origin;
+mod overview;
 mod query;
+mod recent;
 mod reply;
-mod route;
 mod sessions;
 mod shared;
 mod snapshot;
 mod stream;
-mod who;
-mod whole;
 
 pub use access::Access;
 pub use entry::{Console, ConsoleBuilder};

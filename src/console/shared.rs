@@ -1,4 +1,4 @@
-//! What all clones of a console share.
+//! The state of a console, which all clones of its service share: the gateway's callers, sessions, and the latest snapshot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::access::Access;
 use super::feed::Feed;
 use super::history::History;
+use super::recent::Recent;
 use super::sessions::Sessions;
 use super::snapshot::Snapshots;
 use crate::IntegrationClient;
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) guesses: Mutex<Guesses>,
     pub(super) snapshots: Snapshots,
     pub(super) history: Mutex<History>,
+    pub(super) recent: Mutex<Recent>,
     pub(super) feed: Feed,
     pub(super) streams: Arc<Semaphore>,
     pub(super) closed: AtomicBool,
@@ -50,6 +52,7 @@ impl Shared {
             guesses: Mutex::default(),
             snapshots: Snapshots::default(),
             history: Mutex::default(),
+            recent: Mutex::default(),
             feed: Feed::default(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             closed: AtomicBool::new(false),

@@ -42,11 +42,12 @@ export function view(main, params, page) {
         found.shared_with.count > 0 && [el("dt", {}, "Shares limits with"),
           el("dd", {}, `${plural(found.shared_with.count, "other tenant")}: ${found.shared_with.tenants.join(", ")}${found.shared_with.count > found.shared_with.tenants.length ? " …" : ""}`)],
         el("dt", {}, "Whole limit again"), el("dd", {}, found.resets_in_s === null ? "not known" : found.resets_in_s === 0 ? "now" : `in ${seconds(found.resets_in_s)}, if nothing else goes`)));
-    const limits = status.limits.map((limit) => [
+    const limits = status.limits.map((limit, at) => [
       limit.name + (limit.discovered ? " (stated by answers alone)" : ""),
       limit.endpoint ? `${limit.scope} ${limit.endpoint}` : limit.scope,
       number(limit.limit), number(limit.guard), number(limit.remaining),
       room(limit.guard ? limit.remaining / limit.guard : null),
+      line(found.recent.limits[at], `room of ${limit.name} in the last five minutes`),
       limit.paused_for_s ? seconds(limit.paused_for_s) : "",
       limit.ends_in_s ? `in ${seconds(limit.ends_in_s)}` : "",
       limit.full_in_s === null ? "not known" : limit.full_in_s === 0 ? "now" : `in ${seconds(limit.full_in_s)}`,
@@ -61,7 +62,7 @@ export function view(main, params, page) {
     put(rest,
       el("h2", {}, "Limits"),
       limits.length ? table("What the vendor allows, what this client does not exceed of it, and what is left",
-        [["Limit"], ["Who shares it"], ["Vendor's figure", "number"], ["Ours", "number"], ["Left", "number"], ["Room"], ["Paused for"], ["Used up"], ["Whole again"]], limits)
+        [["Limit"], ["Who shares it"], ["Vendor's figure", "number"], ["Ours", "number"], ["Left", "number"], ["Room"], ["Last 5 minutes"], ["Paused for"], ["Used up"], ["Whole again"]], limits)
         : el("p", {}, "No limit is configured or known."),
       el("h2", {}, "What waits"),
       table(`By priority; the estimate is for ${found.estimate.requests} more requests`,

@@ -4,6 +4,7 @@
 //! pages then move nothing else: no lane that stayed as it was is shown twice or left out.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use crate::core::status::lanes::{LaneQuery, LaneSort, LaneState, MAX_PAGE};
 
@@ -48,7 +49,8 @@ pub(crate) fn select<T>(all: &[T], of: impl Fn(&T) -> (&str, &str, Facts), query
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let searched = query.search.trim().to_ascii_lowercase();
     let after = query.after.as_deref().and_then(place);
-    let (mut total, mut found) = (0, Vec::new());
+    // The page is kept while all are looked at. Most lanes are behind its last one by their rank, and their names are not read.
+    let (mut total, mut candidates, mut page) = (0, 0, BinaryHeap::with_capacity(limit + 1));
     for (number, lane) in all.iter().enumerate() {
         let (tenant, vendor, facts) = of(lane);
         let fits = query.vendor.as_ref().is_none_or(|name| name == vendor)
@@ -60,15 +62,16 @@ pub(crate) fn select<T>(all: &[T], of: impl Fn(&T) -> (&str, &str, Facts), query
         total += 1;
         let key = (rank(query.sort, &facts), tenant, vendor);
         if after.is_none_or(|after| key > after) {
-            found.push((key, number));
+            candidates += 1;
+            if page.len() < limit {
+                page.push((key, number));
+            } else if let Some(mut last) = page.peek_mut().filter(|last| key < last.0) {
+                *last = (key, number);
+            }
         }
     }
-    let is_last = found.len() <= limit;
-    if !is_last {
-        found.select_nth_unstable(limit);
-        found.truncate(limit);
-    }
-    found.sort_unstable();
+    let is_last = candidates <= limit;
+    let found = page.into_sorted_vec();
     let next = found.last().filter(|_| !is_last).map(|(key, _)| written(key));
     Selected { total, numbers: found.into_iter().map(|(_, number)| number).collect(), next }
 }

@@ -1,0 +1,135 @@
+//! The room of each limit of the lanes that somebody looks at: a sample every two seconds, for the last five minutes. Pure.
+//!
+//! A lane is sampled from the first look on until nobody has looked for a minute, so that lanes at which nobody looks cost
+//! nothing, however many there are.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::status::LimitStatus;
+
+/// The time between two samples.
+pub(super) const EVERY: Duration = Duration::from_secs(2);
+/// Samples that are kept: five minutes.
+const KEPT: usize = 150;
+/// Lanes that are sampled at once; at more than these nobody looks at a time.
+const MAX_LANES: usize = 64;
+/// A lane is forgotten when nobody has looked at it for this long.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// A tenant and a vendor.
+pub(super) type Name = (Arc<str>, Arc<str>);
+/// A limit of a lane: its name, its scope and its endpoint.
+type LimitName = (Arc<str>, &'static str, Option<Arc<str>>);
+
+#[derive(Debug)]
+struct Watched {
+    looked: Time,
+    limits: HashMap<LimitName, VecDeque<u8>>,
+}
+
+/// The samples of all lanes that somebody looks at.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    lanes: HashMap<Name, Watched>,
+}
+
+impl Recent {
+    /// Somebody looks at a lane. Returns the samples of its `limits`, in percent, the oldest first.
+    pub(super) fn look(&mut self, now: Time, lane: Name, limits: &[LimitStatus]) -> Vec<Vec<u8>> {
+        self.forget(now);
+        let has_room = self.lanes.len() < MAX_LANES;
+        let watched = match self.lanes.get_mut(&lane) {
+            Some(watched) => watched,
+            None if has_room => self.lanes.entry(lane).or_insert(Watched { looked: now, limits: HashMap::new() }),
+            None => return vec![Vec::new(); limits.len()],
+        };
+        watched.looked = now;
+        let line = |limit: &LimitStatus| watched.limits.get(&name(limit)).map(|line| line.iter().copied().collect());
+        limits.iter().map(|limit| line(limit).unwrap_or_default()).collect()
+    }
+
+    /// The lanes that are to be sampled.
+    pub(super) fn lanes(&mut self, now: Time) -> Vec<Name> {
+        self.forget(now);
+        self.lanes.keys().cloned().collect()
+    }
+
+    /// Takes a sample of a lane's limits. Limits that the lane has no more are forgotten.
+    pub(super) fn sample(&mut self, lane: &Name, limits: &[LimitStatus]) {
+        let Some(watched) = self.lanes.get_mut(lane) else { return };
+        watched.limits.retain(|known, _| limits.iter().any(|limit| name(limit) == *known));
+        for limit in limits {
+            let line = watched.limits.entry(name(limit)).or_default();
+            if line.len() == KEPT {
+                line.pop_front();
+            }
+            let percent = u64::from(limit.remaining) * 100 / u64::from(limit.guard.max(1));
+            line.push_back(u8::try_from(percent.min(100)).unwrap_or(100));
+        }
+    }
+
+    fn forget(&mut self, now: Time) {
+        self.lanes.retain(|_, watched| now.since(watched.looked) < FORGOTTEN);
+    }
+}
+
+fn name(limit: &LimitStatus) -> LimitName {
+    (limit.name.clone(), limit.scope, limit.endpoint.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(name: &str, remaining: u32) -> LimitStatus {
+        LimitStatus {
+            name: name.into(),
+            scope: "tenant",
+            endpoint: None,
+            limit: 100,
+            guard: 50,
+            remaining,
+            ends_in: None,
+            full_in: None,
+            paused_for: None,
+            discovered: false,
+        }
+    }
+
+    fn lane(number: usize) -> Name {
+        (format!("t{number}").into(), "v".into())
+    }
+
+    #[test]
+    fn lane_is_sampled_while_somebody_looks() {
+        let mut recent = Recent::default();
+        let limits = [limit("minute", 50), limit("hour", 25)];
+        assert_eq!(recent.look(Time::ZERO, lane(1), &limits), vec![Vec::<u8>::new(); 2]);
+        assert_eq!(recent.lanes(Time::ZERO), [lane(1)]);
+        recent.sample(&lane(1), &limits);
+        recent.sample(&lane(1), &[limit("minute", 10), limit("hour", 25)]);
+        assert_eq!(recent.look(Time::ZERO, lane(1), &limits), [[100, 20], [50, 50]]);
+        recent.sample(&lane(1), &limits[..1]);
+        assert_eq!(recent.look(Time::ZERO, lane(1), &limits), [vec![100, 20, 100], vec![]], "a limit that went");
+        let later = Time::ZERO + FORGOTTEN;
+        assert!(recent.lanes(later).is_empty());
+        recent.sample(&lane(1), &limits);
+        assert_eq!(recent.look(later, lane(1), &limits[..1]), [Vec::<u8>::new()], "nobody looked for a minute");
+    }
+
+    #[test]
+    fn lanes_and_samples_are_bounded() {
+        let mut recent = Recent::default();
+        for number in 0..MAX_LANES + 10 {
+            recent.look(Time::ZERO, lane(number), &[]);
+        }
+        assert_eq!(recent.lanes(Time::ZERO).len(), MAX_LANES);
+        for _ in 0..KEPT + 5 {
+            recent.sample(&lane(0), &[limit("minute", 5)]);
+        }
+        assert_eq!(recent.look(Time::ZERO, lane(0), &[limit("minute", 5)])[0].len(), KEPT);
+    }
+}
