@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::lanes::Gauge;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
+use super::replies::{self, Answered};
 use super::stored::Stored;
 use super::usage_retention::{kept_for, remembered};
 use super::{Delivered, OutboxState, priority, sealing};
@@ -251,9 +252,11 @@ pub(super) async fn run(
     match ending {
         ClaimEnd::Delivered(response) => {
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
-            let metadata = payload.stored().map(|stored| stored.metadata.clone()).unwrap_or_default();
+            let stored = payload.stored();
+            let metadata = stored.map(|stored| stored.metadata.clone()).unwrap_or_default();
+            let wants_reply = stored.is_some_and(|stored| stored.reply);
             drop(payload);
-            delivered(&outbox, &job, metadata, *response, at_rest).await
+            delivered(&outbox, &job, (metadata, wants_reply), *response, at_rest).await
         }
         ClaimEnd::Dead(letter) => {
             let (known, kept) = (known(letter.attempts.last()), kept(&core, &outbox, &job, &payload, &letter));
@@ -383,6 +386,7 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
         // vendor's entry says `at_rest = "redacted"`.
         request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
+        reply: payload.stored().is_some_and(|stored| stored.reply).then(|| replies::given_up(letter)),
     }
 }
 
@@ -390,7 +394,7 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
-    metadata: BTreeMap<String, String>,
+    (metadata, wants_reply): (BTreeMap<String, String>, bool),
     response: Response,
     at_rest: AtRest,
 ) -> Option<JobEnd> {
@@ -401,6 +405,21 @@ async fn delivered(
         bytes::Bytes::new()
     });
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let id = job.id.simple().to_string();
+    let reply = wants_reply.then(|| {
+        let answered = Answered {
+            id: &id,
+            tenant: &job.lane.tenant,
+            vendor: &job.lane.vendor,
+            metadata: &metadata,
+            attempts,
+            status: status.as_u16(),
+            headers: &headers,
+            body: &body,
+            is_plain: at_rest == AtRest::Plain,
+        };
+        answered.reply()
+    });
     let end = |taken: bool| {
         let result =
             (job.keep_result || !taken).then(|| KeptResponse { content_type, body: Content::from(body.clone()) });
@@ -410,12 +429,12 @@ async fn delivered(
             AtRest::Sealed => outbox.store.seal(&job.id, result),
             AtRest::Redacted => None,
         });
-        End::Delivered { status: status.as_u16(), attempts, result }
+        End::Delivered { status: status.as_u16(), attempts, result, reply }
     };
     let call = async {
         let Some(handler) = &outbox.handler else { return true };
         let answer = Delivered {
-            id: job.id.simple().to_string(),
+            id: id.clone(),
             tenant: job.lane.tenant.clone(),
             vendor: job.lane.vendor.clone(),
             priority: priority(job.lane.tier),

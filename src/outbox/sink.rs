@@ -28,6 +28,7 @@ impl DeadLetterSink for StoreSink {
                 resend: None,
                 key: letter.idempotency_key.clone(),
                 metadata: letter.metadata.clone(),
+                reply: false,
             });
             let lane = LaneTier {
                 tenant: letter.tenant.clone(),
@@ -41,7 +42,7 @@ impl DeadLetterSink for StoreSink {
             let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
             let text = sealing::letter(store, &id, letter, seals);
-            let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false };
+            let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false, reply: None };
             Ok(store.write(dead, dead::keep).await?)
         })
     }

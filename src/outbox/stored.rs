@@ -34,6 +34,9 @@ pub(crate) struct Stored {
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) metadata: BTreeMap<String, String>,
+    /// Its sender wants a reply.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) reply: bool,
 }
 
 /// Headers that differ in each attempt and are not part of the request's fingerprint.
@@ -51,6 +54,7 @@ impl Stored {
             resend: request.on_ambiguous.map(|what| what == OnAmbiguous::Resend),
             key: request.notes.idempotency_key.filter(|_| request.has_key).map(String::from),
             metadata: request.notes.metadata,
+            reply: request.notes.reply,
         }
     }
 
@@ -110,6 +114,9 @@ impl Stored {
         }
         for (name, value) in &self.metadata {
             request = request.metadata(name, value);
+        }
+        if self.reply {
+            request = request.reply();
         }
         Some(request)
     }

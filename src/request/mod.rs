@@ -317,6 +317,14 @@ impl Request {
         self
     }
 
+    /// Has the outcome of the request written into the store's table of replies when its job ends, where the request is accepted
+    /// by [`enqueue`](crate::outbox::Outbox::enqueue), a batch or a message source: for senders in other processes. See
+    /// [`Outbox::replies`](crate::outbox::Outbox::replies). [`metadata`](Self::metadata) comes back with it.
+    pub fn reply(mut self) -> Request {
+        self.parts.notes.get_or_insert_default().reply = true;
+        self
+    }
+
     /// What to do after an exchange with an unknown outcome: the vendor may have acted, or not. Without this setting the
     /// vendor's policy decides.
     #[must_use]

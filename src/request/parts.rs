@@ -47,6 +47,8 @@ pub(crate) struct Notes {
     pub(crate) bytes: Option<(u32, u32)>,
     /// The answer is to be kept, where the request is accepted by `enqueue`.
     pub(crate) keep_response: bool,
+    /// Its outcome is to be written into the store's table of replies.
+    pub(crate) reply: bool,
 }
 
 /// Where a request goes.

@@ -17,6 +17,8 @@ pub(crate) struct NewDead {
     /// The request, to send the letter again: JSON, or sealed JSON.
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) keep_result: bool,
+    /// What the sender of the request is told, where it asked.
+    pub(crate) reply: Option<String>,
 }
 
 async fn insert(dead: &NewDead, (fence, begun): (i64, i64), db: Db<'_>, now: i64) -> Result<u64, DbError> {

@@ -7,6 +7,7 @@ use super::dead;
 use super::driver::{Db, DbError, args};
 use super::ends_together::Groups;
 use super::job_end::{End, JobEnd};
+use super::replies;
 use crate::BoxFuture;
 
 /// [`finish`] for a list that the sender keeps until it is written.
@@ -59,6 +60,9 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
                 *told = finish_one(end, db, now).await?;
             }
         }
+        let ended = ends.iter().zip(&told).filter(|(_, told)| **told);
+        let replies: Vec<_> = ended.filter_map(|(end, _)| Some((end.id, end.end.reply()?))).collect();
+        replies::insert(&replies, db, now).await?;
         Ok(told)
     })
 }
@@ -66,7 +70,7 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
 async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     let (id, fence, known) = (finish.id.as_bytes().as_slice(), finish.fence, finish.known);
     match &finish.end {
-        End::Delivered { status, attempts, result } => {
+        End::Delivered { status, attempts, result, .. } => {
             let what = (0, i64::from(*status), i64::from(*attempts));
             // A letter that is sent again moves from `ic_dead` to `ic_job` between the two statements, so both are run
             // twice.

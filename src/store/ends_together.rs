@@ -82,7 +82,7 @@ async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, Db
     let (mut ids, mut fences, mut statuses, mut counts, mut results) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for end in ends {
-        if let End::Delivered { status, attempts, result } = &end.end {
+        if let End::Delivered { status, attempts, result, .. } = &end.end {
             ids.push(Some(end.id.as_bytes().as_slice()));
             fences.push(end.fence);
             statuses.push(i64::from(*status));

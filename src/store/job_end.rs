@@ -25,6 +25,8 @@ pub(crate) enum End {
         status: u16,
         attempts: u32,
         result: Option<Vec<u8>>,
+        /// What the request's sender is told, where it asked.
+        reply: Option<String>,
     },
     Dead(Box<NewDead>),
     /// Retried after this many milliseconds, with the history of attempts.
@@ -36,4 +38,15 @@ pub(crate) enum End {
     Back,
     /// It is unknown what was tried: treated as if the process had ended.
     Dropped,
+}
+
+impl End {
+    /// What the sender of the request is told of this end.
+    pub(super) fn reply(&self) -> Option<&str> {
+        match self {
+            End::Delivered { reply, .. } => reply.as_deref(),
+            End::Dead(dead) => dead.reply.as_deref(),
+            End::Later { .. } | End::Back | End::Dropped => None,
+        }
+    }
 }

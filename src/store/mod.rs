@@ -71,6 +71,7 @@ pub mod probe;
 pub(crate) mod problems;
 pub(crate) mod purge;
 pub(crate) mod records;
+pub(crate) mod replies;
 mod rows;
 mod schema;
 mod seal;

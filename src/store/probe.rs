@@ -56,7 +56,7 @@ impl Probe {
 
     /// Ends jobs as delivered. Returns how many were ended.
     pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
-        let end = || End::Delivered { status: 200, attempts: 1, result: None };
+        let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
         let ends = held.into_iter().map(|Held(id, fence)| JobEnd { id, fence, known: None, end: end() }).collect();
         let told = self.store.write(ends, super::ends::finish).await?;
         Ok(told.into_iter().filter(|told| *told).count())

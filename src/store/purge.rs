@@ -37,6 +37,8 @@ pub(super) enum What {
     Seen,
     /// Rows of `ic_intake` that were refused.
     RefusedRows,
+    /// Replies that nobody took.
+    Replies,
     OldLetters,
     /// Letters up to this one, because there are more than the configured number.
     Surplus(i64),
@@ -89,11 +91,12 @@ macro_rules! expired {
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let surplus = store.read(keep.most_dead, surplus).await?;
-    let all =
-        [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::OldLetters];
+    let expired =
+        [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::Replies];
+    let all = expired.into_iter().chain([What::OldLetters]);
     let mut letters = 0;
     let space = store.is_alone.then_some(What::Space);
-    for what in all.into_iter().chain(surplus.map(What::Surplus)).chain(space) {
+    for what in all.chain(surplus.map(What::Surplus)).chain(space) {
         let mut rows = FIRST;
         loop {
             let clock = Clock::system();
@@ -147,6 +150,7 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
             What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![now, rows]).await?,
             What::Seen => db.execute(expired!("ic_seen", is_sqlite), args![now, rows]).await?,
             What::RefusedRows => db.execute(expired!("ic_intake_refused", is_sqlite), args![now, rows]).await?,
+            What::Replies => db.execute(expired!("ic_reply", is_sqlite), args![now, rows]).await?,
             What::OldLetters => {
                 let sql = match is_sqlite {
                     true => {

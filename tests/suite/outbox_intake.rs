@@ -304,3 +304,44 @@ async fn shutdown_ends_the_hand_over() {
     let error = client.outbox().feed_from(&messages).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);
 }
+
+#[tokio::test]
+async fn senders_that_ask_are_told_what_became_of_their_requests() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/bad" => FakeAnswer::status(422).body("no"),
+        _ => FakeAnswer::status(201).header("x-id", "7").body("{\"made\":7}"),
+    });
+    let store = store();
+    let client = client(&transport, &store).work().build().await.unwrap();
+    let good =
+        r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/good","reply":true,"metadata":{"order":"17"}}"#;
+    let bad = r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/bad","reply":true}"#;
+    let quiet = r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/good"}"#;
+    let broker = broker("replies", &[("", "1", good), ("", "2", bad), ("", "3", quiet)]);
+    assert_eq!(client.outbox().feed_from(&broker).await.unwrap(), 3);
+    let mut replies = Vec::new();
+    for _ in 0..500 {
+        replies = client.outbox().replies(10).await.unwrap();
+        if replies.len() == 2 && transport.calls().len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let shown: Vec<serde_json::Value> =
+        replies.iter().map(|reply| serde_json::from_str(&reply.json).unwrap()).collect();
+    let of = |outcome: &str| shown.iter().find(|shown| shown["outcome"] == outcome).unwrap();
+    let good = of("done");
+    assert_eq!(
+        (&good["status"], &good["metadata"]["order"], &good["body"], &good["tenant"]),
+        (&201.into(), &"17".into(), &"{\"made\":7}".into(), &"acme".into())
+    );
+    assert_eq!(good["headers"].as_array().unwrap().iter().find(|pair| pair[0] == "x-id").unwrap()[1], "7");
+    let bad = of("dead");
+    assert_eq!((&bad["status"], &bad["reason"]), (&422.into(), &"rejected".into()));
+    // They stay until somebody has them, whatever is restarted.
+    client.shutdown(Duration::from_secs(5)).await;
+    let client = self::client(&transport, &store).build().await.unwrap();
+    assert_eq!(client.outbox().replies(10).await.unwrap(), replies);
+    client.outbox().replies_taken(&replies[..1]).await.unwrap();
+    assert_eq!(client.outbox().replies(10).await.unwrap(), replies[1..]);
+}

@@ -35,6 +35,8 @@ use crate::request::{Method, Request};
 /// | `body` | a text is sent as it is, any other value as the JSON that it is |
 /// | `cost` | points, or an object with a number for each kind of points |
 /// | `idempotency_key` | a text that is the same if the same request is written twice |
+/// | `metadata` | an object of texts, which come back with the reply, the dead letter and the handler's call |
+/// | `reply` | `true`: what became of the request is written into the table `ic_reply` ([`Outbox::replies`](crate::outbox::Outbox::replies)) |
 /// | `deadline` | seconds, a time from now (`"2h"`) or a moment (`"2026-01-15T10:00:00Z"`); later the request is a dead letter |
 ///
 /// Any other field is an error.
@@ -64,6 +66,10 @@ struct Written {
     body: Option<Box<RawValue>>,
     cost: Option<Cost>,
     idempotency_key: Option<String>,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    #[serde(default)]
+    reply: bool,
     deadline: Option<Deadline>,
 }
 
@@ -118,6 +124,12 @@ impl Line {
         }
         if let Some(key) = &line.idempotency_key {
             request = request.idempotency_key(key);
+        }
+        for (name, value) in line.metadata {
+            request = request.metadata(name, value);
+        }
+        if line.reply {
+            request = request.reply();
         }
         if let Some(deadline) = &line.deadline {
             request = request.deadline(until(deadline, now)?);

@@ -38,7 +38,7 @@ async fn batch_page_is_accepted_once() {
         // Some requests end, and then the page is sent once more, because its reply was lost.
         let owner = id();
         let claimed = claim(&store, owner, "acme", 3).await;
-        let end = |result| End::Delivered { status: 200, attempts: 1, result };
+        let end = |result| End::Delivered { status: 200, attempts: 1, result, reply: None };
         let ends =
             claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end(None) }).collect();
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);

@@ -26,13 +26,21 @@ fn on_all<F: Future<Output = ()>>(test: impl Fn(Store, Opened) -> F) {
 }
 
 fn delivered(claimed: &Claimed) -> JobEnd {
-    let end = End::Delivered { status: 200, attempts: 1, result: None };
+    let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
     JobEnd { id: claimed.id, fence: claimed.fence, known: None, end }
 }
 
 fn dead(id: Id, reason: &str) -> NewDead {
     let request = Some(b"request".to_vec());
-    NewDead { id, lane: lane("a"), reason: reason.to_owned(), letter: b"{}".to_vec(), request, keep_result: false }
+    NewDead {
+        id,
+        lane: lane("a"),
+        reason: reason.to_owned(),
+        letter: b"{}".to_vec(),
+        request,
+        keep_result: false,
+        reply: None,
+    }
 }
 
 async fn finish(store: &Opened, finish: JobEnd) -> bool {
@@ -171,7 +179,7 @@ fn job_end_moves_it_once() {
         let result = Some(b"body".to_vec());
         let with_result = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await;
-        let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
+        let end = End::Delivered { status: 201, attempts: 2, result: result.clone(), reply: None };
         assert!(finish(&store, JobEnd { id: with_result, fence: claimed[0].fence, known: None, end }).await);
         let found = store.read(with_result, records::find).await.unwrap();
         assert_eq!(found, JobState::Done { outcome: 0, status: 201, attempts: 2, result });

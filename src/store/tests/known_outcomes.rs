@@ -31,7 +31,15 @@ const ALL: [Meanwhile; 6] = [Recovered, Taken, Started, Ambiguous, Expired, Redr
 
 fn letter(id: Id, reason: &str) -> NewDead {
     let request = Some(b"request".to_vec());
-    NewDead { id, lane: lane("a"), reason: reason.to_owned(), letter: b"{}".to_vec(), request, keep_result: false }
+    NewDead {
+        id,
+        lane: lane("a"),
+        reason: reason.to_owned(),
+        letter: b"{}".to_vec(),
+        request,
+        keep_result: false,
+        reply: None,
+    }
 }
 
 async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
@@ -98,7 +106,7 @@ async fn known_delivery_counts_after_a_takeover() {
         let store = open(&kind).await;
         for meanwhile in ALL {
             let (claimed, other) = lost(&store, meanwhile).await;
-            let end = End::Delivered { status: 200, attempts: 1, result: None };
+            let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
             assert!(finish(&store, &claimed, None, end.clone()).await, "{meanwhile:?}");
             assert_eq!(all_places(&store, claimed.id).await, ["done"], "{meanwhile:?}");
             let place = store.read(claimed.id, records::find).await.unwrap();
@@ -121,7 +129,7 @@ async fn known_deliveries_of_one_batch_count() {
         let mut ends = Vec::new();
         for meanwhile in ALL {
             let (claimed, _) = lost(&store, meanwhile).await;
-            let end = End::Delivered { status: 200, attempts: 1, result: None };
+            let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
             ends.push(JobEnd { id: claimed.id, fence: claimed.fence, known: None, end });
         }
         let ids: Vec<Id> = ends.iter().map(|end| end.id).collect();

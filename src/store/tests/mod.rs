@@ -17,6 +17,7 @@ mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
 mod purge;
+mod replies;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stalls;

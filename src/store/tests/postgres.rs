@@ -87,7 +87,7 @@ async fn pooler_in_transaction_mode_works() {
                 let (first, second) = tokio::join!(accept(&opened, job(&tenant)), accept(&opened, new));
                 let claimed = claim(&opened, owner, &tenant, 10).await;
                 assert_eq!(claimed.len(), 2);
-                let end = || End::Delivered { status: 200, attempts: 1, result: None };
+                let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
                 let ends: Vec<_> = claimed
                     .iter()
                     .map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() })
@@ -157,7 +157,7 @@ const CLAIM_AND_END: Step<Wanted, (usize, [i64; 3])> = |wanted, db, now| {
         let begun = starts::start_many(&starts.iter().collect::<Vec<_>>(), db, now).await?;
         assert_eq!(begun.len(), claimed.len());
         let started = rows_read(&mut *db).await;
-        let end = || End::Delivered { status: 200, attempts: 1, result: None };
+        let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
         let ends: Vec<_> =
             claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
         jobs::finish(&ends, db, now).await?;

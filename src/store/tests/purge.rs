@@ -68,7 +68,7 @@ async fn purge_lets_other_writes_in_between() {
         store.write(12_000, FILL).await.unwrap();
         let recent = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await.remove(0);
-        let end = jobs::End::Delivered { status: 200, attempts: 1, result: None };
+        let end = jobs::End::Delivered { status: 200, attempts: 1, result: None, reply: None };
         store
             .write(vec![jobs::JobEnd { id: recent, fence: claimed.fence, known: None, end }], jobs::finish)
             .await

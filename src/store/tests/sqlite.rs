@@ -71,7 +71,7 @@ async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: 
     let begun = starts::start_many(&starts.iter().collect::<Vec<_>>(), &mut counted.connection, now).await.unwrap();
     assert_eq!(begun.len(), claimed.len());
     let start = counted.taken() / count;
-    let end = || End::Delivered { status: 200, attempts: 1, result: None };
+    let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
     let ends: Vec<_> =
         claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
     assert!(jobs::finish(&ends, &mut counted.connection, now).await.unwrap().iter().all(|ended| *ended));

@@ -96,10 +96,15 @@ fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
         letter: b"{}".to_vec(),
         request: None,
         keep_result: false,
+        reply: None,
     };
     vec![
-        ("delivered", End::Delivered { status: 200, attempts: 1, result: None }, "done"),
-        ("with its answer", End::Delivered { status: 200, attempts: 1, result: Some(b"body".to_vec()) }, "done"),
+        ("delivered", End::Delivered { status: 200, attempts: 1, result: None, reply: None }, "done"),
+        (
+            "with its answer",
+            End::Delivered { status: 200, attempts: 1, result: Some(b"body".to_vec()), reply: None },
+            "done",
+        ),
         ("dead", End::Dead(Box::new(dead)), "dead"),
         ("later", End::Later { after_ms: 60_000, history: Vec::new() }, "job"),
         ("back", End::Back, "job"),

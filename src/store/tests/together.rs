@@ -77,7 +77,7 @@ async fn delivered_jobs_end_together_with_their_results() {
             _ => Some(vec![b'x'; 40_000]),
         };
         let end = |number: usize| {
-            let end = End::Delivered { status: 201, attempts: 3, result: result(number) };
+            let end = End::Delivered { status: 201, attempts: 3, result: result(number), reply: None };
             JobEnd { id: claimed[number].id, fence: claimed[number].fence, known: None, end }
         };
         let ends: Vec<_> = (0..30).map(end).collect();
@@ -122,6 +122,7 @@ async fn retries_letters_and_undone_claims_end_together_unless_another_process_h
                     letter: format!("{{\"number\":{number}}}").into_bytes(),
                     request: number.is_multiple_of(2).then(|| b"{}".to_vec()),
                     keep_result: number.is_multiple_of(3),
+                    reply: None,
                 })),
                 _ => End::Back,
             };

@@ -1,0 +1,191 @@
+//! Replies: what became of a stored request whose sender wants to know, as JSON, in the table `ic_reply` of the store.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde::Serialize;
+
+use super::Outbox;
+use crate::dead_letter::{Content, DeadLetter};
+use crate::error::Error;
+use crate::store::replies;
+
+/// A longer body is left out of a reply.
+const MAX_BODY: usize = 256 * 1024;
+
+/// What became of a stored request that asked for a reply ([`Request::reply`](crate::Request::reply)).
+///
+/// A reply is written in the transaction that ends its job, so there is one for every end. It is handed out until
+/// [`Outbox::replies_taken`] is called with it: at least once, and known again by its number. A letter that is sent again ends
+/// again, with a second reply of the same id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Reply {
+    /// The number of the reply in the store; never used twice.
+    pub number: i64,
+    /// The id of the job, as in its receipt or dead letter.
+    pub id: String,
+    /// The reply: a JSON object.
+    ///
+    /// | field | |
+    /// |---|---|
+    /// | `id`, `tenant`, `vendor` | of the job |
+    /// | `metadata` | of the request, by which its sender knows it again |
+    /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
+    /// | `attempts` | exchanges that the job took |
+    /// | `status` | of the last answer; `null` where there was none |
+    /// | `headers` | of the answer, as pairs of name and value; only for `done` |
+    /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB, or where the vendor's entry says how answers lie on the disk (`at_rest`) |
+    /// | `body_bytes` | the length of the body; only for `done` |
+    /// | `reason`, `error` | why it was given up; only for `dead` |
+    pub json: String,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    id: &'a str,
+    tenant: &'a str,
+    vendor: &'a str,
+    metadata: &'a BTreeMap<String, String>,
+    outcome: &'static str,
+    attempts: u32,
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Vec<(&'a str, Content)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<Option<Content>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// The answer to a job that was delivered.
+#[derive(Clone, Copy)]
+pub(super) struct Answered<'a> {
+    pub(super) id: &'a str,
+    pub(super) tenant: &'a str,
+    pub(super) vendor: &'a str,
+    pub(super) metadata: &'a BTreeMap<String, String>,
+    pub(super) attempts: u32,
+    pub(super) status: u16,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a Bytes,
+    /// Whether headers and body may lie on the disk as they are.
+    pub(super) is_plain: bool,
+}
+
+impl Answered<'_> {
+    /// The reply as it is written.
+    pub(super) fn reply(&self) -> String {
+        let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), content(value))).collect();
+        let is_shown = self.is_plain && self.body.len() <= MAX_BODY;
+        json(&Written {
+            id: self.id,
+            tenant: self.tenant,
+            vendor: self.vendor,
+            metadata: self.metadata,
+            outcome: "done",
+            attempts: self.attempts,
+            status: Some(self.status),
+            headers: self.is_plain.then_some(headers),
+            body: Some(is_shown.then(|| Content::from(self.body.clone()))),
+            body_bytes: Some(self.body.len()),
+            reason: None,
+            error: None,
+        })
+    }
+}
+
+/// The reply to a job that was given up.
+pub(super) fn given_up(letter: &DeadLetter) -> String {
+    let last = letter.attempts.last();
+    json(&Written {
+        id: &letter.id,
+        tenant: &letter.tenant,
+        vendor: &letter.vendor,
+        metadata: &letter.metadata,
+        outcome: "dead",
+        attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
+        status: last.and_then(|last| last.status),
+        headers: None,
+        body: None,
+        body_bytes: None,
+        reason: Some(letter.reason.as_str()),
+        error: last.and_then(|last| last.error.as_deref()),
+    })
+}
+
+/// Serialization cannot fail: all map keys are strings.
+fn json(reply: &Written<'_>) -> String {
+    serde_json::to_string(reply).unwrap_or_default()
+}
+
+impl Outbox {
+    /// The oldest replies in the store, at most `most`; they stay there until [`replies_taken`](Self::replies_taken), or for a week.
+    /// Programs in other languages read the table `ic_reply` itself.
+    ///
+    /// ```no_run
+    /// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
+    /// let replies = client.outbox().replies(100).await?;
+    /// for reply in &replies {
+    ///     println!("{}: {}", reply.id, reply.json);
+    /// }
+    /// client.outbox().replies_taken(&replies).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The client has no store, or it cannot be read.
+    pub async fn replies(self, most: usize) -> Result<Vec<Reply>, Error> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let found = self.state()?.store.read(most, replies::read).await?;
+        Ok(found.into_iter().map(|kept| Reply { number: kept.seq, id: kept.id, json: kept.reply }).collect())
+    }
+
+    /// Deletes replies whose receiver has them. Those that are not there any more are passed over.
+    ///
+    /// # Errors
+    /// The client has no store, or it cannot be written.
+    pub async fn replies_taken(self, taken: &[Reply]) -> Result<(), Error> {
+        let numbers = replies::Taken(taken.iter().map(|reply| reply.number).collect());
+        self.state()?.store.write(numbers, replies::delete).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_shows_what_may_lie_on_the_disk() {
+        let metadata = BTreeMap::from([("order".to_owned(), "17".to_owned())]);
+        let mut headers = HeaderMap::new();
+        headers.insert("x-id", http::HeaderValue::from_static("a"));
+        let body = Bytes::from_static(b"{\"ok\":true}");
+        let answered = Answered {
+            id: "1",
+            tenant: "acme",
+            vendor: "v",
+            metadata: &metadata,
+            attempts: 2,
+            status: 201,
+            headers: &headers,
+            body: &body,
+            is_plain: true,
+        };
+        assert_eq!(
+            answered.reply(),
+            r#"{"id":"1","tenant":"acme","vendor":"v","metadata":{"order":"17"},"outcome":"done","attempts":2,"status":201,"headers":[["x-id","a"]],"body":"{\"ok\":true}","body_bytes":11}"#
+        );
+        let sealed = Answered { is_plain: false, ..answered }.reply();
+        assert!(sealed.ends_with(r#""status":201,"body":null,"body_bytes":11}"#), "{sealed}");
+        let long = Bytes::from(vec![b'a'; MAX_BODY + 1]);
+        let long = Answered { body: &long, is_plain: true, ..answered }.reply();
+        assert!(long.contains(r#""body":null,"body_bytes":262145"#), "{long}");
+    }
+}

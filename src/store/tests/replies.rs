@@ -1,0 +1,95 @@
+//! Replies are written with the ends of their jobs, one for each end that counts.
+
+use super::super::dead::NewDead;
+use super::super::jobs::{End, JobEnd};
+use super::super::purge::{self, Retention, What};
+use super::super::replies::{self, Kept, Taken};
+use super::*;
+
+fn delivered(reply: Option<&str>) -> End {
+    End::Delivered { status: 200, attempts: 1, result: None, reply: reply.map(str::to_owned) }
+}
+
+fn dead(id: Id, reply: &str) -> End {
+    End::Dead(Box::new(NewDead {
+        id,
+        lane: lane("a"),
+        reason: "rejected".to_owned(),
+        letter: b"{}".to_vec(),
+        request: None,
+        keep_result: false,
+        reply: Some(reply.to_owned()),
+    }))
+}
+
+async fn all(store: &Opened) -> Vec<Kept> {
+    store.read(i64::MAX, replies::read).await.unwrap()
+}
+
+#[tokio::test]
+async fn reply_is_written_with_the_end_that_counts() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for _ in 0..6 {
+            accept(&store, job("a")).await;
+        }
+        let claimed = claim(&store, id(), "a", 6).await;
+        let end =
+            |number: usize, end: End| JobEnd { id: claimed[number].id, fence: claimed[number].fence, known: None, end };
+        let large = "x".repeat(2 << 20);
+        let ends = vec![
+            end(0, delivered(Some("\"zero\"\u{1f600}"))),
+            end(1, delivered(None)),
+            end(2, delivered(Some(&large))),
+            end(3, dead(claimed[3].id, "three")),
+            end(4, End::Back),
+            // Its claim is over.
+            JobEnd { fence: claimed[5].fence + 7, ..end(5, delivered(Some("not its end"))) },
+            end(0, delivered(Some("a second end"))),
+        ];
+        let told = store.write(ends, jobs::finish).await.unwrap();
+        assert_eq!(told, [true, true, true, true, true, false, false]);
+        let kept = all(&store).await;
+        let simple = |number: usize| claimed[number].id.simple().to_string();
+        let mut found: Vec<_> = kept.iter().map(|kept| (kept.id.clone(), kept.reply.clone())).collect();
+        found.sort();
+        let mut expected = vec![
+            (simple(0), "\"zero\"\u{1f600}".to_owned()),
+            (simple(2), large.clone()),
+            (simple(3), "three".to_owned()),
+        ];
+        expected.sort();
+        assert_eq!(found, expected);
+        // Taken once; who takes it again finds nothing, and numbers are not used again.
+        let numbers = Taken(kept.iter().map(|kept| kept.seq).collect());
+        assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 3);
+        assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 0);
+        let again = claim(&store, id(), "a", 1).await.remove(0);
+        let end = JobEnd { id: again.id, fence: again.fence, known: None, end: delivered(Some("four")) };
+        assert_eq!(store.write(vec![end], jobs::finish).await.unwrap(), [true]);
+        let kept = all(&store).await;
+        assert!(kept.len() == 1 && numbers.0.iter().all(|number| *number < kept[0].seq));
+    }
+}
+
+#[tokio::test]
+async fn reply_that_nobody_takes_is_purged_after_a_week() {
+    for store in stores().await {
+        let store = open(&store).await;
+        accept(&store, job("a")).await;
+        let claimed = claim(&store, id(), "a", 1).await.remove(0);
+        let end = JobEnd { id: claimed.id, fence: claimed.fence, known: None, end: delivered(Some("{}")) };
+        store.write(vec![end], jobs::finish).await.unwrap();
+        let step =
+            purge::Step { what: What::Replies, keep: Retention { done_ms: 0, dead_ms: 0, most_dead: 1 }, rows: 10 };
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0);
+        let age: crate::store::actor::Step<(), ()> = |(), db, _| {
+            Box::pin(
+                async move { db.execute("UPDATE ic_reply SET until = until - 604800001", Vec::new()).await.map(drop) },
+            )
+        };
+        store.write((), age).await.unwrap();
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
+        assert!(all(&store).await.is_empty());
+    }
+}
