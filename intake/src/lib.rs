@@ -16,24 +16,30 @@
 //! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds.
 //! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
 //!
-//! Each broker is a feature: `nats`, `rabbitmq`. Without the feature a URL of the broker is an error that names it.
+//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`. Without the feature a URL of the broker is an error that names it.
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 mod address;
 mod error;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "kafka")]
+mod positions;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 mod unsettled;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 mod waits;
 
 use integration_client::outbox::IntakeSource;
 
 pub use self::error::Error;
+#[cfg(feature = "kafka")]
+pub use self::kafka::Kafka;
 #[cfg(feature = "nats")]
 pub use self::nats::Nats;
 #[cfg(feature = "rabbitmq")]
@@ -44,6 +50,7 @@ pub use self::rabbitmq::RabbitMq;
 /// | scheme | broker |
 /// |---|---|
 /// | `amqp`, `amqps` | RabbitMQ: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` |
+/// | `kafka` | Kafka: `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&group=NAME` |
 /// | `nats`, `tls` | NATS JetStream: `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME` |
 ///
 /// # Errors
@@ -56,11 +63,15 @@ pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
         Some(("amqp" | "amqps", _)) => {
             Err(Error::new("RabbitMQ needs the feature `rabbitmq` of integration-client-intake"))
         }
+        #[cfg(feature = "kafka")]
+        Some(("kafka", _)) => Ok(Box::new(Kafka::connect(url).await?)),
+        #[cfg(not(feature = "kafka"))]
+        Some(("kafka", _)) => Err(Error::new("Kafka needs the feature `kafka` of integration-client-intake")),
         #[cfg(feature = "nats")]
         Some(("nats" | "tls", _)) => Ok(Box::new(Nats::connect(url).await?)),
         #[cfg(not(feature = "nats"))]
         Some(("nats" | "tls", _)) => Err(Error::new("NATS needs the feature `nats` of integration-client-intake")),
         // Of a URL that is none, nothing is shown: it may hold a password.
-        _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, nats:// or tls://")),
+        _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, kafka://, nats:// or tls://")),
     }
 }

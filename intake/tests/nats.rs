@@ -17,7 +17,7 @@ use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
 use integration_client_intake::Nats;
 
-use support::{Broker, client, line, store_path, wait_until};
+use support::{client, line, store_path, wait_until};
 
 fn url() -> String {
     std::env::var("IC_TEST_NATS").expect(
@@ -142,9 +142,11 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
         ..jetstream::consumer::pull::Config::default()
     };
     made.get_stream("KILLED").await.unwrap().create_consumer(consumer).await.unwrap();
-    let broker = Broker { script: "nats.sh", is_ours: std::env::var_os("IC_TEST_NATS_DIR").is_some() };
+    let is_ours = std::env::var_os("IC_TEST_NATS_DIR").is_some();
+    let set = |what: &str| support::run_script("nats.sh", what);
+    let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || left(&context().await, "KILLED").await == 0;
-    support::kill_and_judge("nats", &format!("{}?stream=KILLED", url()), &broker, is_empty).await;
+    support::kill_and_judge("nats", &format!("{}?stream=KILLED", url()), broker, support::LIVES, is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

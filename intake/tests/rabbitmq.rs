@@ -19,7 +19,7 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-use support::{Broker, client, line, store_path, wait_until};
+use support::{client, line, store_path, wait_until};
 
 fn url() -> String {
     std::env::var("IC_TEST_RABBITMQ").expect(
@@ -174,9 +174,11 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
             (0..support::MESSAGES).map(|number| (Some(format!("m{number}")), line("acme", &format!("/{number}"))));
         server.publish(queue, messages).await;
     }
-    let broker = Broker { script: "rabbitmq.sh", is_ours: std::env::var_os("IC_TEST_RABBITMQ_DIR").is_some() };
+    let is_ours = std::env::var_os("IC_TEST_RABBITMQ_DIR").is_some();
+    let set = |what: &str| support::run_script("rabbitmq.sh", what);
+    let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || Server::connect().await.waiting(queue).await == 0;
-    support::kill_and_judge("rabbitmq", &format!("{}?queue={queue}", url()), &broker, is_empty).await;
+    support::kill_and_judge("rabbitmq", &format!("{}?queue={queue}", url()), broker, support::LIVES, is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! What the tests of all brokers share: a client, and the judge of what was killed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,20 +58,17 @@ pub(crate) async fn wait_until(is_so: impl AsyncFn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it did not happen within a minute");
 }
 
-/// A server that a script of the repository controls.
-pub(crate) struct Broker {
-    pub(crate) script: &'static str,
-    /// Whether it may be killed.
-    pub(crate) is_ours: bool,
+/// Runs a script of the repository that controls a server.
+#[allow(dead_code, reason = "not every broker is a server with a script")]
+pub(crate) fn run_script(name: &str, what: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name);
+    let status = Command::new(script).arg(what).status().unwrap();
+    assert!(status.success(), "{name} {what}: {status}");
 }
 
-impl Broker {
-    fn run(&self, what: &str) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(self.script);
-        let status = Command::new(script).arg(what).status().unwrap();
-        assert!(status.success(), "{} {what}: {status}", self.script);
-    }
-}
+/// For how long a worker lives where it is given messages at once.
+#[allow(dead_code, reason = "not every broker gives messages at once")]
+pub(crate) const LIVES: Range<Duration> = Duration::from_millis(60)..Duration::from_millis(500);
 
 /// The process that is killed: it accepts what comes from the broker, and sends nothing.
 pub(crate) async fn work() {
@@ -101,7 +99,16 @@ impl Drop for Worker {
 
 /// Kills workers at random moments, and the broker in between, until all messages are in the store. Then sends what is there, and
 /// looks that each message was sent, and none twice.
-pub(crate) async fn kill_and_judge(source: &str, url: &str, broker: &Broker, is_empty: impl AsyncFn() -> bool) {
+///
+/// `broker` is told to `kill` and to `serve`; `None` where it may not be killed.
+pub(crate) async fn kill_and_judge(
+    source: &str,
+    url: &str,
+    broker: Option<&dyn Fn(&str)>,
+    lives: Range<Duration>,
+    is_empty: impl AsyncFn() -> bool,
+) {
+    let (least, most) = (lives.start.as_millis() as u64, lives.end.as_millis() as u64);
     let seed = fastrand::u64(..);
     fastrand::seed(seed);
     let store = store_path(source);
@@ -109,11 +116,11 @@ pub(crate) async fn kill_and_judge(source: &str, url: &str, broker: &Broker, is_
     let began = Instant::now();
     for kill in 1..=KILLS {
         let worker = Worker::start(url, &store);
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(60..500))).await;
-        if kill == BROKER_AT && broker.is_ours {
-            broker.run("kill");
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(least..most))).await;
+        if let Some(broker) = broker.filter(|_| kill == BROKER_AT) {
+            broker("kill");
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500))).await;
-            broker.run("serve");
+            broker("serve");
             // The worker connects again.
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1_500))).await;
         }

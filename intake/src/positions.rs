@@ -1,0 +1,70 @@
+//! Positions in partitions: where a consumer goes on that settles messages in any order. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+
+/// The positions of all partitions that a consumer reads.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    partitions: HashMap<i32, Partition>,
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    /// Offsets that were fetched and are not settled.
+    open: BTreeSet<i64>,
+    /// The offset behind the last one that was fetched.
+    next: i64,
+}
+
+impl Positions {
+    /// A message was fetched.
+    pub(crate) fn fetched(&mut self, partition: i32, offset: i64) {
+        let known = self.partitions.entry(partition).or_default();
+        known.open.insert(offset);
+        known.next = offset.saturating_add(1);
+    }
+
+    /// The partition was given to another consumer, which goes on at the stored position: what was open is fetched again there.
+    pub(crate) fn lost(&mut self, partition: i32) {
+        self.partitions.remove(&partition);
+    }
+
+    /// A message is settled. Returns the position that may be stored now: all messages before it are settled. `None` where the
+    /// message was fetched before the partition was [lost](Self::lost).
+    pub(crate) fn settled(&mut self, partition: i32, offset: i64) -> Option<i64> {
+        let known = self.partitions.get_mut(&partition)?;
+        known.open.remove(&offset).then(|| known.open.first().copied().unwrap_or(known.next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn position_stays_before_the_oldest_open_message() {
+        let mut positions = Positions::default();
+        for offset in [10, 11, 13] {
+            positions.fetched(0, offset);
+        }
+        positions.fetched(1, 0);
+        assert_eq!(positions.settled(0, 11), Some(10));
+        assert_eq!(positions.settled(0, 10), Some(13), "compacted topics have gaps");
+        assert_eq!(positions.settled(0, 13), Some(14));
+        assert_eq!(positions.settled(0, 13), None, "settled before");
+        assert_eq!(positions.settled(1, 0), Some(1));
+        assert_eq!(positions.settled(2, 0), None);
+    }
+
+    #[test]
+    fn partition_that_comes_back_begins_at_its_stored_position() {
+        let mut positions = Positions::default();
+        (0..4).for_each(|offset| positions.fetched(0, offset));
+        assert_eq!(positions.settled(0, 0), Some(1));
+        positions.lost(0);
+        // Another consumer had it, and settled 1 and 2.
+        positions.fetched(0, 3);
+        assert_eq!(positions.settled(0, 1), None, "of the earlier assignment");
+        assert_eq!(positions.settled(0, 3), Some(4));
+    }
+}

@@ -1,0 +1,221 @@
+//! Kafka, against librdkafka's mock cluster: three brokers over TCP, in the process of the test. It keeps what it has in memory, so
+//! its brokers go away and come back, and are not killed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use integration_client::IntegrationClient;
+use integration_client::outbox::IntakeSource as _;
+use integration_client_intake::Kafka;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::{Offset, TopicPartitionList};
+
+use tokio::task::JoinHandle;
+
+use support::{client, line, store_path, wait_until};
+
+const BROKERS: i32 = 3;
+const PARTITIONS: i32 = 4;
+/// A killed worker is missed after this. The cluster waits three seconds for others before it gives a group its partitions, and
+/// forgets members whose session is shorter.
+const SESSION: &str = "session.timeout.ms=4000&heartbeat.interval.ms=500";
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn url(cluster: &Cluster, topic: &str) -> String {
+    let servers = cluster.bootstrap_servers();
+    let (first, more) = servers.split_once(',').unwrap();
+    format!("kafka://{first}?servers={more}&topic={topic}&{SESSION}")
+}
+
+fn settings(cluster: &Cluster) -> ClientConfig {
+    let mut settings = ClientConfig::new();
+    settings.set("bootstrap.servers", cluster.bootstrap_servers());
+    settings
+}
+
+/// A topic with these messages; so many more each second, after as many that are there at once.
+async fn publish(cluster: &Cluster, topic: &str, messages: Vec<String>, per_second: usize) -> JoinHandle<()> {
+    for name in [topic.to_owned(), format!("{topic}.refused")] {
+        cluster.create_topic(&name, PARTITIONS, BROKERS).unwrap();
+    }
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    let topic = topic.to_owned();
+    let (there, mut all_there) = tokio::sync::watch::channel(false);
+    let publishing = async move {
+        for (second, some) in messages.chunks(per_second).enumerate() {
+            let mut sent = Vec::new();
+            for (number, content) in some.iter().enumerate() {
+                let record: FutureRecord<'_, (), String> = FutureRecord::to(&topic).payload(content);
+                let record = record.partition(i32::try_from(number).unwrap() % PARTITIONS);
+                sent.push(producer.send_result(record).map_err(|(error, _)| error).unwrap());
+            }
+            for one in sent {
+                one.await.unwrap().unwrap();
+            }
+            there.send_replace(true);
+            if (second + 1) * per_second < messages.len() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "a test's own")]
+    let publishing = tokio::spawn(publishing);
+    all_there.wait_for(|there| *there).await.unwrap();
+    publishing
+}
+
+/// Messages of a topic behind the stored positions of the group.
+fn left(cluster: &Cluster, topic: &str) -> i64 {
+    let within = Duration::from_secs(10);
+    let mut asked = TopicPartitionList::new();
+    for partition in 0..PARTITIONS {
+        asked.add_partition(topic, partition);
+    }
+    tokio::task::block_in_place(|| {
+        let group: BaseConsumer = settings(cluster).set("group.id", "integration-client").create().unwrap();
+        let stored = group.committed_offsets(asked, within).unwrap();
+        let left = |partition| {
+            let (low, high) = group.fetch_watermarks(topic, partition, within).unwrap();
+            match stored.find_partition(topic, partition).unwrap().offset() {
+                Offset::Offset(stored) => high - stored,
+                _ => high - low,
+            }
+        };
+        (0..PARTITIONS).map(left).sum()
+    })
+}
+
+/// Hands over in a task of its own: what the test asks the cluster blocks its thread.
+fn feed(client: &IntegrationClient, source: Kafka) -> JoinHandle<u64> {
+    let outbox = client.outbox();
+    #[expect(clippy::disallowed_methods, reason = "a test's own")]
+    tokio::spawn(async move { outbox.feed_from(&source).await.unwrap() })
+}
+
+/// One test after the other: the last one takes the brokers away that all of them use.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka() {
+    let cluster = MockCluster::new(BROKERS).unwrap();
+    a_topic_that_is_not_there_is_said(&cluster).await;
+    bad_messages_are_refused_with_the_reason(&cluster).await;
+    a_message_for_a_full_lane_holds_the_position(&cluster).await;
+    killed_workers_and_brokers_that_go_lose_nothing(&cluster).await;
+}
+
+async fn a_topic_that_is_not_there_is_said(cluster: &Cluster) {
+    let servers = cluster.bootstrap_servers();
+    let error = Kafka::connect(&format!("kafka://{}", &servers)).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be read") || error.contains("topic=NAME"), "{error}");
+    let error = Kafka::connect("kafka://127.0.0.1:1").await.unwrap_err().to_string();
+    assert!(error.contains("topic=NAME"), "{error}");
+    let error = Kafka::connect("kafka://127.0.0.1:1?topic=a&no.such.setting=1").await.unwrap_err().to_string();
+    assert!(error.contains("no.such.setting"), "{error}");
+    let error = Kafka::connect("kafka://u:hunter2@127.0.0.1:1?topic=a").await.unwrap_err().to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+async fn bad_messages_are_refused_with_the_reason(cluster: &Cluster) {
+    let messages = ["{".to_owned(), line("acme", "/two"), line("nobody", "/three"), line("acme", "/four")];
+    publish(cluster, "bad", messages.to_vec(), 4).await.await.unwrap();
+    let (client, transport) = client(&store_path("kafka-bad"), |store| store).await;
+    let source = Kafka::connect(&url(cluster, "bad")).await.unwrap();
+    assert!(source.name().starts_with("kafka:") && source.name().ends_with(":bad"), "{}", source.name());
+    let feeding = feed(&client, source);
+    wait_until(async || transport.calls().len() == 2 && left(cluster, "bad") == 0).await;
+    client.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(feeding.await.unwrap(), 2);
+    let reader: BaseConsumer =
+        settings(cluster).set("group.id", "reader").set("auto.offset.reset", "earliest").create().unwrap();
+    let mut all = TopicPartitionList::new();
+    (0..PARTITIONS).for_each(|partition| {
+        all.add_partition_offset("bad.refused", partition, Offset::Beginning).unwrap();
+    });
+    reader.assign(&all).unwrap();
+    let mut refused = tokio::task::block_in_place(|| {
+        let next = || {
+            let message = reader.poll(Duration::from_secs(10)).unwrap().unwrap();
+            let header = message.headers().unwrap().iter().find(|header| header.key == "refused-because").unwrap();
+            let content = String::from_utf8(message.payload().unwrap().to_vec()).unwrap();
+            (content, String::from_utf8(header.value.unwrap().to_vec()).unwrap())
+        };
+        [next(), next()]
+    });
+    refused.sort();
+    let [unread, unknown] = refused;
+    let [(unread, why), (unknown, unknown_why)] = if unread.0 == "{" { [unread, unknown] } else { [unknown, unread] };
+    assert!(unread == "{" && why.contains("not JSON"), "{unread}: {why}");
+    assert!(unknown.contains("/three") && unknown_why.contains("nobody"), "{unknown}: {unknown_why}");
+}
+
+async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
+    // All in one partition: the second waits for room, and those behind it go on.
+    cluster.create_topic("full", 1, BROKERS).unwrap();
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    for (number, tenant) in ["acme", "acme", "umbra"].into_iter().enumerate() {
+        let content = line(tenant, &format!("/{number}"));
+        let record: FutureRecord<'_, (), String> = FutureRecord::to("full").payload(&content).partition(0);
+        producer.send(record, Duration::from_secs(10)).await.unwrap();
+    }
+    let store = store_path("kafka-full");
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let source = Kafka::connect(&url(cluster, "full")).await.unwrap();
+    let feeding = feed(&accepting, source);
+    let looking = async {
+        wait_until(async || accepting.outbox().queues(10).await.is_ok_and(|queues| queues.len() == 2)).await;
+        let stored = || {
+            let group: BaseConsumer = settings(cluster).set("group.id", "integration-client").create().unwrap();
+            let mut asked = TopicPartitionList::new();
+            asked.add_partition("full", 0);
+            let stored = group.committed_offsets(asked, Duration::from_secs(10)).unwrap();
+            stored.find_partition("full", 0).unwrap().offset()
+        };
+        let is_first_behind = || stored() == Offset::Offset(1);
+        wait_until(async || tokio::task::block_in_place(is_first_behind)).await;
+        // Positions are stored once a second: it does not go on past the second.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert!(tokio::task::block_in_place(is_first_behind), "{:?}", stored());
+        let (working, transport) = client(&store, |store| store).await;
+        wait_until(async || transport.calls().len() == 3).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    looking.await;
+    assert_eq!(feeding.await.unwrap(), 3);
+}
+
+async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
+    let messages = (0..support::MESSAGES).map(|number| line("acme", &format!("/{number}"))).collect();
+    // Some for each of the workers.
+    let publishing = publish(cluster, "killed", messages, 250).await;
+    let set = |what: &str| {
+        for broker in 1..=BROKERS {
+            match what {
+                "kill" => cluster.broker_down(broker).unwrap(),
+                _ => cluster.broker_up(broker).unwrap(),
+            }
+        }
+    };
+    let is_empty = async || publishing.is_finished() && left(cluster, "killed") == 0;
+    // A worker has its partitions some seconds after its start: the cluster waits for others, and misses the one that was killed.
+    let lives = Duration::from_millis(5_000)..Duration::from_millis(6_500);
+    support::kill_and_judge("kafka", &url(cluster, "killed"), Some(&set), lives, is_empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a part of the test above, in a process of its own"]
+async fn worker() {
+    support::work().await;
+}
