@@ -207,6 +207,7 @@ mod idempotency;
 mod joined;
 mod limit;
 mod load;
+mod names;
 mod oauth;
 mod overlay;
 mod parse;
@@ -214,6 +215,7 @@ mod pattern;
 #[cfg(feature = "remote-config")]
 mod remote;
 mod report;
+mod resets;
 mod resolve;
 mod retry;
 mod shape;
@@ -243,6 +245,7 @@ pub use oauth::{ClientAuth, JwtAlgorithm, OAuth, OAuthGrant};
 #[cfg(feature = "remote-config")]
 pub use remote::RemoteSource;
 pub use report::Finding;
+pub use resets::{Period, Resets};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;

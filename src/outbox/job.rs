@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::kept_for::{kept_for, remembered};
+use super::kept_for::kept_for;
 use super::lanes::Gauge;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
@@ -207,8 +207,8 @@ pub(super) async fn run(
         return bury(&core, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
-    let counts_ms = tenant.as_deref().map_or(0, remembered);
-    let (slot_ms, counts_ms) = kept_for(counts_ms, outbox.store.limits.latest_start());
+    let late = outbox.store.limits.latest_start();
+    let (slot_ms, counts_ms) = tenant.as_deref().map_or((0, 0), |tenant| kept_for(tenant, late));
     let (begun, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
     let entry = Entry {
         outbox: outbox.clone(),

@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 9;
+pub(crate) const VERSION: i64 = 10;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -62,7 +62,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let (first, triggers, second, third, fourth, fifth, sixth, eighth) = match db.dialect() {
+    let (first, triggers, second, third, fourth, fifth, sixth, eighth, tenth) = match db.dialect() {
         Dialect::Sqlite => (
             SQLITE,
             SQLITE_TRIGGERS,
@@ -72,6 +72,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
             SQLITE_FIFTH,
             SQLITE_SIXTH,
             SQLITE_EIGHTH,
+            SQLITE_TENTH,
         ),
         Dialect::Postgres => (
             POSTGRES,
@@ -82,6 +83,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
             POSTGRES_FIFTH,
             POSTGRES_SIXTH,
             POSTGRES_EIGHTH,
+            POSTGRES_TENTH,
         ),
     };
     let steps = [
@@ -97,6 +99,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         (7, SEVENTH),
         (8, eighth),
         (9, if db.dialect() == Dialect::Postgres { POSTGRES_NINTH } else { &[] }),
+        (10, tenth),
     ];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
@@ -280,6 +283,20 @@ const POSTGRES_SIXTH: &[&str] = &[
      WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
     "CREATE TABLE ic_capacity_known (known BIGINT NOT NULL PRIMARY KEY)",
 ];
+
+/// The table that version 10 added: which process alone refreshes the token of an account, and until when.
+macro_rules! tenth {
+    ($bytes:literal) => {
+        &[concat!(
+            "CREATE TABLE ic_token_lease (vendor TEXT NOT NULL, environment TEXT NOT NULL, account TEXT NOT NULL, holder ",
+            $bytes,
+            " NOT NULL, until BIGINT NOT NULL, PRIMARY KEY (vendor, environment, account))"
+        )]
+    };
+}
+
+const SQLITE_TENTH: &[&str] = tenth!("BLOB");
+const POSTGRES_TENTH: &[&str] = tenth!("BYTEA");
 
 /// What version 7 changed: the jobs that have become due since a time are found by an expression. No claim sorts or
 /// selects by that expression, so that no planner can use this index for a claim and read the jobs of other lanes.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::moment;
 use crate::clock::nanos;
 use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
 use crate::signals::POINTS;
@@ -164,6 +165,7 @@ impl Case {
         depth: Depth,
     ) -> Result<Case, Error> {
         let mut entry = entry.clone();
+        without_months(&mut entry);
         for (kind, cost) in vendor.costs.iter().filter(|(kind, cost)| *kind != POINTS && *cost > SMALL_COST) {
             with_small_cost(&mut entry, kind, cost);
         }
@@ -292,7 +294,14 @@ impl Case {
         };
         let (limit, window_ns) = (rate.limit, nanos(rate.window));
         let odd = window_ns / 1_000 * 371 + 1_234_567;
-        let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(odd % window_ns) };
+        // The walk is in winter, so that all days of a calendar have 24 hours.
+        let by_calendar = rate.resets.as_ref().and_then(|resets| {
+            let (ends, every) = resets.ends(moment::began());
+            let end = ends.get(1).copied().or_else(|| Some(*ends.first()? + every))?;
+            end.duration_since(moment::began()).ok()
+        });
+        let phase = by_calendar.map_or(odd, nanos) % window_ns;
+        let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) };
         let counter = Rule::SlidingCounter { limit, window_ns, phase_ns: odd % window_ns };
         let log = Rule::SlidingLog { limit, window_ns, both_ends: true };
         match (rate.algorithm, self.stranger) {
@@ -308,6 +317,23 @@ impl Case {
             (Algorithm::LeakyBucket, _) => Rule::LeakyBucket { capacity: limit, rate: limit, per_ns: window_ns },
             _ => log,
         }
+    }
+}
+
+/// Months of the calendar are walked as windows of their longest length: the simulated vendor's windows are all of one length.
+fn without_months(entry: &mut toml::Value) {
+    match entry {
+        toml::Value::Table(table) => {
+            let is_month = |resets: &toml::Value| resets.as_str().is_some_and(|resets| resets.starts_with("monthly"));
+            if table.get("resets").is_some_and(is_month) {
+                table.remove("resets");
+                table.insert("window".to_owned(), "31d".into());
+                table.insert("algorithm".to_owned(), Algorithm::Quota.name().into());
+            }
+            table.iter_mut().for_each(|(_, value)| without_months(value));
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(without_months),
+        _ => {}
     }
 }
 

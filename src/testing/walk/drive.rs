@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use super::case::Case;
 use super::ideal;
 use super::judge::{self, Outcome};
+use super::moment;
 use super::plan::{self, Class, Timeline};
 use super::vendor::{MARK, Road};
 use crate::config::{AuthScheme, TenantEntry};
@@ -61,6 +62,7 @@ impl Case {
             .credential_resolver("walk", |_: String| async { Ok(SecretString::from("user:key")) })
             .shards(1)
             .without_ticks()
+            .beginning_at(moment::began())
             .transport(road);
         let mut known = 0;
         for class in classes {

@@ -97,7 +97,7 @@ impl World {
             vendor,
             config,
             plans: Plans::default(),
-            policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: u32::MAX, guard: true, pooled: false },
+            policy: Policy { max_waiting: u32::MAX, ..Policy::USUAL },
             tenants: Vec::new(),
             accounts: Vec::new(),
             lanes: Vec::new(),
