@@ -67,8 +67,15 @@
 //! name = "minute"
 //! limit = 600
 //! window = "1m"
-//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket unknown
+//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket quota
+//!                             # unknown
 //! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
+//!
+//! [[vendors.example.limits]]
+//! name = "day"
+//! limit = 10000
+//! resets = "daily America/Los_Angeles" # in place of a window: a quota that begins anew by a calendar. hourly daily weekly
+//!                             # monthly, perhaps a time (07:00), and a time zone, else UTC; or "rolling", as by default
 //!
 //! [[vendors.example.limits]]
 //! name = "parallel"

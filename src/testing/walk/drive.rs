@@ -35,6 +35,7 @@ impl Case {
         let classes = plan::classes(self);
         let timeline = plan::timeline(self, &classes);
         let timeline = ideal::with_a_busy_accident(self, &classes, timeline);
+        let timeline = Timeline { accident_at: self.begins_after(timeline.accident_at), ..timeline };
         let road = Road::new(self, timeline, classes.iter().map(|class| class.call).collect());
         let client = Arc::new(self.client(&classes, road.clone()).await?);
         let mut sending = JoinSet::new();
