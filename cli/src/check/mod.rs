@@ -33,11 +33,11 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Vendors, tenants, or both.
-    #[arg(env = crate::connect::VENDORS, hide_env_values = true, required_unless_present = "vendors")]
+    #[arg(required_unless_present = "vendors")]
     file: Option<PathBuf>,
 
-    /// The same as FILE, as other commands have it.
-    #[arg(long, value_name = "FILE")]
+    /// The same as other commands have it; FILE comes before it.
+    #[arg(long, value_name = "FILE", env = crate::connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
 
     /// A file with tenants, where they are in one of their own.
@@ -68,8 +68,7 @@ struct Text {
 }
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    // Where the file stands in the environment too, the command line is meant.
-    let file = args.vendors.as_ref().or(args.file.as_ref());
+    let file = args.file.as_ref().or(args.vendors.as_ref());
     let paths = file.into_iter().chain(&args.tenants);
     let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
     if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
@@ -128,11 +127,12 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
     writeln!(
         out,
-        "{}: {} ({}, {})",
+        "{}: {} ({}, {}, {})",
         names.join(", "),
         verdict(config.warnings().len()),
         count(vendors.len(), "vendor"),
         count(config.tenants().len(), "tenant"),
+        count(config.warnings().len(), "warning"),
     )?;
     Ok(Outcome::Fine)
 }
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
 fn verdict(warnings: usize) -> String {
     match warnings {
         0 => format!("{GOOD}nothing is wrong{GOOD:#}"),
-        warnings => format!("{WARNING}it can be used, but read the {}{WARNING:#}", count(warnings, "warning")),
+        _ => format!("{WARNING}it can be used, but read what it warns of{WARNING:#}"),
     }
 }
 

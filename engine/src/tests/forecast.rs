@@ -186,10 +186,10 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
     }
 }
 
-/// Fifty requests of which every other costs three: ten points a second and a bucket of eight.
+/// Fifty requests that cost one or two points each: eight points a second, and eight at once.
 #[test]
 fn requests_that_cost_more_take_longer() {
-    let (bench, lane) = Bench::with(plan(vec![per_second("points", 10)]));
+    let (bench, lane) = Bench::with(plan(vec![bucket("points", 8, 8.0)]));
     let copy = bench.engine.copy(lane).unwrap();
     let seconds = |points: u64| {
         let total = Total::of([points, 50, 50, 50]);

@@ -71,7 +71,7 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
 
 fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, report: &mut Report) -> Option<Rate> {
     let resets = resets(entry, path, report);
-    let has_window = entry.window.is_some() || resets.is_some();
+    let has_window = entry.window.is_some() || entry.resets.as_deref().is_some_and(|text| text != ROLLING);
     for (field, missing) in [("limit", entry.limit.is_none()), ("window", !has_window)] {
         if missing {
             let message = format!(
