@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use integration_client::clock::Clock;
 use integration_client::config::TenantEntry;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -169,7 +170,7 @@ async fn jobs_are_counted_with_what_their_answers_said() {
 #[tokio::test]
 async fn calendar_quota_is_counted_by_the_next_process_and_says_when_it_ends() {
     let folder = folder("calendar");
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let since = Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let hour = (since / 3_600 + 12) % 24;
     let vendor = format!(
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\n[[vendors.v.limits]]\n\

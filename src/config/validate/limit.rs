@@ -210,6 +210,7 @@ fn resets(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Resets
         ("burst", entry.burst.is_some()),
         ("refill_interval", entry.refill_interval.is_some()),
         ("release_interval", entry.release_interval.is_some()),
+        ("cold_start", entry.cold_start.is_some()),
     ];
     for (field, _) in pacing.into_iter().filter(|(_, stated)| *stated) {
         report.problem(
