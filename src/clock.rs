@@ -45,13 +45,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock with its origin one hour before now, so that moments in the past can be represented.
+    /// A clock with its origin a year before now, so that moments in the past can be represented: what was sent a month ago counts
+    /// in a window of a month. One hour where the system's clock does not go back as far.
     ///
     /// Inside a tokio runtime with paused time it stands still until time is advanced.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
     pub fn system() -> Clock {
         let now = tokio::time::Instant::now();
-        Clock { origin: now.checked_sub(Duration::from_secs(3600)).unwrap_or(now) }
+        let back = |seconds| now.checked_sub(Duration::from_secs(seconds));
+        Clock { origin: back(367 * 86_400).or_else(|| back(3_600)).unwrap_or(now) }
     }
 
     /// The current moment.
@@ -74,6 +76,12 @@ impl Clock {
                 stepped.unwrap_or(wall)
             }
         }
+    }
+
+    /// What the wall clock showed at [`Time::ZERO`], if it has not been stepped since. Calendars are reckoned from it.
+    pub(crate) fn epoch(&self) -> SystemTime {
+        let since = Duration::from_nanos(self.now().as_nanos());
+        self.wall().checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// The runtime's instant of `time`, for its timers. Far moments are capped at 30 years from the origin.

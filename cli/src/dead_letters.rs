@@ -368,7 +368,7 @@ async fn redrive_all(
         if !consent.given(&what)? {
             return Ok(Outcome::Fine);
         }
-        again = letters.redrive_all(usize::MAX).await?;
+        again = letters.redrive_all(usize::MAX).await?.jobs;
     }
     said(again, skipped, consent.dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })

@@ -128,7 +128,10 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
         writeln!(out)?;
         let rows = seen.queues.iter().take(ROWS).map(|queue| {
             let due = match queue.due_in {
-                Some(due) if due.is_zero() => "now".to_owned(),
+                Some(due) if due.is_zero() => match queue.due_for.map_or(0, |since| since.as_secs()) {
+                    0 => "now".to_owned(),
+                    since => format!("for {}", span(Duration::from_secs(since))),
+                },
                 Some(due) => format!("in {}", span(Duration::from_secs(due.as_secs().max(1)))),
                 None => "-".to_owned(),
             };
@@ -168,11 +171,21 @@ fn of_lane(lane: &Value) -> Vec<String> {
     };
     let limits = limits.iter().map(|limit| {
         let ends = seconds(&limit["ends_in_s"]).map_or(String::new(), |after| format!(" (at this rate for {after})"));
-        format!("{} {}/{}{ends}", text(&limit["name"]), limit["remaining"], limit["limit"])
+        // What is full needs no time at which it is full again.
+        let resets = seconds(&limit["resets_in_s"]).filter(|_| limit["remaining"] != limit["guard"]);
+        let resets = resets.map_or(String::new(), |after| format!(" (anew in {after})"));
+        format!("{} {}/{}{ends}{resets}", text(&limit["name"]), limit["remaining"], limit["limit"])
     });
     let limits: Vec<String> = limits.collect();
     let pause = &lane["pause"];
+    let token = &lane["token"];
     let waits = match () {
+        () if matches!(token["state"].as_str(), Some("failing" | "needs_reconnect")) => {
+            let again =
+                seconds(&token["next_try_s"]).map_or(String::new(), |after| format!("; tried again in {after}"));
+            format!("no access token: {}{again}", text(&token["problem"]))
+        }
+        () if token["problem"].is_string() => format!("access token: {}", text(&token["problem"])),
         () if pause.is_object() => {
             let ends =
                 seconds(&pause["ends_in_s"]).map_or("until it is resumed".to_owned(), |after| format!("for {after}"));

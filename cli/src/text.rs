@@ -49,7 +49,7 @@ pub(crate) fn decimal(duration: Duration) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `5,000 in 1h`, `100 points in 20s`, `10 at once`.
+/// `5,000 in 1h`, `100 points in 20s`, `10,000 daily America/Los_Angeles`, `10 at once`.
 pub(crate) fn allows(limit: &Limit) -> String {
     match &limit.kind {
         LimitKind::Rate(rate) => {
@@ -60,7 +60,11 @@ pub(crate) fn allows(limit: &Limit) -> String {
                 Unit::Bytes => " bytes".to_owned(),
                 _ => String::new(),
             };
-            format!("{}{units} in {}", thousands(rate.limit), window(rate.window))
+            let window = match &rate.resets {
+                None => format!("in {}", window(rate.window)),
+                Some(resets) => resets.to_string(),
+            };
+            format!("{}{units} {window}", thousands(rate.limit))
         }
         LimitKind::Concurrency { limit } => format!("{} at once", thousands(*limit)),
         _ => "-".to_owned(),

@@ -93,6 +93,30 @@ impl Cost {
     }
 }
 
+/// What the requests of a batch take together, of each kind of points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Total([u64; KINDS]);
+
+impl Total {
+    /// So many points of each kind.
+    pub fn of(points: [u64; KINDS]) -> Total {
+        Total(points)
+    }
+
+    /// What so many requests take that cost the same.
+    pub fn same(requests: u64, each: Cost) -> Total {
+        Total(each.points.map(|points| requests.saturating_mul(points.into())))
+    }
+
+    /// What the request with this number, from 0, takes if all of them take nearly the same: the sum is exact, and nothing takes less
+    /// than one.
+    pub(crate) fn share(&self, number: u64, requests: u64) -> Cost {
+        let until = |points: u64, number: u64| u128::from(points) * u128::from(number) / u128::from(requests.max(1));
+        let share = |points: u64| until(points, number.saturating_add(1)) - until(points, number);
+        Cost::of(self.0.map(|points| u32::try_from(share(points)).unwrap_or(u32::MAX).max(1)))
+    }
+}
+
 impl From<u32> for Cost {
     /// `points` of the undeclared kind, one point of each other kind, and empty bodies.
     fn from(points: u32) -> Cost {

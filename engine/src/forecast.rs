@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::time::Duration;
 
 use super::copy::{Ahead, Copy, Line};
-use super::cost::Cost;
+use super::cost::{Cost, Total};
 use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::pushback::Feedback;
@@ -39,6 +39,8 @@ enum Others {
 pub struct Batch {
     pub tier: Tier,
     pub requests: u64,
+    /// What they take together.
+    pub total: Total,
     /// How long the vendor takes to answer, in nanoseconds.
     pub service_ns: u64,
 }
@@ -172,8 +174,9 @@ impl Run {
     fn refill(&mut self) {
         let first = self.ahead.lanes[0].0;
         while self.submitted < self.batch.requests.min(MAX_GRANTS as u64) {
+            let cost = self.batch.total.share(self.submitted, self.batch.requests);
             self.submitted += 1;
-            self.submit(first, ask(NO_ENDPOINT, self.batch.tier, 1), true);
+            self.submit(first, ask(NO_ENDPOINT, self.batch.tier, cost), true);
         }
         for _ in 0..if self.grants < MAX_OF_OTHERS { self.filled.len() } else { 0 } {
             if let Some((lane, tier)) = self.filled.pop_front() {

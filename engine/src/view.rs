@@ -41,6 +41,8 @@ pub struct LimitView {
     pub limit: u32,
     /// When nothing will be left of a long window, if units go on to be taken as lately; none where it lasts.
     pub ends_at: Option<Time>,
+    /// When the window ends that is counted now, where an answer or a calendar says so.
+    pub resets_at: Option<Time>,
     /// When all of it is there again, if nothing else goes; none where that depends on something in flight.
     pub full_at: Option<Time>,
     /// Until when the vendor wants it to be left alone; past where it does not.
@@ -53,12 +55,13 @@ impl LimitView {
     fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
         let (left, limit) = cell.headroom(spec, now);
         let paused_until = cell.paused_until(EndpointHash::NONE);
-        let ends_at = ends_at(cell, spec, left, now);
+        let resets_at = cell.resets_at(spec, now);
+        let ends_at = ends_at(cell, spec, left, now).filter(|end| resets_at.is_none_or(|reset| *end < reset));
         let own = cell.remaining(spec, now);
         let (_, said_until) = cell.as_said(spec, now, own);
         let full_at = cell.full_at(spec, now).map(|full| full.max(said_until.unwrap_or(full)));
         let name = spec.name.clone();
-        LimitView { name, holder, left, limit, ends_at, full_at, paused_until, is_discovered: false }
+        LimitView { name, holder, left, limit, ends_at, resets_at, full_at, paused_until, is_discovered: false }
     }
 }
 
@@ -90,6 +93,7 @@ impl Discovered {
             left,
             limit,
             ends_at: None,
+            resets_at: None,
             full_at: Some(self.full_at(now)),
             paused_until: Time::ZERO,
             is_discovered: true,

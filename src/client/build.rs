@@ -82,7 +82,8 @@ impl IntegrationClientBuilder {
             (None, None) => None,
         };
         let lease = self.sharing_lease.or(stated.and_then(|stated| stated.lease)).unwrap_or(LEASE);
-        let policy = Policy { pooled: through.is_some(), ..self.policy };
+        let epoch = self.epoch.unwrap_or_else(|| clock.epoch());
+        let policy = Policy { pooled: through.is_some(), epoch, ..self.policy };
         let pool = match &through {
             None => None,
             Some(through) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::IntegrationClient;
 use super::cleanup_schedule::{ActiveTenants, Cleaning};
@@ -11,7 +11,6 @@ use crate::config::{ConfigSource, LEASES, Sources, TenantEntry};
 use crate::core::OnRemove;
 use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
-use crate::engine::tier::Tier;
 use crate::events::{self};
 use crate::outbox::ResponseHandler;
 use crate::retry::Classifier;
@@ -53,6 +52,8 @@ pub struct IntegrationClientBuilder {
     pub(super) event_capacity: usize,
     pub(super) tenant_labels: usize,
     pub(super) policy: Policy,
+    /// What the wall clock is taken to show at `Time::ZERO`, in tests.
+    pub(super) epoch: Option<SystemTime>,
     pub(super) shards: Option<usize>,
     pub(super) share_through: Option<String>,
     pub(super) sharing_lease: Option<Duration>,
@@ -82,7 +83,8 @@ impl IntegrationClientBuilder {
             transport: None,
             default_deadline: None,
             max_waiting: 1_000_000,
-            policy: Policy { tier_weights: Tier::WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
+            policy: Policy::USUAL,
+            epoch: None,
             shards: None,
             share_through: None,
             sharing_lease: None,
@@ -297,6 +299,14 @@ impl IntegrationClientBuilder {
     #[cfg(feature = "metrics")]
     pub fn tenant_labels(mut self, max: usize) -> Self {
         self.tenant_labels = max;
+        self
+    }
+
+    /// Reckons calendars as if the wall clock showed `began` now.
+    #[cfg(feature = "testing")]
+    pub(crate) fn beginning_at(mut self, began: SystemTime) -> Self {
+        let since = Duration::from_nanos(crate::clock::Clock::system().now().as_nanos());
+        self.epoch = began.checked_sub(since);
         self
     }
 

@@ -13,7 +13,7 @@ use crate::clock::Time;
 use crate::core::refusal;
 use crate::core::{Core, Egress};
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
-use crate::engine::cost::Cost;
+use crate::engine::cost::{Cost, PointKind};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
@@ -121,6 +121,19 @@ impl Lane {
     pub fn endpoint(&self, name: &str) -> Result<Lane, Error> {
         let (number, _) = self.route.vendor.endpoint(name)?;
         Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), EndpointId::at(number)))
+    }
+
+    /// The same lane, whose permits take `units` of the kind of points `kind` each, such as `input_tokens`; 0 counts as 1. What no
+    /// kind is stated for is taken as by a request that states nothing, and points are what a permit is asked for with.
+    ///
+    /// # Errors
+    /// The vendor's entry declares no such kind.
+    pub fn costing(&self, kind: &str, units: u32) -> Result<Lane, Error> {
+        let place = self.route.vendor.costs.place(kind).and_then(PointKind::at);
+        let place = place.ok_or_else(|| refusal::unknown_kind(&self.route.vendor, kind))?;
+        let mut lane = Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), self.endpoint);
+        lane.usual = self.usual.with(place, units.max(1));
+        Ok(lane)
     }
 
     /// The client that the lane is of.

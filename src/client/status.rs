@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::IntegrationClient;
-use crate::Priority;
 use crate::capacity::status::{SharedLimit, SharingStatus};
 use crate::clock::Time;
 use crate::core::refusal;
@@ -13,10 +12,13 @@ use crate::core::status::types::{
     Check, ClientStatus, Estimate, LanePage, LaneQuery, TenantStatus, UnderWay, VendorStatus,
 };
 use crate::core::{Core, Entry, status_of};
+use crate::engine::cost::Total;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
 use crate::error::Error;
+use crate::request::Target;
 use crate::request::response::WaitReason;
+use crate::{Priority, Request};
 
 /// Lanes that are looked at under one hold of a lock.
 const CHUNK: u32 = 256;
@@ -180,13 +182,36 @@ impl IntegrationClient {
     ///
     /// Works on a copy of the tenant's limits and queues, ahead of time, with the same code that grants permits; from
     /// some thousands of grants on it goes on at the rate that it has seen. It takes up to some tens of milliseconds
-    /// for large numbers, and holds the lock only for the copy. Each request counts as one unit, to no endpoint.
+    /// for large numbers, and holds the lock only for the copy. Each request costs what one does that states nothing, and goes to no
+    /// endpoint; see [`estimate_points`](Self::estimate_points).
     ///
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn estimate(&self, tenant: &str, vendor: &str, priority: Priority, requests: u64) -> Result<Estimate, Error> {
+        self.estimate_points(tenant, vendor, priority, requests, &[])
+    }
+
+    /// As [`estimate`](Self::estimate), for requests that cost so many points together: of each kind a sum, such as
+    /// `("input_tokens", 90_000)`. What each request costs is what [`costs`](Self::costs) says. Of kinds that are not named each
+    /// request takes what one does that states nothing.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor; a kind that the vendor's entry does not declare.
+    pub fn estimate_points(
+        &self,
+        tenant: &str,
+        vendor: &str,
+        priority: Priority,
+        requests: u64,
+        points: &[(&str, u64)],
+    ) -> Result<Estimate, Error> {
         let core = &self.core;
         let tenant = core.registry.route(tenant, vendor)?;
+        let mut total = tenant.vendor.costs.usual().map(|each| requests.saturating_mul(each.into()));
+        for (kind, sum) in points {
+            let own = tenant.vendor.costs.place(kind).and_then(|place| total.get_mut(place));
+            *own.ok_or_else(|| refusal::unknown_kind(&tenant.vendor, kind))? = *sum;
+        }
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         let (copy, now) = loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
@@ -197,7 +222,7 @@ impl IntegrationClient {
             }
         };
         let service_ns = tenant.service_ns();
-        let batch = Batch { tier: priority.into(), requests, service_ns };
+        let batch = Batch { tier: priority.into(), requests, total: Total::of(total), service_ns };
         let hash = core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name);
         let again = core.egress.budgets.share_of_retries(hash, now);
         let ahead = forecast(&copy, now, batch);
@@ -207,6 +232,33 @@ impl IntegrationClient {
             expected: ahead.expected.map(with_retries),
             guaranteed: ahead.guaranteed.map(with_retries),
         })
+    }
+
+    /// What a request of `tenant` costs of each kind of points that its vendor counts: what it states
+    /// ([`Request::cost`](crate::Request::cost)), and else what the entry of its endpoint or of the vendor does.
+    ///
+    /// # Errors
+    /// Unknown tenant, vendor or endpoint, or a path that is none; and a stated kind that the vendor's entry does not declare, which
+    /// [`send`](Self::send) ignores with a warning.
+    pub fn costs(&self, tenant: &str, request: &Request) -> Result<Vec<(Arc<str>, u32)>, Error> {
+        let registry = &self.core.registry;
+        let parts = &request.parts;
+        let tenant = match &parts.target {
+            Target::Path { vendor, .. } => registry.route(tenant, vendor)?,
+            Target::Url(url) => registry.route_for_url(tenant, url)?,
+        };
+        let vendor = &tenant.vendor;
+        let stated = || parts.costs.iter().map(|(kind, units)| (&**kind, *units));
+        if let Some((kind, _)) = stated().find(|(kind, _)| vendor.costs.place(kind).is_none()) {
+            return Err(refusal::unknown_kind(vendor, kind));
+        }
+        let endpoint = match &parts.endpoint {
+            Some(name) => Some(vendor.endpoint(name)?),
+            None if vendor.endpoints.is_empty() => None,
+            None => vendor.match_endpoint(parts.method.as_str(), request.path_below(&*tenant.base()?)?),
+        };
+        let costs = endpoint.map_or(&vendor.costs, |(_, endpoint)| &endpoint.costs);
+        Ok(costs.iter().map(|(kind, _)| kind.into()).zip(costs.of(stated())).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::credential::CredentialRef;
-use super::limit::names;
+use super::names::names;
 use crate::Priority;
 
 /// A program that may call through the gateway, as `[[callers]]` states it.

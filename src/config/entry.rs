@@ -30,6 +30,8 @@ pub struct LimitEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) window: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resets: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) algorithm: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<String>,
@@ -69,6 +71,12 @@ impl LimitEntry {
     /// The window, above zero and at most 366 days.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = Some(text(window));
+        self
+    }
+
+    /// When a quota begins anew by a calendar, as `daily America/Los_Angeles`; `rolling` where none does. It states the window.
+    pub fn resets(mut self, when: impl Into<String>) -> Self {
+        self.resets = Some(when.into());
         self
     }
 

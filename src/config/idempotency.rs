@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::limit::names;
+use super::names::names;
 use super::pattern;
 
 /// How a vendor takes idempotency keys, by which it recognizes a request that it has already seen.

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::names::names;
+use super::resets::Resets;
+
 /// One limit, validated: so many units per window, or at once, for a scope.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -57,6 +60,8 @@ pub struct Rate {
     pub safety: f64,
     /// Capacity of the bucket, in units; `floor(safety x limit)` when absent.
     pub burst: Option<u32>,
+    /// The window begins anew by a calendar, and not when the vendor says or a request has become old.
+    pub resets: Option<Resets>,
     /// The vendor refills in lumps, one each interval.
     pub refill_interval: Option<Duration>,
     /// Units are released in groups, one group each interval.
@@ -121,27 +126,6 @@ pub struct Source {
     /// `documented`, `seen in code` or `from memory` (unconfirmed).
     pub confidence: String,
 }
-
-/// A name for each value of an enum, as the format writes it.
-macro_rules! names {
-    ($type:ident { $($variant:ident = $name:literal),+ $(,)? }) => {
-        impl $type {
-            /// Every name that the format knows.
-            pub(super) const NAMES: &[&str] = &[$($name),+];
-
-            /// The value's name in the configuration format.
-            pub fn name(self) -> &'static str {
-                match self { $($type::$variant => $name),+ }
-            }
-
-            pub(super) fn parse(name: &str) -> Option<$type> {
-                match name { $($name => Some($type::$variant),)+ _ => None }
-            }
-        }
-    };
-}
-
-pub(super) use names;
 
 impl Unit {
     /// The units that need no declaration, but for `points`.

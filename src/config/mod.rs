@@ -67,8 +67,15 @@
 //! name = "minute"
 //! limit = 600
 //! window = "1m"
-//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket unknown
+//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket quota
+//!                             # unknown
 //! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
+//!
+//! [[vendors.example.limits]]
+//! name = "day"
+//! limit = 10000
+//! resets = "daily America/Los_Angeles" # in place of a window: a quota that begins anew by a calendar. hourly daily weekly
+//!                             # monthly, perhaps a time (07:00), and a time zone, else UTC; or "rolling", as by default
 //!
 //! [[vendors.example.limits]]
 //! name = "parallel"
@@ -207,6 +214,7 @@ mod idempotency;
 mod joined;
 mod limit;
 mod load;
+mod names;
 mod oauth;
 mod overlay;
 mod parse;
@@ -214,6 +222,7 @@ mod pattern;
 #[cfg(feature = "remote-config")]
 mod remote;
 mod report;
+mod resets;
 mod resolve;
 mod retry;
 mod shape;
@@ -243,6 +252,7 @@ pub use oauth::{ClientAuth, JwtAlgorithm, OAuth, OAuthGrant};
 #[cfg(feature = "remote-config")]
 pub use remote::RemoteSource;
 pub use report::Finding;
+pub use resets::{Period, Resets};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;

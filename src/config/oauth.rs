@@ -7,7 +7,7 @@ use url::Url;
 
 use super::credential::CredentialRef;
 use super::entry::OAuthEntry;
-use super::limit::names;
+use super::names::names;
 
 /// How a tenant gets access tokens at its vendor. It holds references to secrets, never the secrets.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,6 +8,7 @@ use super::entry::LimitEntry;
 use super::format::{
     ConnectionEntry, DialectEntry, EndpointEntry, IdempotencyEntry, RetryEntry, VendorEntry, VendorOAuthEntry,
 };
+use super::resets;
 
 /// Replaces `lower` when `upper` states something.
 fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
@@ -152,7 +153,12 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
         lower.concurrency = None;
     }
     set(&mut lower.limit, &upper.limit);
+    // A calendar says how long a window is, and how it is counted.
+    if upper.resets.as_ref().is_some_and(|resets| resets != resets::ROLLING) {
+        (lower.window, lower.algorithm) = (None, None);
+    }
     set(&mut lower.window, &upper.window);
+    set(&mut lower.resets, &upper.resets);
     set(&mut lower.algorithm, &upper.algorithm);
     set(&mut lower.scope, &upper.scope);
     set(&mut lower.concurrency, &upper.concurrency);
@@ -165,7 +171,9 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     set(&mut lower.largest_request, &upper.largest_request);
     set(&mut lower.cold_start, &upper.cold_start);
     // A figure of the user's own is not the catalogue's any more: its source would vouch for what it never said.
-    if upper.limit.is_some() || upper.window.is_some() || upper.concurrency.is_some() || upper.source.is_some() {
+    let is_own =
+        upper.limit.is_some() || upper.window.is_some() || upper.resets.is_some() || upper.concurrency.is_some();
+    if is_own || upper.source.is_some() {
         lower.source = upper.source.clone();
         lower.as_of = upper.as_of.clone();
         lower.confidence = upper.confidence.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::limit::names;
+use super::names::names;
 
 /// When and how often a request is tried again: `[vendors.NAME.retry]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

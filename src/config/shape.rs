@@ -9,7 +9,7 @@
 //! | sliding window | a log |
 //! | sliding counter | a counter at every phase that the vendor's windows may have |
 //! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a mirror of the least that can be in the bucket, one lump smaller where it refills in lumps |
-//! | quota | a log, and the lane is not paced by it |
+//! | quota | a log, and the lane is not paced by it; of one that begins anew by a calendar (`resets`) the log is all there is: a bucket would give back in the evening what the whole day has not |
 //! | unknown | a counter (whose newest window is the log), under a bucket that holds a tenth of the limit |
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::clock::nanos;
 pub struct Shape {
     /// Units that the bucket holds.
     pub capacity: u32,
-    /// Units that come back in one `window` of the limit.
+    /// Units that come back in one `window` of the limit: all at once where it begins anew by a calendar.
     pub refill: f64,
     /// Units come back in groups, one each interval, instead of steadily.
     pub release_interval: Option<Duration>,
@@ -70,6 +70,7 @@ impl Rate {
             _ => most,
         };
         let burst = match self.algorithm {
+            _ if self.resets.is_some() => guard_limit,
             Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
             _ => units(budget),
         };
@@ -101,6 +102,9 @@ impl Rate {
         // In windows a request counts from its grant until one window after its answer, and for the reserve from grant to grant.
         let counted = self.window.saturating_add(round_trip.min(max_transit));
         let kept = shape.guard_reserve.div_ceil(2);
+        if self.resets.is_some() {
+            return f64::from(if high { shape.guard_limit } else { shape.lower_limit() }) / f64::from(self.limit);
+        }
         let guard = match (shape.guard_is_bucket, high) {
             (true, _) => per_second(self.ceiling * SLOWER * f64::from(self.limit), self.window),
             (false, true) => per_second(f64::from(shape.guard_limit), counted),

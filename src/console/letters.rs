@@ -187,7 +187,7 @@ pub(super) async fn redrive(shared: &Shared, who: &Who, chosen: Chosen) -> Resul
     let failed = |error| Failed::of(&error);
     let done = match choice {
         Choice::All(letters) => {
-            letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)? as u64
+            letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?.jobs as u64
         }
         Choice::Named(letters, ids) => {
             let mut done = 0;

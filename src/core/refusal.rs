@@ -97,6 +97,13 @@ pub(crate) fn unknown_size(vendor: &Vendor) -> Error {
     Error::not_sent(ErrorKind::InvalidRequest, message)
 }
 
+pub(crate) fn unknown_kind(vendor: &Vendor, kind: &str) -> Error {
+    let kind: String = kind.chars().take(64).collect();
+    let known: Vec<&str> = vendor.costs.iter().map(|(name, _)| name).collect();
+    let message = format!("the entry of vendor `{}` declares no {kind:?}; it counts {}", vendor.name, known.join(", "));
+    Error::not_sent(ErrorKind::InvalidRequest, message)
+}
+
 /// Names the host alone, because a path or a query may hold a secret.
 pub(crate) fn unknown_url(tenant: &str, url: &url::Url) -> Error {
     let tenant: String = tenant.chars().take(128).collect();

@@ -4,17 +4,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::clock::nanos;
-use crate::config::{Algorithm, Limit, LimitKind as Kind, MAX_COSTS, Rate, Scope, Tenant, Throttle, Unit, Vendor};
+use crate::clock::{Time, nanos};
+use crate::config::{
+    Algorithm, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, Tenant, Throttle, Unit, Vendor,
+};
 use crate::engine::cost::{Cost, KINDS, Measure, PointKind, Settled};
 use crate::engine::limit::guard::GuardSpec;
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::vendor_bucket::VendorBucketSpec;
 use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
-use crate::engine::limit::{LimitKind, LimitSpec, Pooled};
+use crate::engine::limit::{Calendar, LimitKind, LimitSpec, Pooled};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 use crate::engine::tier::Tier;
@@ -38,8 +40,21 @@ pub(crate) struct Policy {
     pub(crate) max_waiting: u32,
     /// Off only in tests, to show that the checker finds what the guard prevents.
     pub(crate) guard: bool,
+    /// What the wall clock showed at [`Time::ZERO`](crate::clock::Time::ZERO): calendars are turned into moments by it.
+    pub(crate) epoch: SystemTime,
     /// Limits are shared with other processes, through a store that keeps the pool of their units.
     pub(crate) pooled: bool,
+}
+
+impl Policy {
+    /// What a client has that is told nothing else, but for its `epoch`.
+    pub(crate) const USUAL: Policy = Policy {
+        tier_weights: Tier::WEIGHTS,
+        max_waiting: 10_000,
+        guard: true,
+        epoch: SystemTime::UNIX_EPOCH,
+        pooled: false,
+    };
 }
 
 /// A cache of plans by vendor and weight: tenants without limits of their own share a plan.
@@ -173,7 +188,18 @@ fn limit_spec(limit: &Limit, vendor: &Vendor, policy: &Policy) -> LimitSpec {
     };
     let lasts_ns = nanos(vendor.attempt_timeout).saturating_add(nanos(closing(vendor)));
     let pooled = policy.pooled.then_some(Pooled { lasts_ns });
-    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace, pooled }
+    let calendar = match &limit.kind {
+        Kind::Rate(Rate { resets: Some(resets), .. }) => Some(calendar(resets, policy.epoch)),
+        Kind::Rate(_) | Kind::Concurrency { .. } => None,
+    };
+    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace, calendar, pooled }
+}
+
+/// The ends of a calendar's windows by the client's clock.
+fn calendar(resets: &Resets, epoch: SystemTime) -> Calendar {
+    let (ends, every) = resets.ends(epoch);
+    let time = |end: SystemTime| Time::from_nanos(nanos(end.duration_since(epoch).unwrap_or_default()));
+    Calendar::new(ends.into_iter().map(time).collect(), nanos(every))
 }
 
 // The engine has room for every kind of points that a vendor may declare.
@@ -222,7 +248,9 @@ fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
     let shape = rate.shape();
     let (limit, reserve) = (shape.guard_limit, shape.guard_reserve);
     let (window, transit) = (nanos(rate.window), nanos(max_transit));
-    let log = LogSpec::new(limit, reserve, window, transit);
+    // A calendar ends the window; it may be longer than usual until then.
+    let longest = rate.resets.as_ref().map_or(window, |resets| nanos(resets.longest()));
+    let log = LogSpec::new(limit, reserve, longest, transit);
     let guard = match rate.algorithm {
         _ if !guarded => GuardSpec::Off,
         Algorithm::FixedWindow | Algorithm::Quota => GuardSpec::Log(log.fixed()),
@@ -236,5 +264,7 @@ fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
         }
     };
     let release = shape.release_interval.map_or(0, nanos);
-    LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, shape.refill, window, release), guard }
+    // With a calendar the guard alone decides: the bucket is full again at once.
+    let refill = if rate.resets.is_some() { f64::INFINITY } else { shape.refill };
+    LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, refill, window, release), guard }
 }

@@ -9,7 +9,7 @@ use super::{Outbox, OutboxState};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Error, ErrorKind};
 use crate::send::history::History;
-use crate::store::dead::{self, Filter, Redriven};
+use crate::store::dead::{self, Filter};
 use crate::store::{Id, LaneTier};
 
 /// The dead letters of a store, or those that match a filter.
@@ -22,8 +22,8 @@ use crate::store::{Id, LaneTier};
 /// for letter in letters.list(None, 100).await? {
 ///     println!("{} {:?} after {} attempts", letter.letter.id, letter.letter.request, letter.letter.attempts.len());
 /// }
-/// let again = letters.redrive_all(1000).await?;
-/// println!("{again} were queued again");
+/// let redriven = letters.redrive_all(1000).await?;
+/// println!("{} were queued again, {} cannot be", redriven.jobs, redriven.unsendable);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -166,13 +166,13 @@ impl DeadLetters {
         let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
         match self.outbox.store.write((id, history), dead::redrive).await? {
-            Redriven::Yes => {
+            dead::Redriven::Yes => {
                 let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
                 self.outbox.lane_has_job(LaneTier { tenant, vendor, tier: i64::from(priority.rank()) });
                 Ok(true)
             }
-            Redriven::Gone => Ok(false),
-            Redriven::NoRequest => {
+            dead::Redriven::Gone => Ok(false),
+            dead::Redriven::NoRequest => {
                 let message =
                     format!("dead letter {id}: only an outline of its request was kept, so it cannot be sent again");
                 Err(Error::not_sent(ErrorKind::InvalidRequest, message))
@@ -181,16 +181,17 @@ impl DeadLetters {
     }
 
     /// Turns all letters that match the filter and can be sent into jobs again, oldest first and `most` at most.
-    /// Returns how many. Each becomes a job once: a job that is given up again while the call runs stays a letter.
+    /// Returns how many, and how many matching letters cannot be sent. Each becomes a job once: a job that is given up again while
+    /// the call runs stays a letter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs.
-    pub async fn redrive_all(&self, most: usize) -> Result<usize, Error> {
+    pub async fn redrive_all(&self, most: usize) -> Result<Redriven, Error> {
         // Read before the first page: a job that is given up again gets a later position than this.
-        let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(0) };
+        let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(Redriven::default()) };
         // When the newest letter is deleted, SQLite gives its position to the next one, so positions alone do not
         // suffice.
-        let mut sent = HashSet::new();
+        let (mut sent, mut unsendable) = (HashSet::new(), 0);
         let mut after = 0;
         while sent.len() < most {
             let upto = self.filter.upto.map_or(newest, |upto| upto.min(newest));
@@ -198,17 +199,17 @@ impl DeadLetters {
             let page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
-            for kept in page
-                .into_iter()
-                .filter_map(|kept| sealing::open(&self.outbox.store, kept))
-                .filter(|kept| kept.can_be_sent)
-            {
+            let letters = page.len();
+            let page = page.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept));
+            let page: Vec<_> = page.filter(|kept| kept.can_be_sent).collect();
+            unsendable += letters - page.len();
+            for kept in page {
                 if sent.len() < most && !sent.contains(&kept.letter.id) && self.redrive(&kept.letter.id).await? {
                     sent.insert(kept.letter.id);
                 }
             }
         }
-        Ok(sent.len())
+        Ok(Redriven { jobs: sent.len(), unsendable })
     }
 
     /// Deletes letters that match the filter, oldest first and `most` at most. Returns how many.
@@ -219,6 +220,17 @@ impl DeadLetters {
         let filter = Filter { most: i64::try_from(most).unwrap_or(i64::MAX), ..self.filter.clone() };
         self.outbox.store.write(filter, dead::purge).await
     }
+}
+
+/// What became of letters that were to be sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Redriven {
+    /// Letters that are jobs again.
+    pub jobs: usize,
+    /// Letters, of those that were looked at, of which no more than an outline was kept, or which no key of the store opens: they
+    /// stay letters.
+    pub unsendable: usize,
 }
 
 /// The most letters in one page.

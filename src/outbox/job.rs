@@ -13,7 +13,7 @@ use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::replies::{self, Answered};
 use super::stored::Stored;
-use super::usage_retention::{kept_for, remembered};
+use super::usage_retention::kept_for;
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, Tenant};
@@ -208,8 +208,8 @@ pub(super) async fn run(
         return bury(&core, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
-    let counts_ms = tenant.as_deref().map_or(0, remembered);
-    let (slot_ms, counts_ms) = kept_for(counts_ms, outbox.store.limits.latest_start());
+    let late = outbox.store.limits.latest_start();
+    let (slot_ms, counts_ms) = tenant.as_deref().map_or((0, 0), |tenant| kept_for(tenant, late));
     let (begun, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
     let entry = Entry {
         outbox: outbox.clone(),

@@ -73,7 +73,7 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
-pub use self::dead_letters::DeadLetters;
+pub use self::dead_letters::{DeadLetters, Redriven};
 pub use self::handler::{Delivered, ResponseHandler};
 pub use self::intake::{Intake, IntakeSource, Line, MessageRef};
 pub(crate) use self::keep_usage::keep_usage;

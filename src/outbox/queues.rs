@@ -30,6 +30,10 @@ pub struct Queue {
     /// limits.
     #[serde(rename = "due_in_s", serialize_with = "crate::core::status::types::seconds")]
     pub due_in: Option<Duration>,
+    /// For how long the first waiting request could have been sent, had there been a worker and room in its limits: its age, unless
+    /// it was tried before. None while none is due.
+    #[serde(rename = "due_for_s", serialize_with = "crate::core::status::types::seconds")]
+    pub due_for: Option<Duration>,
 }
 
 /// The status that a working process published:
@@ -65,6 +69,7 @@ impl Outbox {
             waiting: number(queue.waiting),
             under_way: number(queue.under_way),
             due_in: queue.due_in_ms.map(|after| Duration::from_millis(number(after))),
+            due_for: queue.due_in_ms.filter(|after| *after <= 0).map(|after| Duration::from_millis(number(-after))),
         };
         Ok(found.into_iter().map(queue).collect())
     }

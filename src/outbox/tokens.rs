@@ -1,13 +1,14 @@
 //! Keeps refresh tokens in the client's store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::OutboxState;
-use crate::store::{Id, tokens};
+use crate::store::{Id, millis_of, tokens};
 use crate::transport::{KeptToken, TokenKeeper, TokenOwner};
 use crate::{BoxError, BoxFuture};
 
@@ -54,6 +55,26 @@ impl TokenKeeper for StoreTokens {
             let opened = store.unseal(&id, &sealed).ok_or("no key of the store opens the kept refresh token")?;
             let row: Row<String> = serde_json::from_slice(&opened)?;
             Ok(Some(KeptToken::new(SecretString::from(row.token), row.granted)))
+        })
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        owner: &'a TokenOwner,
+        length: Duration,
+    ) -> BoxFuture<'a, Result<Option<Duration>, BoxError>> {
+        Box::pin(async move {
+            let store = &self.0.store;
+            let left = store.write((whose(owner), store.owner, millis_of(length)), tokens::reserve).await?;
+            Ok(left.map(|left| Duration::from_millis(left.unsigned_abs())))
+        })
+    }
+
+    fn give_back<'a>(&'a self, owner: &'a TokenOwner) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let store = &self.0.store;
+            // Otherwise it ends by itself.
+            let _ = store.write((whose(owner), store.owner), tokens::give_back).await;
         })
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::usage_retention::{kept_for, remembered};
+use super::usage_retention::kept_for;
 use crate::config::Unit;
 use crate::core::Used;
 use crate::engine::plan::EndpointId;
@@ -46,7 +46,7 @@ impl NewUsage {
     pub(super) fn take(&self) -> Vec<Taken> {
         let lanes = std::mem::take(&mut *self.lanes.lock());
         let taken = lanes.into_iter().map(|((_, endpoint, high), (route, used))| {
-            let (slot_ms, counts_ms) = kept_for(remembered(&route), Duration::ZERO);
+            let (slot_ms, counts_ms) = kept_for(&route, Duration::ZERO);
             let mut units: Vec<(String, i64)> =
                 route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
             units.extend([

@@ -2,25 +2,81 @@
 
 use std::time::Duration;
 
-use crate::config::{LimitKind, Tenant};
+use crate::config::{LimitKind, Rate, Tenant};
 use crate::store::millis_of;
 
 /// How long an exchange of a tenant counts against its limits, in milliseconds: the longest window, and the time that a
 /// request may take to reach the vendor.
 pub(super) fn remembered(tenant: &Tenant) -> i64 {
-    let vendor = &tenant.vendor;
-    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
-    let windows = limits.filter_map(|limit| match &limit.kind {
-        LimitKind::Rate(rate) => Some(millis_of(rate.window)),
-        _ => None,
-    });
-    let longest = windows.max().unwrap_or(0);
-    if longest == 0 { 0 } else { longest.saturating_add(millis_of(vendor.max_transit)) }
+    let longest = |rate: &Rate| rate.resets.as_ref().map_or(rate.window, |resets| resets.longest());
+    let longest = rates(tenant).map(|rate| millis_of(longest(rate))).max().unwrap_or(0);
+    if longest == 0 { 0 } else { longest.saturating_add(millis_of(tenant.vendor.max_transit)) }
 }
 
-/// The width of a slot of usage that counts for `counts_ms`, and how long its row is kept, in milliseconds. `late`: how much
-/// later the last exchange in it may have left.
-pub(super) fn kept_for(counts_ms: i64, late: Duration) -> (i64, i64) {
-    let slot_ms = if counts_ms > 0 { (counts_ms / 64).max(1_000) } else { 0 };
+fn rates(tenant: &Tenant) -> impl Iterator<Item = &Rate> {
+    let vendor = &tenant.vendor;
+    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    limits.filter_map(|limit| match &limit.kind {
+        LimitKind::Rate(rate) => Some(rate),
+        _ => None,
+    })
+}
+
+/// The width of a slot of a tenant's usage, and how long its row is kept, in milliseconds. `late`: how much later the last exchange
+/// in it may have left. No slot lies in two windows of a calendar.
+pub(super) fn kept_for(tenant: &Tenant, late: Duration) -> (i64, i64) {
+    let counts_ms = remembered(tenant);
+    if counts_ms == 0 {
+        return (0, millis_of(late));
+    }
+    let grids = rates(tenant).filter_map(|rate| rate.resets.as_ref()).map(|resets| millis_of(resets.grid()));
+    let slot_ms = part_of(grids.reduce(common), (counts_ms / 64).max(1_000));
     (slot_ms, counts_ms.saturating_add(slot_ms).saturating_add(millis_of(late)))
+}
+
+/// The longest part of `grid_ms` that is at most `most_ms`, and of which a whole number make up `grid_ms`.
+fn part_of(grid_ms: Option<i64>, most_ms: i64) -> i64 {
+    let Some(grid_ms) = grid_ms.filter(|grid_ms| *grid_ms > 0) else { return most_ms };
+    let fewest = grid_ms.saturating_add(most_ms - 1) / most_ms;
+    let parts = (fewest.max(1)..=grid_ms).find(|parts| grid_ms % parts == 0).unwrap_or(1);
+    grid_ms / parts
+}
+
+/// The greatest common divisor.
+fn common(one: i64, other: i64) -> i64 {
+    if other == 0 { one } else { common(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources, TenantEntry};
+
+    #[test]
+    fn slots_fit_into_the_windows_of_calendars() {
+        assert_eq!(part_of(None, 1_350_000), 1_350_000);
+        for (grid_ms, most_ms, slot_ms) in [
+            (3_600_000, 1_350_000, 1_200_000),  // a third of an hour
+            (86_400_000, 1_350_000, 1_350_000), // 64 of them are a day
+            (86_400_000, 41_850_000, 28_800_000),
+            (3_600_000, 41_850_000, 3_600_000),
+            (60_000, 1_000, 1_000),
+        ] {
+            assert_eq!(part_of(Some(grid_ms), most_ms), slot_ms, "{grid_ms} {most_ms}");
+        }
+    }
+
+    #[test]
+    fn a_day_of_25_hours_is_remembered_whole() {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"11s\"\n[[vendors.v.limits]]\nname = \"day\"\n\
+                    limit = 100\nresets = \"daily America/Los_Angeles\"\n";
+        let sources = Sources::new().without_catalogue().file("f.toml", text).tenant(TenantEntry::new("t", "v"));
+        let config = Config::load(&sources, 1).unwrap();
+        let tenant = config.tenants().next().unwrap();
+        assert_eq!(remembered(tenant), (25 * 3_600 + 11) * 1_000);
+        assert_eq!(
+            kept_for(tenant, Duration::from_secs(1)),
+            (1_200_000, (25 * 3_600 + 11) * 1_000 + 1_200_000 + 1_000)
+        );
+    }
 }

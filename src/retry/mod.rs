@@ -159,6 +159,11 @@ pub(crate) fn decide(
     }
 }
 
+/// Whether a response says that another attempt may succeed: without retries it is the last word all the same.
+pub(crate) fn may_pass(status: u16, class: Option<Class>) -> bool {
+    !matches!(meaning(status, class), Meaning::Final | Meaning::Unauthorized)
+}
+
 /// The meaning of a response, from its status and the classifier.
 enum Meaning {
     /// The vendor acted, or refused for good.

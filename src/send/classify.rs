@@ -54,7 +54,7 @@ impl Job {
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
         let Reading { feedback, besides, is_refusal, told } = self.reader(core).read(status, &signals, class, backoff);
         if is_refusal {
-            self.refused(core, stated, true);
+            self.refused(core, stated, Some(status.as_u16()));
         }
         let headroom = self.reader(core).effect(answered.held.on_response(now, feedback, &besides));
         if is_refusal {
@@ -195,7 +195,7 @@ impl Job {
         if closing {
             return Feedback::Disowned;
         }
-        self.refused(core, None, false);
+        self.refused(core, None, None);
         if let Some(wait) = self.route.vendor.retry.default_wait {
             return Feedback::Refused(Wait::Stated(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
         }

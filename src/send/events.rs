@@ -100,8 +100,13 @@ impl Job {
         );
     }
 
-    /// The vendor refused a request, by a response or by refusing its HTTP/2 stream.
-    pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, answered: bool) {
+    /// The vendor refused a request, by a response with this status or by refusing its HTTP/2 stream.
+    pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, status: Option<u16>) {
+        let message = match status {
+            Some(429) => "429 received".to_owned(),
+            Some(status) => format!("refusal received with status {status}"),
+            None => "HTTP/2 stream refused".to_owned(),
+        };
         self.running.series().refused();
         tracing::warn!(
             tenant = &*self.route.id,
@@ -109,8 +114,7 @@ impl Job {
             endpoint = &*self.label(),
             retry_after_s = wait.map(|wait| wait.as_secs_f64()),
             attempt = self.tries,
-            "{}",
-            if answered { "429 received" } else { "HTTP/2 stream refused" }
+            "{message}",
         );
         core.telemetry.feed.tell(self.id, &self.route, || EventKind::Refused {
             endpoint: Some(self.arc_label()),

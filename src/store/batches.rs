@@ -202,7 +202,7 @@ pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, R
         let mut queues = std::collections::BTreeMap::new();
         for mut row in db.fetch(sql, args![*most]).await? {
             let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
-            let (waiting, due) = (row.int()?, row.int()?.saturating_sub(now).max(0));
+            let (waiting, due) = (row.int()?, row.int()?.saturating_sub(now));
             queues.insert(lane.clone(), Queue { lane, waiting, under_way: 0, due_in_ms: Some(due) });
         }
         let sql = "SELECT tenant, vendor, tier, count(*) FROM ic_job WHERE state = 1 AND owner IS NOT NULL \

@@ -96,6 +96,28 @@ pub trait TokenKeeper: Send + Sync + 'static {
         let _ = whose;
         Box::pin(async { Ok(None) })
     }
+
+    /// Lets no other process refresh the token of `whose` for `length`, or until [`give_back`](Self::give_back). If another one has
+    /// that right, the answer is how long it may keep it. Vendors that replace refresh tokens take one that is used twice for stolen,
+    /// and revoke all that come from it: a keeper that several processes use must let one of them refresh at a time. Without it, as
+    /// by default, there is to be one process.
+    ///
+    /// # Errors
+    /// It is not known whether another process refreshes. No refresh begins then. The error must hold no secret.
+    fn reserve<'a>(
+        &'a self,
+        whose: &'a TokenOwner,
+        length: Duration,
+    ) -> BoxFuture<'a, Result<Option<Duration>, BoxError>> {
+        let _ = (whose, length);
+        Box::pin(async { Ok(None) })
+    }
+
+    /// The refresh is over, and what it brought is kept: another process may refresh.
+    fn give_back<'a>(&'a self, whose: &'a TokenOwner) -> BoxFuture<'a, ()> {
+        let _ = whose;
+        Box::pin(async {})
+    }
 }
 
 impl<F, R> TokenKeeper for F

@@ -256,6 +256,64 @@ async fn vendors_that_replace_tokens_need_a_keeper() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Two processes on one store refresh again and again: vendors that replace refresh tokens take one that is used twice for stolen.
+#[tokio::test]
+async fn two_processes_use_each_refresh_token_once() {
+    let vendor = TokenVendor::start(Rules { takes: Duration::from_millis(50), ..rules() }).await.unwrap();
+    let folder = std::env::temp_dir().join(format!("ic-oauth-two-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let store = || Store::sqlite(folder.join("store.db")).seal_key(SEAL);
+    let secrets = Secrets::new();
+    let one = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
+    let other = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
+    for _ in 0..5 {
+        // The vendor takes the newest access token alone, so that both clients refresh in every round.
+        vendor.revoke_access();
+        let (one, other) = tokio::join!(send(&one), send(&other));
+        one.unwrap();
+        other.unwrap();
+    }
+    let used = |asked: &token_vendor::Asked| {
+        let token = asked.form.split('&').find_map(|pair| pair.strip_prefix("refresh_token="));
+        token.unwrap_or_default().to_owned()
+    };
+    let mut used: Vec<String> = vendor.asked().iter().map(used).collect();
+    let asked = used.len();
+    used.sort();
+    used.dedup();
+    assert!(asked >= 10, "{asked}");
+    assert_eq!(used.len(), asked, "no refresh token twice");
+    assert_eq!((token(&one).problem, token(&other).problem), (None, None));
+    for client in [one, other] {
+        client.shutdown(Duration::from_secs(5)).await;
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Slack, Zoho and GitHub answer 200 where a refresh token is dead.
+#[tokio::test]
+async fn dead_tokens_are_told_from_answers_with_200() {
+    for body in [
+        "{\"ok\":false,\"error\":\"invalid_refresh_token\"}",
+        "{\"error\":\"invalid_code\"}",
+        "{\"error\":\"bad_refresh_token\",\"error_description\":\"The refresh token is incorrect or expired.\"}",
+    ] {
+        let vendor = TokenVendor::start(rules()).await.unwrap();
+        vendor.trouble(Trouble::Says(200, body.to_owned()));
+        let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default()).build().await.unwrap();
+        let error = send(&client).await.unwrap_err();
+        is_credential(&error);
+        assert!(error.to_string().contains("connect again"), "{error}");
+        assert_eq!((vendor.asked().len(), token(&client).state), (1, TokenState::NeedsReconnect), "{body}");
+    }
+    let vendor = TokenVendor::start(rules()).await.unwrap();
+    (0..3).for_each(|_| vendor.trouble(Trouble::Says(200, "{\"ok\":false,\"error\":\"ratelimited\"}".to_owned())));
+    let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default()).build().await.unwrap();
+    is_credential(&send(&client).await.unwrap_err());
+    assert_eq!(token(&client).state, TokenState::Failing);
+}
+
 #[tokio::test]
 async fn answers_that_are_no_tokens_are_told_in_words() {
     let secret = "{\"error\":\"invalid_client\",\"error_description\":\"the secret&= is wrong\"}";

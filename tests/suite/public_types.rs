@@ -17,7 +17,7 @@ use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, 
 use integration_client::metrics::{Kind, Metric};
 use integration_client::outbox::{
     Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef,
-    Numbers, Outbox, Queue, Receipt, Reply, Status, WorkerStatus,
+    Numbers, Outbox, Queue, Receipt, Redriven, Reply, Status, WorkerStatus,
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
@@ -49,7 +49,7 @@ fn public_types_can_be_shared_and_printed() {
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
-        Sources, StaticSource, RemoteSource, Limit, Scope, LimitKind, Rate, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
+        Sources, StaticSource, RemoteSource, Limit, Scope, LimitKind, Rate, Resets, Period, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
         OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
         LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
@@ -58,7 +58,7 @@ fn public_types_can_be_shared_and_printed() {
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
         TracingSink, Event, EventKind, Events, LimitOf, Kind, Metric, Clock, Store,
         Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef, Numbers, Outbox,
-        Queue, Receipt, Reply, Status, WorkerStatus,
+        Queue, Receipt, Redriven, Reply, Status, WorkerStatus,
     );
     all_shareable!(
         Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows,

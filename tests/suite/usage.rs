@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use integration_client::clock::Clock;
 use integration_client::config::TenantEntry;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -163,4 +164,42 @@ async fn jobs_are_counted_with_what_their_answers_said() {
     first.shutdown(Duration::from_secs(1)).await;
     drop(first);
     assert_eq!(used_by_earlier(&folder, true).await, [1, 7, 30, 100]);
+}
+
+/// A day that ends twelve hours from now, so that no midnight is near.
+#[tokio::test]
+async fn calendar_quota_is_counted_by_the_next_process_and_says_when_it_ends() {
+    let folder = folder("calendar");
+    let since = Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let hour = (since / 3_600 + 12) % 24;
+    let vendor = format!(
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\n[[vendors.v.limits]]\n\
+         name = \"day\"\nlimit = 10\nresets = \"daily {hour:02}:00\"\n"
+    );
+    let client = async || {
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.as_str());
+        let builder = builder.transport(FakeTransport::new(|_| FakeAnswer::status(200)));
+        builder.tenant(TenantEntry::new("a", "v")).store(Store::sqlite(folder.join("store.db"))).build().await.unwrap()
+    };
+    let first = client().await;
+    for _ in 0..8 {
+        first.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap().bytes().await.unwrap();
+    }
+    let ninth = Request::get("v", "/").deadline(Duration::from_secs(60));
+    assert!(first.send("a", Priority::Normal, ninth).await.is_err(), "80 % is used, and the day ends in twelve hours");
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    let second = client().await;
+    let mut limit = second.status("a", "v").unwrap().limits.remove(0);
+    for _ in 0..300 {
+        if limit.remaining < 10 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        limit = second.status("a", "v").unwrap().limits.remove(0);
+    }
+    assert_eq!((limit.limit, limit.remaining), (10, 2));
+    let (resets_in, full_in) = (limit.resets_in.unwrap().as_secs(), limit.full_in.unwrap().as_secs());
+    assert!((11 * 3_600..=12 * 3_600).contains(&resets_in), "{resets_in}");
+    assert_eq!(full_in - resets_in, 1, "the clocks may differ by a second");
 }

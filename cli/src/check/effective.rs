@@ -91,12 +91,20 @@ fn row(vendor: &Vendor, endpoint: Option<&Endpoint>, limit: &Limit, round_trip: 
     };
     let allows = format!("{}\n{}", text::allows(limit), text::algorithm(limit));
     let shape = rate.shape();
-    let bucket = format!("{}\n{}", thousands(shape.capacity), refill(rate, &shape));
+    // A quota of the calendar is not paced.
+    let bucket = match &rate.resets {
+        None => format!("{}\n{}", thousands(shape.capacity), refill(rate, &shape)),
+        Some(_) => "-".into(),
+    };
     let lower = shape.guard_limit - shape.guard_reserve;
+    let span = match &rate.resets {
+        _ if shape.guard_is_bucket => "in its bucket".into(),
+        None => format!("in {}", text::window(rate.window)),
+        Some(resets) => resets.period.name().into(),
+    };
     let guard = format!(
-        "{} in {}{}",
+        "{} {span}{}",
         thousands(shape.guard_limit),
-        if shape.guard_is_bucket { "its bucket".into() } else { text::window(rate.window) },
         if lower < shape.guard_limit { format!("\n{} for lower", thousands(lower)) } else { String::new() }
     );
     let reach = |high| format!("{:.0} %", 100.0 * rate.reach(vendor.max_transit, round_trip, high));

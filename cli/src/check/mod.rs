@@ -33,8 +33,12 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Vendors, tenants, or both.
-    #[arg(env = crate::connect::VENDORS, hide_env_values = true)]
-    file: PathBuf,
+    #[arg(required_unless_present = "vendors")]
+    file: Option<PathBuf>,
+
+    /// The same as other commands have it; FILE comes before it.
+    #[arg(long, value_name = "FILE", env = crate::connect::VENDORS, hide_env_values = true)]
+    vendors: Option<PathBuf>,
 
     /// A file with tenants, where they are in one of their own.
     #[arg(long, value_name = "FILE", env = crate::connect::TENANTS, hide_env_values = true)]
@@ -64,7 +68,8 @@ struct Text {
 }
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let paths = std::iter::once(&args.file).chain(&args.tenants);
+    let file = args.file.as_ref().or(args.vendors.as_ref());
+    let paths = file.into_iter().chain(&args.tenants);
     let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
     if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
         // As a client says it that reads such a file: it is what a program leaves that is about to write.
@@ -122,13 +127,22 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
     writeln!(
         out,
-        "{}: {GOOD}nothing is wrong{GOOD:#} ({}, {}, {})",
+        "{}: {} ({}, {}, {})",
         names.join(", "),
+        verdict(config.warnings().len()),
         count(vendors.len(), "vendor"),
         count(config.tenants().len(), "tenant"),
         count(config.warnings().len(), "warning"),
     )?;
     Ok(Outcome::Fine)
+}
+
+/// A file that was cut in half may be valid, and only a warning says so: "nothing is wrong" would be read first.
+fn verdict(warnings: usize) -> String {
+    match warnings {
+        0 => format!("{GOOD}nothing is wrong{GOOD:#}"),
+        _ => format!("{WARNING}it can be used, but read what it warns of{WARNING:#}"),
+    }
 }
 
 fn read(path: &Path) -> Result<Text, Failure> {

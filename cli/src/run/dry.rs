@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use integration_client::clock::Clock;
@@ -18,6 +19,19 @@ use crate::text::{count, span, thousands64};
 
 /// Tenant, vendor and the name of the priority, in the order of the table.
 type Lane = (String, String, String);
+
+/// The jobs of a lane, and what they cost together.
+struct Load {
+    priority: Priority,
+    jobs: u64,
+    points: BTreeMap<Arc<str>, u64>,
+}
+
+impl Load {
+    fn of(priority: Priority) -> Load {
+        Load { priority, jobs: 0, points: BTreeMap::new() }
+    }
+}
 
 /// A folder for a store of its own, which goes with it.
 struct Folder(PathBuf);
@@ -66,19 +80,25 @@ pub(super) async fn run(
     let client = builder.without_watching().build().await?;
     let batch = client.outbox().batch("dry run").await?;
     let mut out = anstream::stdout();
-    let mut lanes: BTreeMap<Lane, (Priority, u64)> = BTreeMap::new();
+    let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
     let mut invalid = 0_u64;
     loop {
         let page = input.page(clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
         for line in page.lines {
             let checked = line.job.and_then(|job| {
+                let costs = client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
                 let checked = batch.check(line.number, &job.tenant, job.priority, job.request);
                 checked.map_err(|error| in_words(&error))?;
-                Ok((job.tenant, job.vendor, job.priority))
+                Ok((job.tenant, job.vendor, job.priority, costs))
             });
             match checked {
-                Ok((tenant, vendor, priority)) => {
-                    lanes.entry((tenant, vendor, priority.to_string())).or_insert((priority, 0)).1 += 1;
+                Ok((tenant, vendor, priority, costs)) => {
+                    let load =
+                        lanes.entry((tenant, vendor, priority.to_string())).or_insert_with(|| Load::of(priority));
+                    load.jobs += 1;
+                    for (kind, units) in costs {
+                        *load.points.entry(kind).or_default() += u64::from(units);
+                    }
                 }
                 Err(why) => {
                     invalid += 1;
@@ -96,8 +116,9 @@ pub(super) async fn run(
     }
     let mut latest = Some(Duration::ZERO);
     let mut estimates = Vec::new();
-    for ((tenant, vendor, tier), (priority, jobs)) in &lanes {
-        let takes = client.estimate(tenant, vendor, *priority, *jobs)?.expected;
+    for ((tenant, vendor, tier), Load { priority, jobs, points }) in &lanes {
+        let points: Vec<(&str, u64)> = points.iter().map(|(kind, sum)| (&**kind, *sum)).collect();
+        let takes = client.estimate_points(tenant, vendor, *priority, *jobs, &points)?.expected;
         latest = latest.zip(takes).map(|(latest, takes)| latest.max(takes));
         let shown = takes.map_or_else(|| "not known".to_owned(), about);
         estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(*jobs), shown]);
@@ -107,7 +128,7 @@ pub(super) async fn run(
         write!(out, "{}", table(screen, &header, estimates, &[3, 4]))?;
         writeln!(out)?;
     }
-    let jobs = lanes.values().map(|(_, jobs)| jobs).sum::<u64>();
+    let jobs = lanes.values().map(|load| load.jobs).sum::<u64>();
     let jobs = count(usize::try_from(jobs).unwrap_or(usize::MAX), "job");
     let lines = match invalid {
         0 => String::new(),

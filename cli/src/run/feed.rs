@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use integration_client::IntegrationClient;
 use integration_client::clock::Clock;
 use integration_client::outbox::{Batch, Checked};
 use tokio::sync::mpsc;
@@ -75,6 +76,7 @@ impl HowFar {
 
 pub(super) struct Feed {
     pages: mpsc::Receiver<io::Result<Page>>,
+    client: IntegrationClient,
     batch: Batch,
     results: Results,
     far: HowFar,
@@ -86,7 +88,9 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Begins to read where `mark` says; `input` is there already.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing")]
     pub(super) fn begin(
+        client: &IntegrationClient,
         mut input: Input,
         batch: Batch,
         mark: Mark,
@@ -110,7 +114,7 @@ impl Feed {
         // What was added since then is still to come.
         let mark = Rc::new(RefCell::new(Mark { complete: false, ..mark }));
         let far = HowFar { mark, size, skipped: Rc::default() };
-        Feed { pages, batch, results, far, shown, keep_going, sent }
+        Feed { pages, client: client.clone(), batch, results, far, shown, keep_going, sent }
     }
 
     pub(super) fn far(&self) -> HowFar {
@@ -176,6 +180,8 @@ impl Feed {
                 continue;
             }
             let checked = line.job.and_then(|job| {
+                // A kind of points that the vendor does not count is misspelled, and the job would go out with another cost.
+                self.client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
                 let checked = self.batch.check(line.number, &job.tenant, job.priority, job.request);
                 let checked = checked.map_err(|error| in_words(&error))?;
                 Ok((checked, (job.tenant, job.vendor, job.priority)))

@@ -94,8 +94,8 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_going: bool,
 
-    /// Checks every line and estimates how long the jobs take; sends nothing, and leaves the store as it is. The estimate
-    /// takes each job as one unit of no endpoint: costs, and limits of endpoints, make it longer.
+    /// Checks every line and estimates how long the jobs take, with what they cost; sends nothing, and leaves the store as it is.
+    /// Limits of endpoints are not reckoned with, and make it longer.
     #[arg(long)]
     dry_run: bool,
 
@@ -181,7 +181,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         let BatchCounts { waiting, delivered, dead, .. } = counts;
         notes::say(&format!("run: goes on; {delivered} done, {dead} dead and {waiting} accepted before"));
     }
-    let feed = Feed::begin(input, writer, mark, results.clone(), args.keep_going, sent, clock);
+    let feed = Feed::begin(&client, input, writer, mark, results.clone(), args.keep_going, sent, clock);
     let mut going = Going {
         events: client.events(),
         progress: Progress::new(args.quiet),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use integration_client::BoxError;
 use integration_client::BoxFuture;
 use integration_client::Priority;
-use integration_client::dead_letter::DeadLetter;
+use integration_client::dead_letter::{DeadLetter, Reason};
 use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, Queue, ResponseHandler, Status};
 use serde_json::{Value, json};
 
@@ -175,6 +175,9 @@ impl Results {
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.number);
             for ended in &page {
+                if matches!(ended.status, Status::Dead { reason, .. } if self.is_known_better(ended.number, reason)) {
+                    continue;
+                }
                 let (kind, bytes) = match &ended.status {
                     Status::Delivered { response, .. } => (DONE, response.as_ref().map_or(0, |kept| kept.body().len())),
                     _ => (OTHER, 0),
@@ -203,6 +206,12 @@ impl Results {
             _ => state.dead += 1,
         }
         Some(number)
+    }
+
+    /// Whether the results have the vendor's answer to a job of which the store knows no more than that the vendor may have acted: the
+    /// process ended, or the disk was full, before the store had it too. Of two lines the last counts, and that one would say less.
+    fn is_known_better(&self, number: u64, reason: Option<Reason>) -> bool {
+        reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
     }
 
     /// Writes a line that is not written yet, of about `bytes` of content, and waits until it is.
@@ -310,6 +319,9 @@ impl ResponseHandler for Results {
         Box::pin(async move {
             let lane = (letter.tenant.clone(), letter.vendor.clone(), letter.priority);
             let Some(number) = self.count(&letter.id, lane, OTHER) else { return Ok(()) };
+            if self.is_known_better(number, Some(letter.reason)) {
+                return Ok(());
+            }
             let line = || {
                 let last = letter.attempts.last();
                 json!({

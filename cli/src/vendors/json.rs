@@ -52,6 +52,7 @@ fn limit(limit: &Limit) -> Value {
         LimitKind::Rate(rate) => json!({
             "limit": rate.limit,
             "window_s": rate.window.as_secs_f64(),
+            "resets": rate.resets.as_ref().map(|resets| resets.to_string()),
             "algorithm": rate.algorithm.name(),
             "unit": rate.unit.name(),
             "burst": rate.burst,

@@ -21,6 +21,10 @@ async fn invalid_line_stops_the_run_until_mended() {
             "{\"tenant\":\"acme\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"headers\":{\"a b\":\"c\"}}",
             "header",
         ),
+        (
+            "{\"tenant\":\"acme\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":{\"pionts\":5}}",
+            "the entry of vendor `v` declares no \"pionts\"; it counts points",
+        ),
     ] {
         place.write("jobs.jsonl", &three_lines(line));
         let ran = place.run(&["jobs.jsonl"]).await;

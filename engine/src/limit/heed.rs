@@ -67,7 +67,7 @@ impl Cell {
     /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
     /// is left: as long as both explain each other, the own count is the lower one.
     pub(crate) fn say(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
-        let Some(report) = &self.as_held(spec, report) else { return };
+        let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return };
         let pace = self.pace(spec);
         let under_way = self.books(spec, now).under_way.saturating_sub(units);
         let left = report.remaining.saturating_sub(u64::from(under_way));
@@ -164,7 +164,7 @@ impl Cell {
         units: u32,
         report: &Report,
     ) -> [Option<Notice>; 2] {
-        let Some(report) = &self.as_held(spec, report) else { return [None; 2] };
+        let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return [None; 2] };
         let pace = self.pace(spec);
         let mut books = self.books(spec, now);
         books.under_way = books.under_way.saturating_sub(units);

@@ -248,6 +248,7 @@ impl Cell {
 
     /// Units come in that another process has used: they count for so long.
     fn bring_in(&mut self, spec: &LimitSpec, now: Time, free_in: u64, units: u32) {
+        let full = spec;
         let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
             let (again_ns, _) = mirrored.counts_for();
@@ -260,6 +261,9 @@ impl Cell {
             {
                 log.replay(mirrored, now, at, units, false);
             }
+        }
+        if full.calendar.is_some() {
+            self.mark_end(full, now);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
 //! guard alone is safe, but lets everything go at once and then nothing for a window.
 
+mod calendar;
 pub(crate) mod free;
 mod full;
 pub mod guard;
@@ -19,12 +20,14 @@ pub mod token_bucket;
 mod transit;
 pub mod vendor_bucket;
 pub mod window_counter;
+mod window_end;
 pub mod window_log;
 
 use super::cost::{Cost, Measure};
 use super::throttle::Throttle;
 use crate::tier::Tier;
 use crate::time::Time;
+pub use calendar::Calendar;
 pub use free::BlockedBy;
 pub(crate) use free::{Free, Room};
 use guard::{Guard, Taken};
@@ -172,6 +175,9 @@ impl Cell {
 
     #[inline]
     fn own_room(&mut self, spec: &LimitSpec, now: Time, units: u32, high: bool) -> Room {
+        if spec.calendar.is_some() {
+            self.mark_end(spec, now);
+        }
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
@@ -215,6 +221,7 @@ impl Cell {
         if let Some(holding) = self.holding_mut() {
             holding.take(take.tier, units);
         }
+        let full = spec;
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
@@ -229,6 +236,9 @@ impl Cell {
                 }
                 if let Some(guard) = guard {
                     guard.take(mirrored, take.taken(units));
+                }
+                if full.calendar.is_some() {
+                    self.mark_end(full, take.granted);
                 }
             }
             (State::Slots { used, .. }, _) => *used += 1,
@@ -344,7 +354,7 @@ impl Cell {
             return;
         };
         let units = past.units(spec.measure);
-        if units == 0 {
+        if units == 0 || spec.is_over(past.at, now) {
             return;
         }
         bucket.replay(shape, now, past.at, units);
@@ -353,6 +363,9 @@ impl Cell {
         }
         if let Some(guard) = guard {
             guard.replay(mirrored, now, Taken { granted: past.at, units, high: past.high });
+        }
+        if spec.calendar.is_some() {
+            self.mark_end(spec, now);
         }
     }
 
@@ -414,6 +427,7 @@ impl Cell {
     pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
         let before = self.beside.clone();
         self.change_holding(old, new);
+        self.change_calendar(old, new, now);
         let (full, after) = (new, self.beside.clone());
         let (old, new) = (in_force(&before, old), in_force(&after, new));
         match (&mut self.state, &old.kind, &new.kind) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::calendar::Calendar;
 use super::guard::GuardSpec;
 use super::token_bucket::BucketSpec;
 use crate::cost::{Cost, Measure};
@@ -16,6 +17,8 @@ pub struct LimitSpec {
     /// Start empty when nothing is known about the past.
     pub starts_spent: bool,
     pub pace: Pace,
+    /// When its windows end, where a calendar says so. Its guard is a log of fixed windows then.
+    pub calendar: Option<Calendar>,
     /// Several processes share its units, and this one has those that it holds.
     pub pooled: Option<Pooled>,
 }

@@ -18,11 +18,15 @@
 //! powers of two. What seldom happens is `#[cold]`, which keeps the rest small enough to be inlined: saving and restoring
 //! registers was two fifths of what an end cost.
 
+mod edge;
+mod ends;
 #[cfg(test)]
 mod tests;
 
-use super::free::Free;
 use std::collections::VecDeque;
+
+use super::free::Free;
+use edge::{Edge, gone_at};
 
 use super::lower::{Lower, Share, held_back};
 use super::transit::{Entry, width};
@@ -95,8 +99,7 @@ struct Before {
     /// At most 17.
     pending: VecDeque<Entry>,
     ended: VecDeque<Entry>,
-    /// The vendor's window ends between these moments: what ended before the first counts nowhere after the second.
-    edge: Option<(u64, u64)>,
+    edge: Option<Edge>,
     lower: Lower,
 }
 
@@ -184,8 +187,8 @@ impl WindowLog {
     /// need not ask for it; a decision then never reads the oldest entry, which no cache holds.
     #[cold]
     fn expire(&mut self, spec: &LogSpec, now: u64) {
-        let edge = self.before.as_ref().and_then(|before| before.edge).filter(|(_, to)| *to <= now);
-        let cleared = edge.map_or(0, |(from, _)| from);
+        let edge = self.edge().filter(|edge| edge.to <= now);
+        let cleared = edge.map_or(0, |edge| edge.from);
         let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now || entry.at <= cleared;
         while let Some(before) = &mut self.before
             && let Some(entry) = before.ended.pop_front_if(past)
@@ -203,39 +206,6 @@ impl WindowLog {
         {
             before.edge = None;
             before.lower.forget(cleared);
-        }
-    }
-
-    /// The vendor's fixed window ends between `from` and `to`. What may have arrived in the next one as well counts on.
-    #[cold]
-    pub(crate) fn ends(&mut self, spec: &LogSpec, now: Time, from: Time, to: Time) {
-        let (from, to) = (from.as_nanos(), to.as_nanos());
-        if to < from || to <= now.as_nanos() || to > now.as_nanos().saturating_add(2 * spec.window) {
-            return;
-        }
-        // Of two ends one after the other the intervals would overlap, and be taken for one end.
-        if to - from >= spec.window / 2 {
-            return;
-        }
-        self.advance(spec, now);
-        let edge = &mut self.before.get_or_insert_default().edge;
-        *edge = match *edge {
-            // The same end, heard of twice.
-            Some((known_from, known_to)) if from <= known_to && known_from <= to => {
-                Some((from.max(known_from), to.min(known_to)))
-            }
-            // One of the two is not true. The later does less harm.
-            Some((known_from, known_to)) => Some((from.min(known_from), to.max(known_to))),
-            None => Some((from, to)),
-        };
-    }
-
-    /// When what ended at `at` stops counting.
-    fn gone_at(&self, spec: &LogSpec, at: u64) -> u64 {
-        let gone = at.saturating_add(spec.window);
-        match self.before.as_ref().and_then(|before| before.edge) {
-            Some((from, to)) if at <= from => gone.min(to),
-            _ => gone,
         }
     }
 
@@ -323,6 +293,7 @@ impl WindowLog {
     pub(crate) fn withdraw(&mut self, spec: &LogSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
         self.advance(spec, now);
         let (mut most, mut of_lower, mut taken) = (most, 0, Vec::new());
+        let edge = self.edge();
         let before = self.before.iter_mut().flat_map(|before| &mut before.ended);
         for entry in before.chain([&mut self.ended]) {
             let units = if entry.at > since.as_nanos() { entry.units.min(most) } else { 0 };
@@ -337,7 +308,7 @@ impl WindowLog {
             self.units -= units;
             self.high -= high;
             of_lower += units - high;
-            taken.push((entry.at.saturating_add(spec.window).saturating_sub(now.as_nanos()), units));
+            taken.push((gone_at(edge, spec.window, entry.at).saturating_sub(now.as_nanos()), units));
         }
         if let Some(before) = &mut self.before {
             before.ended.retain(|entry| entry.units > 0);
@@ -405,7 +376,7 @@ impl WindowLog {
             used -= entry.units;
             used_high -= entry.high;
             if Self::fits(spec, used, used_high, units, high) {
-                let free_at = Time::from_nanos(self.gone_at(spec, at));
+                let free_at = Time::from_nanos(gone_at(self.edge(), spec.window, at));
                 if has_ended {
                     return Free::At(free_at);
                 }

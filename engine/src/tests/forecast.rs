@@ -8,6 +8,7 @@ use super::super::pushback::Feedback;
 use super::super::throttle::{About, Mode, Report, Wait};
 use super::super::{Batch, forecast};
 use super::*;
+use crate::cost::Total;
 use crate::plan::{Counting, Pace};
 
 /// A lane in the middle of its work.
@@ -71,7 +72,8 @@ fn situation(seed: u64) -> Situation {
             let _ = bench.submit(lane, ask(tier));
         }
     }
-    let batch = Batch { tier: Tier::ALL[usize::from(random.u8(0..3))], requests: random.u64(1..400), service_ns };
+    let (tier, requests) = (Tier::ALL[usize::from(random.u8(0..3))], random.u64(1..400));
+    let batch = Batch { tier, requests, total: Total::same(requests, 1.into()), service_ns };
     Situation { bench, lane, batch, random }
 }
 
@@ -176,13 +178,28 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
             }
         }
         let later = bench.now + Duration::from_millis(random.u64(0..3_000));
-        let batch = Batch {
-            tier: Tier::ALL[usize::from(random.u8(0..3))],
-            requests: random.u64(1..60),
-            service_ns: 20_000_000,
-        };
+        let (tier, requests) = (Tier::ALL[usize::from(random.u8(0..3))], random.u64(1..60));
+        let batch = Batch { tier, requests, total: Total::same(requests, 1.into()), service_ns: 20_000_000 };
         let copy = bench.engine.copy(lanes[0]).unwrap();
         let forecast = forecast(&copy, later, batch);
         assert!(forecast.expected.is_some() && forecast.guaranteed >= forecast.expected, "{seed}: {forecast:?}");
     }
+}
+
+/// Fifty requests that cost one or two points each: eight points a second, and eight at once.
+#[test]
+fn requests_that_cost_more_take_longer() {
+    let (bench, lane) = Bench::with(plan(vec![bucket("points", 8, 8.0)]));
+    let copy = bench.engine.copy(lane).unwrap();
+    let seconds = |points: u64| {
+        let total = Total::of([points, 50, 50, 50]);
+        let batch = Batch { tier: Tier::Normal, requests: 50, total, service_ns: 1_000_000 };
+        forecast(&copy, bench.now, batch).earliest.unwrap().as_secs_f64()
+    };
+    let (cheap, dear) = (seconds(50), seconds(100));
+    assert!((5.0..5.6).contains(&cheap), "(50 - 8) / 8 a second: {cheap}");
+    assert!((11.0..12.0).contains(&dear), "(100 - 8) / 8 a second: {dear}");
+    let total = Total::of([7, 0, 3, 1_000]);
+    let shares: Vec<u32> = (0..3).map(|number| total.share(number, 3).points(PointKind::POINTS)).collect();
+    assert_eq!((shares.iter().sum::<u32>(), shares.iter().max()), (7, Some(&3)));
 }

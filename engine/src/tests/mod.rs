@@ -54,6 +54,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        calendar: None,
         pooled: None,
     }
 }
@@ -70,6 +71,7 @@ pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        calendar: None,
         pooled: None,
     }
 }
@@ -82,6 +84,7 @@ pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
         measure: Measure::Requests,
         starts_spent: false,
         pace: Default::default(),
+        calendar: None,
         pooled: None,
     }
 }

@@ -1,6 +1,7 @@
 //! Limits whose units several processes share: nothing goes without units, and none is used twice.
 
 use super::*;
+use crate::cost::Total;
 use crate::limit::vendor_bucket::VendorBucketSpec;
 use crate::limit::window_counter::CounterSpec;
 use crate::limit::{BlockedBy, Got, Pooled, Wish};
@@ -239,7 +240,8 @@ fn tiers_share_what_is_held_as_the_store_says() {
 #[test]
 fn a_forecast_goes_on_with_the_units_that_are_held() {
     let (mut bench, lane) = Bench::with(pooled());
-    let batch = Batch { tier: Tier::Normal, requests: 200, service_ns: 10 * MS };
+    let total = Total::same(200, 1.into());
+    let batch = Batch { tier: Tier::Normal, requests: 200, total, service_ns: 10 * MS };
     let takes = |bench: &Bench| {
         let copy = bench.engine.copy(lane).unwrap();
         forecast(&copy, bench.now, batch).expected.unwrap().as_secs_f64()

@@ -158,7 +158,7 @@ impl World {
         let sources = crate::config::Sources::new().without_catalogue().file("v", &case.vendors);
         let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
         let vendor = config.vendor("v", "live").expect("the case's vendor");
-        let policy = Policy { tier_weights: Tier::WEIGHTS, max_waiting: 1_000, guard: true, pooled: case.shares };
+        let policy = Policy { max_waiting: 1_000, pooled: case.shares, ..Policy::USUAL };
         let plan = Arc::new(compile(&vendor, 1, &policy));
         let mut random = fastrand::Rng::with_seed(case.seed);
         let members = (0..case.processes).map(|_| {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::fields::{check_id, choice, duration, fraction, integer};
+use super::fields::{check_id, choice, duration, fraction, integer, parse_duration};
 use crate::config::costs::Costs;
 use crate::config::entry::LimitEntry;
 use crate::config::limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 use crate::config::report::{Path, Report, Step, at};
+use crate::config::resets::{ROLLING, Resets};
 use crate::config::suggest;
 
 /// Units per window or at once. The engine counts in `u32`; the round figure leaves room for sums.
@@ -47,6 +48,7 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
     let not_here = [
         ("limit", entry.limit.is_some()),
         ("window", entry.window.is_some()),
+        ("resets", entry.resets.is_some()),
         ("algorithm", entry.algorithm.is_some()),
         ("burst", entry.burst.is_some()),
         ("refill_interval", entry.refill_interval.is_some()),
@@ -68,10 +70,12 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
 }
 
 fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, report: &mut Report) -> Option<Rate> {
-    for (field, missing) in [("limit", entry.limit.is_none()), ("window", entry.window.is_none())] {
+    let resets = resets(entry, path, report);
+    let has_window = entry.window.is_some() || entry.resets.as_deref().is_some_and(|text| text != ROLLING);
+    for (field, missing) in [("limit", entry.limit.is_none()), ("window", !has_window)] {
         if missing {
             let message = format!(
-                "a limit needs `{field}`: state `limit` and `window`, or `concurrency`; \
+                "a limit needs `{field}`: state `limit` and `window` (or `resets`), or `concurrency`; \
                  to override a limit, use the name that it has below"
             );
             report.problem(at(path, field), message);
@@ -79,9 +83,10 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
     }
     let limit = integer(entry.limit, 1..=MAX_UNITS.into(), "a limit per window", at(path, "limit"), report);
     let window = duration(entry.window.as_deref(), at(path, "window"), report);
+    let window = resets.as_ref().map_or(window, |resets| Some(resets.period.window()));
     let algorithm = entry.algorithm.as_deref();
-    let algorithm =
-        choice(algorithm, "algorithm", Algorithm::NAMES, Algorithm::parse, Algorithm::Unknown, path, report);
+    let usual = if resets.is_some() { Algorithm::Quota } else { Algorithm::Unknown };
+    let algorithm = choice(algorithm, "algorithm", Algorithm::NAMES, Algorithm::parse, usual, path, report);
     let safety = fraction(entry.safety, vendor_safety, at(path, "safety"), report);
     let ceiling = fraction(entry.ceiling, 1.0, at(path, "ceiling"), report);
     let unit = unit(entry.unit.as_deref(), costs, path, report);
@@ -158,6 +163,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
     let rate = Rate {
         limit,
         window,
+        resets,
         algorithm,
         safety,
         burst,
@@ -172,6 +178,47 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
         fits(&rate, largest, path, report);
     }
     Some(rate)
+}
+
+/// The calendar of a quota. Nothing beside it may say something else about its windows, or pace it.
+fn resets(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Resets> {
+    let text = entry.resets.as_deref().filter(|text| *text != ROLLING)?;
+    let resets = match Resets::parse(text) {
+        Ok(resets) => resets,
+        Err(message) => {
+            report.problem(at(path, "resets"), message);
+            return None;
+        }
+    };
+    let length = resets.period.window();
+    let other =
+        entry.window.as_deref().and_then(|window| parse_duration(window).ok()).filter(|window| *window != length);
+    if other.is_some() {
+        let message = format!(
+            "`resets = \"{text}\"` says how long the window is: remove `window`, or write `resets = \"{ROLLING}\"` beside it"
+        );
+        report.problem(at(path, "window"), message);
+    }
+    if entry.algorithm.as_deref().is_some_and(|algorithm| algorithm != Algorithm::Quota.name()) {
+        let message = format!(
+            "`resets` counts a quota by the calendar; remove `algorithm`, or write `{}`",
+            Algorithm::Quota.name()
+        );
+        report.problem(at(path, "algorithm"), message);
+    }
+    let pacing = [
+        ("burst", entry.burst.is_some()),
+        ("refill_interval", entry.refill_interval.is_some()),
+        ("release_interval", entry.release_interval.is_some()),
+        ("cold_start", entry.cold_start.is_some()),
+    ];
+    for (field, _) in pacing.into_iter().filter(|(_, stated)| *stated) {
+        report.problem(
+            at(path, field),
+            format!("`{field}` has no meaning beside `resets`: a quota is not paced; remove it"),
+        );
+    }
+    Some(resets)
 }
 
 /// Points of another kind than `points` are a unit where the vendor's entry declares them.

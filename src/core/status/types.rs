@@ -112,6 +112,10 @@ pub struct LimitStatus {
     /// lasts for a whole window.
     #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
+    /// In how many seconds the window ends that is counted now, and all of it is there again; only where an answer of the vendor's or
+    /// a calendar (`resets`) says so.
+    #[serde(rename = "resets_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
+    pub resets_in: Option<Duration>,
     /// In how many seconds all of it is there again if nothing else goes, 0 where it is; none where that depends on something in
     /// flight.
     #[serde(rename = "full_in_s", serialize_with = "seconds")]

@@ -103,6 +103,7 @@ async fn schema_of_earlier_version_is_migrated() {
                         "DROP TABLE ic_owner",
                         "DROP TABLE IF EXISTS ic_clock",
                         "DROP TABLE ic_token",
+                        "DROP TABLE ic_token_lease",
                         "DROP TABLE ic_note",
                         "DROP TABLE ic_used",
                         "DROP TABLE ic_capacity",

@@ -16,3 +16,25 @@ async fn newest_token_of_an_account_is_kept() {
         assert_eq!(store.read(whose("b"), tokens::load).await.unwrap(), Some(b"2".to_vec()));
     }
 }
+
+#[tokio::test]
+async fn one_process_at_a_time_refreshes_a_token() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let whose = |account: &str| -> Whose { ["v", "live", account].map(str::to_owned) };
+        let (one, other) = (id(), id());
+        let reserve = async |account: &str, who: Id, length_ms: i64| {
+            store.write((whose(account), who, length_ms), tokens::reserve).await.unwrap()
+        };
+        assert_eq!(reserve("a", one, 60_000).await, None);
+        assert_eq!(reserve("a", one, 60_000).await, None, "its own");
+        assert!(reserve("a", other, 60_000).await.is_some_and(|left| (50_000..=60_000).contains(&left)));
+        assert_eq!(reserve("b", other, 60_000).await, None, "another account");
+        store.write((whose("a"), other), tokens::give_back).await.unwrap();
+        assert!(reserve("a", other, 60_000).await.is_some(), "nobody gives back what another has");
+        store.write((whose("a"), one), tokens::give_back).await.unwrap();
+        assert_eq!(reserve("a", other, 0).await, None);
+        // One that ends at once stands for a process that was killed.
+        assert_eq!(reserve("a", one, 60_000).await, None);
+    }
+}

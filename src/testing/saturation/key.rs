@@ -140,8 +140,7 @@ impl SharedKey {
 impl<'a> Run<'a> {
     fn new(key: &'a SharedKey, windows: u64, seed: u64) -> Result<Run<'a>, Error> {
         let tenant = key.case.tenant(key.case.limit, 1)?;
-        let policy =
-            Policy { tier_weights: Tier::WEIGHTS, max_waiting: u32::MAX, guard: key.case.guarded, pooled: false };
+        let policy = Policy { max_waiting: u32::MAX, guard: key.case.guarded, ..Policy::USUAL };
         let plan = Plans::default().of(&tenant, &policy);
         let client = || {
             let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());

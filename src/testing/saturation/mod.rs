@@ -133,7 +133,7 @@ impl Run {
             engine: Engine::new(Bound::new(u32::MAX), Default::default()),
             lane: Key::NONE,
             plans: Plans::default(),
-            policy: Policy { tier_weights: Tier::WEIGHTS, max_waiting: u32::MAX, guard: case.guarded, pooled: false },
+            policy: Policy { max_waiting: u32::MAX, guard: case.guarded, ..Policy::USUAL },
             tenants,
             version: 0,
             limiter: case.limiter(seed),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::moment;
 use crate::clock::nanos;
 use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
 use crate::signals::POINTS;
@@ -164,6 +165,8 @@ impl Case {
         depth: Depth,
     ) -> Result<Case, Error> {
         let mut entry = entry.clone();
+        let walked = of.map(|place| limit_at(vendor, place).name.clone());
+        without_calendars(&mut entry, walked.as_deref());
         for (kind, cost) in vendor.costs.iter().filter(|(kind, cost)| *kind != POINTS && *cost > SMALL_COST) {
             with_small_cost(&mut entry, kind, cost);
         }
@@ -285,6 +288,14 @@ impl Case {
         self.units_each(limit).unwrap_or(1)
     }
 
+    /// The first beginning of a window of the walked limit that is not before `at`, where a calendar says so: what is not paced goes
+    /// then. `at` itself for other limits.
+    pub(super) fn begins_after(&self, at: u64) -> u64 {
+        let Some(rate) = self.limit().and_then(rate) else { return at };
+        let Some(first) = first_end(rate) else { return at };
+        first + at.saturating_sub(first).div_ceil(nanos(rate.window)) * nanos(rate.window)
+    }
+
     fn rule(&self, limit: &Limit) -> Rule {
         let Some(rate) = rate(limit) else {
             let LimitKind::Concurrency { limit } = limit.kind else { return Rule::Concurrency { limit: 1 } };
@@ -292,7 +303,8 @@ impl Case {
         };
         let (limit, window_ns) = (rate.limit, nanos(rate.window));
         let odd = window_ns / 1_000 * 371 + 1_234_567;
-        let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(odd % window_ns) };
+        let phase = first_end(rate).unwrap_or(odd) % window_ns;
+        let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) };
         let counter = Rule::SlidingCounter { limit, window_ns, phase_ns: odd % window_ns };
         let log = Rule::SlidingLog { limit, window_ns, both_ends: true };
         match (rate.algorithm, self.stranger) {
@@ -309,6 +321,40 @@ impl Case {
             _ => log,
         }
     }
+}
+
+/// Calendars of other limits than the walked one are walked as windows that roll: a day's quota that is used up at its beginning would
+/// leave nothing to see of a limit of minutes. So are months, because the simulated vendor's windows are all of one length.
+fn without_calendars(entry: &mut toml::Value, walked: Option<&str>) {
+    match entry {
+        toml::Value::Table(table) => {
+            let is_walked = walked.is_some() && table.get("name").and_then(toml::Value::as_str) == walked;
+            let resets = table.get("resets").and_then(toml::Value::as_str).map(str::to_owned);
+            if let Some(resets) = resets
+                && (!is_walked || resets.starts_with("monthly"))
+            {
+                let window = match resets.split(' ').next() {
+                    Some("hourly") => "1h",
+                    Some("weekly") => "7d",
+                    Some("monthly") => "31d",
+                    _ => "24h",
+                };
+                table.remove("resets");
+                table.insert("window".to_owned(), window.into());
+                table.insert("algorithm".to_owned(), Algorithm::FixedWindow.name().into());
+            }
+            table.iter_mut().for_each(|(_, value)| without_calendars(value, walked));
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| without_calendars(value, walked)),
+        _ => {}
+    }
+}
+
+/// When the first window of a calendar ends, in nanoseconds. The walk is in winter, so that all days have 24 hours.
+fn first_end(rate: &Rate) -> Option<u64> {
+    let (ends, every) = rate.resets.as_ref()?.ends(moment::began());
+    let end = ends.get(1).copied().or_else(|| Some(*ends.first()? + every))?;
+    end.duration_since(moment::began()).ok().map(nanos)
 }
 
 /// Scales every `limit` in the entry that `is_meant` selects.

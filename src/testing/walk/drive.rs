@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use super::case::Case;
 use super::ideal;
 use super::judge::{self, Outcome};
+use super::moment;
 use super::plan::{self, Class, Timeline};
 use super::vendor::{MARK, Road};
 use crate::config::{AuthScheme, TenantEntry};
@@ -34,6 +35,7 @@ impl Case {
         let classes = plan::classes(self);
         let timeline = plan::timeline(self, &classes);
         let timeline = ideal::with_a_busy_accident(self, &classes, timeline);
+        let timeline = Timeline { accident_at: self.begins_after(timeline.accident_at), ..timeline };
         let road = Road::new(self, timeline, classes.iter().map(|class| class.call).collect());
         let client = Arc::new(self.client(&classes, road.clone()).await?);
         let mut sending = JoinSet::new();
@@ -61,6 +63,7 @@ impl Case {
             .credential_resolver("walk", |_: String| async { Ok(SecretString::from("user:key")) })
             .shards(1)
             .without_ticks()
+            .beginning_at(moment::began())
             .transport(road);
         let mut known = 0;
         for class in classes {

@@ -4,6 +4,11 @@
 const BEGAN: u64 = 1_768_435_200;
 const SECOND: u64 = 1_000_000_000;
 
+/// The start of the walk.
+pub(super) fn began() -> std::time::SystemTime {
+    std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(BEGAN)
+}
+
 /// Seconds since 1970, rounded up.
 pub(super) fn epoch(at_ns: u64) -> u64 {
     BEGAN + at_ns.div_ceil(SECOND)

@@ -25,7 +25,6 @@ use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
-use crate::engine::tier::Tier;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Sweep, Until};
 
 /// The start of the virtual clock, later than 0 so that there are earlier times.
@@ -98,7 +97,7 @@ impl World {
             vendor,
             config,
             plans: Plans::default(),
-            policy: Policy { tier_weights: Tier::WEIGHTS, max_waiting: u32::MAX, guard: true, pooled: false },
+            policy: Policy { max_waiting: u32::MAX, ..Policy::USUAL },
             tenants: Vec::new(),
             accounts: Vec::new(),
             lanes: Vec::new(),

@@ -13,7 +13,7 @@ use oauth2::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use super::issued::{Issued, Trouble, refusal};
+use super::issued::{Issued, Trouble, is_error, refusal};
 use super::jwt;
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -187,8 +187,13 @@ impl TokenRequest<'_> {
             }
             whole.extend_from_slice(&data);
         }
+        let status = match status.is_success() {
+            true if is_error(&whole) => StatusCode::BAD_REQUEST,
+            true => StatusCode::OK,
+            false => status,
+        };
         let mut response = HttpResponse::new(whole);
-        *response.status_mut() = if status.is_success() { StatusCode::OK } else { status };
+        *response.status_mut() = status;
         Ok(response)
     }
 

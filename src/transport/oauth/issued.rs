@@ -4,12 +4,41 @@ use std::time::Duration;
 
 use oauth2::basic::{BasicErrorResponse, BasicErrorResponseType, BasicTokenType};
 use oauth2::{AccessToken, RefreshToken, Scope, TokenResponse};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Longer than any token: what is longer does not fit a header.
 const LONGEST: usize = 16 * 1024;
 /// Characters of a vendor's description that are repeated.
 const DESCRIBED: usize = 200;
+
+/// Codes of errors that pass.
+const LATER: [&str; 5] = ["temporarily_unavailable", "server_error", "slow_down", "ratelimited", "internal_error"];
+/// What vendors call a grant that is worth nothing any more where RFC 6749 has `invalid_grant`: Slack
+/// (<https://docs.slack.dev/reference/methods/oauth.v2.access>), Zoho (`invalid_code`), GitHub (`bad_refresh_token`).
+const DEAD: [&str; 8] = [
+    "invalid_refresh_token",
+    "bad_refresh_token",
+    "token_revoked",
+    "token_expired",
+    "account_inactive",
+    "invalid_code",
+    "invalid_auth",
+    "access_token_revoked",
+];
+
+/// The answer is an error though its status is 200, as Slack's (`"ok": false`), Zoho's and GitHub's are: it names an error and has
+/// no token.
+pub(super) fn is_error(answer: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Members {
+        error: Option<String>,
+        access_token: Option<IgnoredAny>,
+        token: Option<IgnoredAny>,
+    }
+    let members: Option<Members> = serde_json::from_slice(answer).ok();
+    members.is_some_and(|it| it.error.is_some() && it.access_token.is_none() && it.token.is_none())
+}
 
 /// A token answer. `token_type` is not asked for: some vendors leave it out, and the entry's `auth` says how a token is sent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -114,11 +143,8 @@ pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[&str]) -> Trouble {
     let shown = if is_secret { "an error that repeats a secret".to_owned() } else { shown };
     match code {
         BasicErrorResponseType::InvalidGrant => Trouble::Reconnect(shown),
-        BasicErrorResponseType::Extension(other)
-            if matches!(&**other, "temporarily_unavailable" | "server_error" | "slow_down") =>
-        {
-            Trouble::Later(shown, None)
-        }
+        BasicErrorResponseType::Extension(other) if LATER.contains(&&**other) => Trouble::Later(shown, None),
+        BasicErrorResponseType::Extension(other) if DEAD.contains(&&**other) => Trouble::Reconnect(shown),
         _ => Trouble::Refused(shown),
     }
 }

@@ -33,6 +33,11 @@ const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
+/// One process alone may refresh for this long: as long as the token URL may be asked, and the new token be kept. If the process ends
+/// in the middle, others wait so long.
+const RESERVED: Duration = Duration::from_secs(90);
+/// How often it is asked whether another process has ended its refresh.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// One refresh, with all that it needs to outlive its caller.
 pub(super) struct Refresh {
@@ -52,6 +57,7 @@ impl Refresh {
     pub(super) async fn run(mut self) -> Result<Arc<SecretString>, Arc<str>> {
         if self.refresher.unkept {
             self.keep().await;
+            self.give_back().await;
             if let Some(access) = self.still_valid() {
                 return Ok(access);
             }
@@ -80,7 +86,42 @@ impl Refresh {
             return Err(Trouble::Refused("there is no refresh token".to_owned()));
         };
         let granted = hex(&[first.expose_secret()]);
-        let held = self.newest(&first, &granted).await?;
+        self.reserve().await?;
+        let issued = self.obtain_alone(&first, granted).await;
+        self.give_back().await;
+        issued
+    }
+
+    /// The keeper, where a refresh token may not be used twice.
+    fn keeper_of_one_use(&self) -> Option<&Arc<dyn TokenKeeper>> {
+        self.keeper.as_ref().filter(|_| self.oauth.rotates)
+    }
+
+    /// Lets other processes refresh. While the new token is not kept, they would use the one before.
+    async fn give_back(&self) {
+        if let Some(keeper) = self.keeper_of_one_use().filter(|_| !self.refresher.unkept) {
+            keeper.give_back(&self.owner).await;
+        }
+    }
+
+    /// Waits until no other process refreshes this token.
+    async fn reserve(&self) -> Result<(), Trouble> {
+        let Some(keeper) = self.keeper_of_one_use() else { return Ok(()) };
+        let unknown =
+            |error| Trouble::Later(format!("it is not known whether another process refreshes: {error}"), None);
+        let begun = self.clock.now();
+        while let Some(left) = keeper.reserve(&self.owner, RESERVED).await.map_err(unknown)? {
+            if self.clock.now().since(begun) > RESERVED {
+                return Err(Trouble::Later("another process refreshes the token".to_owned(), Some(left)));
+            }
+            tokio::time::sleep(LOOK.min(left.max(Duration::from_millis(1)))).await;
+        }
+        Ok(())
+    }
+
+    /// No other process uses the refresh token meanwhile.
+    async fn obtain_alone(&mut self, first: &SecretString, granted: String) -> Result<Issued, Trouble> {
+        let held = self.newest(first, &granted).await?;
         let issued = match self.ask(Some(held.refresh_token())).await {
             // Another process may have replaced it.
             Err(Trouble::Reconnect(why)) => match self.loaded(&granted).await? {
@@ -105,6 +146,14 @@ impl Refresh {
 
     /// The refresh token to ask with: the newest that comes from the one which the user granted.
     async fn newest(&mut self, first: &SecretString, granted: &str) -> Result<KeptToken, Trouble> {
+        // Another process may have replaced it, unless this one has a newer one that the keeper does not know.
+        if self.refresher.held.is_some()
+            && self.oauth.rotates
+            && !self.refresher.unkept
+            && let Some(newer) = self.loaded(granted).await?
+        {
+            self.refresher.held = Some(newer);
+        }
         if let Some(held) = &self.refresher.held {
             let is_of_it = held.granted() == granted;
             // Or the place that the configuration refers to holds the newest by now: a keeper wrote it there.

@@ -55,6 +55,36 @@ async fn refusal_shows_in_the_status() {
     assert!((29.9..=33.1).contains(&seconds), "{seconds}: the stated time and at most a tenth");
 }
 
+/// Ten requests a second, 100 tokens a second: thirty requests of 20 tokens each take as long as 600 tokens, of which 80 are there.
+#[tokio::test(start_paused = true)]
+async fn estimate_reckons_with_what_requests_cost() {
+    let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\ncosts = { tokens = 2 }\n\
+                  [[vendors.v.limits]]\nname = \"requests\"\nlimit = 10\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\n\
+                  [[vendors.v.limits]]\nname = \"tokens\"\nlimit = 100\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\nunit = \"tokens\"\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(answers(ms(20)));
+    let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let request = |kind| Request::get("v", "/").cost(kind, 20);
+    let costs = client.costs("a", &request("tokens")).unwrap();
+    let costs: Vec<_> = costs.iter().map(|(kind, units)| (&**kind, *units)).collect();
+    assert_eq!(costs, [("points", 1), ("tokens", 20)]);
+    let error = client.costs("a", &request("tokes")).unwrap_err().to_string();
+    assert!(error.contains("declares no \"tokes\"; it counts points, tokens"), "{error}");
+    assert!(client.estimate_points("a", "v", Priority::Low, 1, &[("tokes", 1)]).is_err());
+    let seconds = |points: &[(&str, u64)]| {
+        let estimate = client.estimate_points("a", "v", Priority::Low, 30, points).unwrap();
+        estimate.expected.unwrap().as_secs_f64()
+    };
+    let (usual, dear) = (seconds(&[]), seconds(&[("tokens", 600)]));
+    assert!((2.5..3.2).contains(&usual), "(30 - 8) / 8 a second: {usual}");
+    assert!((6.2..7.2).contains(&dear), "(600 - 80) / 80 a second: {dear}");
+    let lane = client.lane("a", "v").unwrap();
+    let dear = lane.costing("tokens", 80).unwrap();
+    let permit = dear.try_acquire(Priority::High, 1).unwrap();
+    assert!(dear.try_acquire(Priority::High, 1).is_err(), "the tokens of a second are taken");
+    drop(permit);
+    assert!(lane.costing("tokes", 1).is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn estimate_is_what_then_happens() {
     for (backlog, batch, priority) in

@@ -14,6 +14,7 @@ fn spec(kind: LimitKind) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        calendar: None,
         pooled: None,
     }
 }

@@ -1,5 +1,6 @@
 //! What holds for every limit, however the vendor counts.
 
+mod calendar;
 mod cell;
 mod guards;
 mod replay;

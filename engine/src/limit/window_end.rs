@@ -1,0 +1,57 @@
+//! A limit whose windows end by a calendar: what the guard, a report and a view are told of the end.
+
+use super::calendar::since;
+use super::guard::{Guard, GuardSpec};
+use super::{Cell, LimitKind, LimitSpec, State, in_force};
+use crate::throttle::Report;
+use crate::time::Time;
+
+impl LimitSpec {
+    /// Whether what was counted at `at` counts no more, by the calendar.
+    pub(super) fn is_over(&self, at: Time, now: Time) -> bool {
+        self.calendar.as_ref().is_some_and(|calendar| calendar.is_over(at, now))
+    }
+
+    /// What an answer told; where it does not say when the window ends, the calendar does.
+    pub(super) fn with_reset(&self, report: &Report, now: Time) -> Report {
+        let by_calendar = || Some(since(now, self.calendar.as_ref()?.next(now)?));
+        Report { reset_ns: report.reset_ns.or_else(by_calendar), ..*report }
+    }
+}
+
+impl Cell {
+    /// Tells the guard when the present window ends, unless an answer of the vendor's has said so.
+    #[cold]
+    pub(super) fn mark_end(&mut self, spec: &LimitSpec, now: Time) {
+        let spec = in_force(&self.beside, spec);
+        let edge = spec.calendar.as_ref().and_then(|calendar| calendar.next_edge(now));
+        if let (
+            State::Rate { guard: Some(Guard::Log(log)), .. },
+            LimitKind::Rate { guard: GuardSpec::Log(mirrored), .. },
+            Some((from, to)),
+        ) = (&mut self.state, &spec.kind, edge)
+        {
+            log.ends_by_calendar(mirrored, now, from, to);
+        }
+    }
+
+    /// The calendar has changed: what the guard knows of the old one's end is not true any more.
+    pub(super) fn change_calendar(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time) {
+        if old.calendar == new.calendar {
+            return;
+        }
+        if let State::Rate { guard: Some(Guard::Log(log)), .. } = &mut self.state {
+            log.forget_calendar();
+        }
+        self.mark_end(new, now);
+    }
+
+    /// When the window ends that is counted now, where an answer or the calendar says so.
+    pub(crate) fn resets_at(&self, spec: &LimitSpec, now: Time) -> Option<Time> {
+        let stated = match &self.state {
+            State::Rate { guard: Some(Guard::Log(log)), .. } => log.stated_end(now),
+            _ => None,
+        };
+        stated.or_else(|| spec.calendar.as_ref()?.next(now))
+    }
+}

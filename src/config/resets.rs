@@ -1,0 +1,291 @@
+//! Quotas that begin anew by a calendar: `resets = "daily America/Los_Angeles"`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+use super::names::names;
+use super::suggest;
+
+/// How often a quota begins anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Period {
+    /// Every hour, at the stated minute.
+    Hourly,
+    /// Every day: 23 to 25 hours where clocks are put forward and back.
+    Daily,
+    /// Every Monday.
+    Weekly,
+    /// On the first of every month.
+    Monthly,
+}
+
+names!(Period { Hourly = "hourly", Daily = "daily", Weekly = "weekly", Monthly = "monthly" });
+
+impl Period {
+    /// The length of a window: of a month the longest, and of a day and a week without a change of the clocks.
+    pub fn window(self) -> Duration {
+        const HOUR: u64 = 3_600;
+        Duration::from_secs(match self {
+            Period::Hourly => HOUR,
+            Period::Daily => 24 * HOUR,
+            Period::Weekly => 7 * 24 * HOUR,
+            Period::Monthly => 31 * 24 * HOUR,
+        })
+    }
+}
+
+/// When a quota begins anew, by the calendar and the clocks of a time zone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Resets {
+    /// How often.
+    pub period: Period,
+    /// Minutes after midnight of that day; of an hourly quota after the full hour.
+    pub minute: u16,
+    /// The time zone, by its name in the IANA database.
+    pub zone: Arc<str>,
+    /// Ends of windows, as seconds since 1970, are multiples of this.
+    grid_s: u32,
+}
+
+const HELP: &str = "write how often, perhaps a time, and a time zone: \"daily America/Los_Angeles\", \"monthly UTC\", \
+                    \"daily 07:00 Europe/Berlin\" or \"rolling\"";
+/// A window that no calendar ends, which a tenant may write over a calendar of its vendor's.
+pub(super) const ROLLING: &str = "rolling";
+/// Days and weeks and months whose ends are worked out in advance: for years. A program that runs for longer counts them as rolling
+/// windows from then on, which are never shorter.
+const DAYS: i64 = 2_200;
+const WEEKS: i64 = 520;
+const MONTHS: i64 = 120;
+
+impl Resets {
+    /// Reads `PERIOD [HH:MM] [ZONE]`.
+    pub(super) fn parse(text: &str) -> Result<Resets, String> {
+        let mut words = text.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let period = Period::parse(name).ok_or_else(|| {
+            let hint = suggest::nearest(name, Period::NAMES.iter().copied().chain([ROLLING]));
+            let hint = hint.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+            format!("this does not say when a quota begins anew; {hint}{HELP}")
+        })?;
+        let (mut minute, mut zone) = (0, "UTC");
+        let mut rest = words.next();
+        if let Some(time) = rest.filter(|word| word.starts_with(|first: char| first.is_ascii_digit())) {
+            minute = minutes(time, period)?;
+            rest = words.next();
+        }
+        if let Some(name) = rest {
+            zone = name;
+        }
+        if words.next().is_some() {
+            return Err(format!("too many words; {HELP}"));
+        }
+        let found = time_zone(zone)?;
+        let zone = found.iana_name().unwrap_or("UTC").into();
+        Ok(Resets { period, minute, zone, grid_s: grid(period, minute, &found) })
+    }
+
+    /// The ends of windows, from the last one that is not after `from` on, and the length of those after the last of them where all
+    /// are of one length.
+    pub(crate) fn ends(&self, from: SystemTime) -> (Vec<SystemTime>, Duration) {
+        let Ok(from) = Timestamp::try_from(from) else { return (Vec::new(), Duration::ZERO) };
+        // The name was looked up when the configuration was read.
+        let zone = TimeZone::get(&self.zone).unwrap_or(TimeZone::UTC);
+        if self.period == Period::Hourly {
+            let offset = i64::from(zone.to_offset(from).seconds());
+            let past = (from.as_second() + offset - i64::from(self.minute) * 60).rem_euclid(3_600);
+            let last = Timestamp::from_second(from.as_second() - past).map(SystemTime::from);
+            return (last.into_iter().collect(), Period::Hourly.window());
+        }
+        let today = zone.to_datetime(from).date();
+        let (count, first): (i64, Option<Date>) = match self.period {
+            Period::Hourly | Period::Daily => (DAYS, today.checked_sub(1.day()).ok()),
+            Period::Weekly => {
+                let since_monday = i64::from(today.weekday().to_monday_zero_offset());
+                (WEEKS, today.checked_sub((since_monday + 7).days()).ok())
+            }
+            Period::Monthly => (MONTHS, today.first_of_month().checked_sub(1.month()).ok()),
+        };
+        let (hour, minute) = ((self.minute / 60) as i8, (self.minute % 60) as i8);
+        let time = Time::new(hour, minute, 0, 0).unwrap_or(Time::MIN);
+        let end = |number: i64| {
+            let later = match self.period {
+                Period::Hourly | Period::Daily => number.days(),
+                Period::Weekly => (7 * number).days(),
+                Period::Monthly => number.months(),
+            };
+            // A time that the clocks leave out is the one after it; of one that they repeat the first counts.
+            zone.to_timestamp(first?.checked_add(later).ok()?.to_datetime(time)).ok()
+        };
+        let mut ends: Vec<Timestamp> = (0..=count).map_while(end).collect();
+        let past = ends.iter().take_while(|end| **end <= from).count();
+        ends.drain(..past.saturating_sub(1));
+        (ends.into_iter().map(SystemTime::from).collect(), Duration::ZERO)
+    }
+
+    /// The longest span of which all ends are multiples, since 1970.
+    pub(crate) fn grid(&self) -> Duration {
+        Duration::from_secs(self.grid_s.into())
+    }
+
+    /// The longest that a window may be.
+    pub(crate) fn longest(&self) -> Duration {
+        let clocks = if self.period == Period::Hourly { 0 } else { 3_600 };
+        self.period.window() + Duration::from_secs(clocks)
+    }
+}
+
+impl fmt::Display for Resets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (period, hour, minute) = (self.period.name(), self.minute / 60, self.minute % 60);
+        match self.minute {
+            0 => write!(f, "{period} {}", self.zone),
+            _ => write!(f, "{period} {hour:02}:{minute:02} {}", self.zone),
+        }
+    }
+}
+
+fn minutes(text: &str, period: Period) -> Result<u16, String> {
+    let wrong = || "a time is written as \"07:00\", from \"00:00\" to \"23:59\"".to_owned();
+    let (hour, minute) = text.split_once(':').ok_or_else(wrong)?;
+    let number = |text: &str, below: u16| -> Result<u16, String> {
+        let number = text.parse().ok().filter(|number| *number < below && text.len() == 2);
+        number.ok_or_else(wrong)
+    };
+    let (hour, minute) = (number(hour, 24)?, number(minute, 60)?);
+    if period == Period::Hourly && hour > 0 {
+        return Err("an hourly quota begins anew at a minute of each hour: write \"00:30\" for the 30th".to_owned());
+    }
+    Ok(60 * hour + minute)
+}
+
+fn time_zone(name: &str) -> Result<TimeZone, String> {
+    if let Ok(zone) = TimeZone::get(name) {
+        return Ok(zone);
+    }
+    let known: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
+    let names = || known.iter().map(String::as_str);
+    // `Los_Angeles`, or `Pacific`.
+    let ends_with = |known: &&str| known.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(name));
+    let near = suggest::nearest(name, names()).or_else(|| names().find(ends_with));
+    Err(match near {
+        Some(near) => format!("unknown time zone {name:?}; did you mean `{near}`?"),
+        None => {
+            "unknown time zone; write its name in the IANA database, such as `America/Los_Angeles`, or `UTC`".to_owned()
+        }
+    })
+}
+
+/// The span of which all ends are multiples: that of the zone's distances from UTC, and of the time.
+fn grid(period: Period, minute: u16, zone: &TimeZone) -> u32 {
+    let since = Timestamp::from_second(1_767_225_600).unwrap_or_default();
+    let offsets = zone.following(since).take(4).map(|change| change.offset());
+    let offsets = offsets.chain([zone.to_offset(since)]).map(|offset| offset.seconds().unsigned_abs());
+    let whole = if period == Period::Hourly { 3_600 } else { 86_400 };
+    offsets.chain([u32::from(minute) * 60]).fold(whole, common)
+}
+
+/// The greatest common divisor.
+fn common(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { common(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first ends from a moment on, in UTC.
+    fn ends(text: &str, from: &str, count: usize) -> Vec<String> {
+        let from: Timestamp = from.parse().unwrap();
+        let (ends, every) = Resets::parse(text).unwrap().ends(from.into());
+        assert_eq!(every.is_zero(), ends.len() > 1, "{text}");
+        ends.into_iter().take(count).map(|end| Timestamp::try_from(end).unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn days_have_the_length_of_their_zone() {
+        assert_eq!(
+            ends("daily America/Los_Angeles", "2026-03-07T20:00:00Z", 4),
+            ["2026-03-07T08:00:00Z", "2026-03-08T08:00:00Z", "2026-03-09T07:00:00Z", "2026-03-10T07:00:00Z"],
+            "the 8th has 23 hours"
+        );
+        assert_eq!(
+            ends("daily America/Los_Angeles", "2026-11-01T07:00:00Z", 3),
+            ["2026-11-01T07:00:00Z", "2026-11-02T08:00:00Z", "2026-11-03T08:00:00Z"],
+            "the 1st has 25 hours; an end is the beginning of the next"
+        );
+        // 02:30 is left out on the 29th of March.
+        assert_eq!(
+            ends("daily 02:30 Europe/Berlin", "2026-03-28T12:00:00Z", 3),
+            ["2026-03-28T01:30:00Z", "2026-03-29T01:30:00Z", "2026-03-30T00:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn months_weeks_and_hours_begin_where_the_calendar_says() {
+        assert_eq!(
+            ends("monthly UTC", "2028-02-15T00:00:00Z", 3),
+            ["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", "2028-04-01T00:00:00Z"]
+        );
+        assert_eq!(ends("monthly", "2026-01-31T23:59:59Z", 2), ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"]);
+        assert_eq!(
+            ends("weekly Asia/Kolkata", "2026-11-25T12:00:00Z", 2),
+            ["2026-11-22T18:30:00Z", "2026-11-29T18:30:00Z"],
+            "Monday in India"
+        );
+        assert_eq!(
+            ends("hourly 00:15", "2026-11-25T12:14:59Z", 2),
+            ["2026-11-25T11:15:00Z"],
+            "one each hour from there"
+        );
+        assert_eq!(ends("hourly Asia/Kolkata", "2026-11-25T12:14:59Z", 2), ["2026-11-25T11:30:00Z"]);
+    }
+
+    #[test]
+    fn ends_are_multiples_of_the_grid() {
+        for (text, grid_s) in [
+            ("daily UTC", 86_400),
+            ("daily America/Los_Angeles", 3_600),
+            ("monthly Asia/Kolkata", 1_800),
+            ("daily 07:10 UTC", 600),
+            ("hourly", 3_600),
+        ] {
+            let resets = Resets::parse(text).unwrap();
+            assert_eq!(resets.grid(), Duration::from_secs(grid_s), "{text}");
+            let from: Timestamp = "2026-02-01T00:00:00Z".parse().unwrap();
+            let (ends, _) = resets.ends(from.into());
+            for end in ends.iter().take(800) {
+                let seconds = end.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+                assert!(seconds.is_multiple_of(grid_s), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_advice() {
+        for (text, says) in [
+            ("dayly UTC", "did you mean `daily`?"),
+            ("", "write how often"),
+            ("daily America/LosAngeles", "did you mean `America/Los_Angeles`?"),
+            ("daily los_angeles", "did you mean `America/Los_Angeles`?"),
+            ("daily midnight", "unknown time zone; write its name"),
+            ("daily 7:00 UTC", "a time is written as \"07:00\""),
+            ("daily 24:00", "a time is written as"),
+            ("hourly 01:00", "a minute of each hour"),
+            ("daily UTC please", "too many words"),
+        ] {
+            let error = Resets::parse(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        let written = |text: &str| Resets::parse(text).unwrap().to_string();
+        assert_eq!(written("daily utc"), "daily UTC");
+        assert_eq!(written("monthly 06:05 America/New_York"), "monthly 06:05 America/New_York");
+        assert_eq!(written("weekly"), "weekly UTC");
+    }
+}
