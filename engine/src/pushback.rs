@@ -297,7 +297,7 @@ impl Engine {
                 notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
             if of_the_rate && !(says_empty && is_reported) {
-                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &pace);
+                notices[2] = cell.throttle_or_new().cut(now, passed, (in_use, says_empty), &pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }

@@ -10,11 +10,10 @@ use integration_client::testing::walk::{Depth, Sum, cases};
 
 /// What falls short today. Whoever mends it lowers these; the goal is none. Of the smaller figures of this walk a pause is a
 /// larger part than of the whole walk's, so that more limits are used to less than nine tenths. A limit of which nobody knows how
-/// it is counted meets one stranger, the same every time: 20 of the refusals are those of one such limit. Five runs had 46 to 48
-/// refusals, eight unthrottled limits and 34 or 35 below nine tenths.
+/// it is counted meets one stranger, the same every time: 25 of the refusals are those of one vendor's calls of a day.
 const MOST_REFUSED: usize = 50;
 const MOST_UNTHROTTLED: usize = 9;
-const MOST_BELOW_90: usize = 36;
+const MOST_BELOW_90: usize = 15;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {
