@@ -259,8 +259,6 @@ impl Engine {
         let stated = if let Wait::Stated(wait) = wait { now.plus_nanos(wait) } else { Time::ZERO };
         let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
         let fullest = self.fullest(&origin, &rates);
-        // Slots are among them only where they may be full. A rate that is hardly used then learns nothing.
-        let slots_may_be_meant = rates.len() < targets.len();
         for (number, target) in targets.iter().enumerate() {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
@@ -279,8 +277,8 @@ impl Engine {
                 }
                 (wait, _) => wait,
             };
-            let is_only = rates == [*target] && !slots_may_be_meant;
-            let is_meant = is_only || targets.len() == 1 || is_full || says_empty;
+            // Beside slots, which are among them only where they may be full, a rate that is hardly used learns nothing.
+            let is_meant = targets.len() == 1 || is_full || says_empty;
             let in_use = is_meant || (has_been_refused && fullest < 0.5);
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &pace);
@@ -297,7 +295,7 @@ impl Engine {
                 notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
             if of_the_rate && !(says_empty && is_reported) {
-                notices[2] = cell.throttle_or_new().cut(now, passed, (in_use, says_empty), &pace);
+                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }

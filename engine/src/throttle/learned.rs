@@ -51,7 +51,7 @@ enum Trial {
 impl Learned {
     /// The vendor refused at this time, when `allowed` units a window were allowed and `passed` had passed in the last
     /// one. `exact`: that is what the vendor takes, and not perhaps parts of two of its windows. `is_first`: nothing was refused
-    /// lately, and the vendor does not say that nothing is left.
+    /// lately.
     pub(super) fn refused(
         before: Option<Learned>,
         now: Time,

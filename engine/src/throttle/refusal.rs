@@ -121,14 +121,8 @@ impl Throttle {
     /// The vendor takes fewer than the limits say: `passed` units in the last window and its last quarter; none where
     /// that is not known. A refusal of a limit that was hardly used may be an accident, and so may one of a limit of which
     /// the vendor itself said that something is left: the second within some windows is none. `in_use`: it is no accident,
-    /// and it is this limit that was refused for. `says_empty`: the vendor says so itself.
-    pub(crate) fn cut(
-        &mut self,
-        now: Time,
-        passed: Option<(u32, u32)>,
-        (in_use, says_empty): (bool, bool),
-        pace: &Pace,
-    ) -> Option<Notice> {
+    /// and it is this limit that was refused for.
+    pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, in_use: bool, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
         }
@@ -155,7 +149,7 @@ impl Throttle {
             _ => (passed, exact),
         };
         let cost = self.pause.until().since(now).as_nanos() as u64;
-        let learned = Learned::refused(self.learned, now, allowed, (passed, exact), cost, is_first && !says_empty);
+        let learned = Learned::refused(self.learned, now, allowed, (passed, exact), cost, is_first);
         self.learned = Some(learned);
         self.next = self.next.max(now);
         Some(Notice::Yielded { per_window: learned.rate() as u64 })
