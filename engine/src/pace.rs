@@ -33,8 +33,10 @@ impl Pace {
 /// How a vendor's own count of a limit goes down again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Counting {
-    /// All at once, at a reset. Also where the configuration does not say how the vendor counts.
+    /// The configuration does not say: at a reset, unless units are seen to come back one by one.
     #[default]
+    Unstated,
+    /// All at once, at a reset.
     Windows,
     /// Each unit a window after it was taken.
     Log,
@@ -45,7 +47,7 @@ pub enum Counting {
 impl Counting {
     /// Units come back one by one, and not all at a reset.
     pub(crate) fn regrows(self) -> bool {
-        self != Counting::Windows
+        matches!(self, Counting::Log | Counting::Bucket)
     }
 }
 

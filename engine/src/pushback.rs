@@ -277,7 +277,8 @@ impl Engine {
                 }
                 (wait, _) => wait,
             };
-            let is_meant = rates == [*target] || targets.len() == 1 || is_full || says_empty;
+            // Beside slots, which are among them only where they may be full, a rate that is hardly used learns nothing.
+            let is_meant = targets.len() == 1 || is_full || says_empty;
             let in_use = is_meant || (has_been_refused && fullest < 0.5);
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &pace);

@@ -94,6 +94,7 @@ mod tests {
             remaining,
             ends_in: None,
             full_in: None,
+            resets_in: None,
             paused_for: None,
             discovered: false,
         }

@@ -166,7 +166,8 @@ pub(crate) fn pace(vendor: &Vendor) -> Pace {
 fn rate_pace(rate: &Rate, mode: Mode) -> Pace {
     let window_ns = nanos(rate.window);
     let counting = match rate.algorithm {
-        Algorithm::FixedWindow | Algorithm::Quota | Algorithm::Unknown => Counting::Windows,
+        Algorithm::FixedWindow | Algorithm::Quota => Counting::Windows,
+        Algorithm::Unknown => Counting::Unstated,
         Algorithm::SlidingWindow | Algorithm::SlidingCounter => Counting::Log,
         Algorithm::TokenBucket | Algorithm::LeakyBucket => Counting::Bucket,
     };

@@ -261,8 +261,11 @@ impl AnswerReader<'_> {
             (Some((_, rate)), None) => Some(u64::from(rate.limit)),
             _ => None,
         };
+        // Headers write hyphens where entries write underscores.
+        let plain = |name: &str| name.to_ascii_lowercase().replace('_', "-");
         let name = window.name.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let named = |(limit, _): &&(&str, &Rate)| name.contains(&limit.to_ascii_lowercase());
+        let words = plain(&name);
+        let named = |(limit, _): &&(&str, &Rate)| words.contains(&plain(limit));
         if let Some(limit) = only(&mut rates.iter().filter(named)) {
             return Some(limit);
         }

@@ -10,11 +10,11 @@ use integration_client::testing::walk::{Depth, Sum, cases};
 
 /// What falls short today. Whoever mends it lowers these; the goal is none. Of the smaller figures of this walk a pause is a
 /// larger part than of the whole walk's, so that more limits are used to less than nine tenths. A limit of which nobody knows how
-/// it is counted meets one stranger, the same every time: 20 of the refusals are those of one such limit. Five runs had 46 to 48
-/// refusals, eight unthrottled limits and 34 or 35 below nine tenths.
-const MOST_REFUSED: usize = 50;
-const MOST_UNTHROTTLED: usize = 9;
-const MOST_BELOW_90: usize = 36;
+/// it is counted meets one stranger, the same every time: 48 of the refusals are those of a day's and a month's calls that two
+/// vendors count by a sliding counter. Runs had 60 refusals, five unthrottled limits and 13 or 14 below nine tenths.
+const MOST_REFUSED: usize = 64;
+const MOST_UNTHROTTLED: usize = 6;
+const MOST_BELOW_90: usize = 16;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {

@@ -224,7 +224,10 @@ fn who_is_told_twice_the_limit_learns_it() {
         let learnt = told_twice(fixed, says);
         // Of a limit that the vendor states four fifths are used, as of any other.
         let least = if says == Says::Headers { 79.0 } else { 90.0 };
-        assert!(learnt.iter().all(|(used, refused)| *used >= least && *refused <= 5), "{learnt:?}");
+        // The first refusal may be an accident, and the second teaches: where a burst met two of the vendor's windows, which is one
+        // phase of ten, a third one and its block lie in these ten seconds.
+        assert!(learnt.iter().all(|(used, refused)| *used >= 75.0 && *refused <= 5), "{learnt:?}");
+        assert!(learnt[1].0 >= least, "{learnt:?}");
     }
     // Nobody says how long the block is: it is found out by hitting it, which makes it longer.
     for fixed in [true, false] {

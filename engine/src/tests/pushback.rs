@@ -259,10 +259,10 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
         assert_eq!(cut, round == 0, "{round}");
     }
     bench.at(bench.now + std::time::Duration::from_secs(16));
-    // Past the second in which the rate grows from a tenth.
-    flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
-    let sent = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
-    assert!((52..=62).contains(&sent), "{sent}: between half of the 80 that did pass and all of them");
+    // The one refusal may have been an accident: after a window all is tried again.
+    let sent = [1_000, 1_000].map(|ms| flow(&mut bench, lane, ms, || Feedback::Passed(None)));
+    assert!((52..=62).contains(&sent[0]), "{sent:?}: between half of the 80 that did pass and all of them");
+    assert!(sent[1] >= 78, "{sent:?}");
 }
 
 #[test]
@@ -281,9 +281,8 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
     assert!(matches!(heard, Some(Notice::Yielded { .. })), "{heard:?}");
     bench.at(bench.now + std::time::Duration::from_secs(1));
     // Another goes alone and passes, then the endpoint is tried for itself.
-    flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
-    let slow = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
-    assert!(slow <= 45, "{slow}");
+    let slow = flow(&mut bench, lane, 500, || Feedback::Passed(None));
+    assert!(slow <= 23, "{slow}");
     let mut waiters = vec![bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0];
     while waiters.len() == 1 {
         let due = bench.engine.poll_timeout().unwrap();
@@ -292,8 +291,8 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
             bench.on_response(permit, guess());
         }
     }
-    let sent = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
-    assert!(sent >= 78, "{sent}");
+    let sent = flow(&mut bench, lane, 300, || Feedback::Passed(None));
+    assert!(sent >= 23, "{sent}");
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl Credential {
             slowing => slowing,
         };
         let unit_ns = (window_ns / report.limit).max(1);
-        limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Windows, mode };
+        limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Unstated, mode };
         (limit.report, limit.heard) = (*report, now);
         limit.throttle.report(now, granted, books, report, &limit.pace)
     }

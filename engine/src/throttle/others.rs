@@ -86,16 +86,17 @@ impl Others {
         };
         // Answers overtake each other by a few: that is no new window.
         let is_new = seen.used.saturating_add(limit / 8) < last.used;
-        if pace.counting == Counting::Windows && pace.mode == Mode::Adaptive {
+        if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
             self.watch(&last, &seen, is_new, pace);
         }
         match self.counting(limit, pace) {
-            Counting::Windows => {
+            Counting::Windows | Counting::Unstated => {
                 if is_new {
                     self.began = Some(seen.at);
                     self.edge.lies(last.granted, seen.at, pace.window_ns);
                     // Of a vendor that only the limit is known of, a drop may be units that came back one by one.
-                    if pace.mode == Mode::Adaptive && self.dropped > self.regrown {
+                    let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
+                    if pace.mode == Mode::Adaptive && ends_at_once {
                         self.meet(&last, &seen, pace);
                     }
                     self.begin(seen);
@@ -134,7 +135,11 @@ impl Others {
     /// How the vendor's count goes down: where the configuration does not say it, as it was seen to.
     pub(super) fn counting(&self, limit: u64, pace: &Pace) -> Counting {
         let regrows = self.regrown > REGROWN * limit as f64 && self.regrown > 2.0 * self.dropped;
-        if pace.counting == Counting::Windows && regrows { Counting::Log } else { pace.counting }
+        match pace.counting {
+            Counting::Unstated if regrows => Counting::Log,
+            Counting::Unstated => Counting::Windows,
+            stated => stated,
+        }
     }
 
     /// Whether units come back one by one.

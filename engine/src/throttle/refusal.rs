@@ -149,7 +149,7 @@ impl Throttle {
             _ => (passed, exact),
         };
         let cost = self.pause.until().since(now).as_nanos() as u64;
-        let learned = Learned::refused(self.learned, now, allowed, passed, exact, cost);
+        let learned = Learned::refused(self.learned, now, allowed, (passed, exact), cost, is_first);
         self.learned = Some(learned);
         self.next = self.next.max(now);
         Some(Notice::Yielded { per_window: learned.rate() as u64 })

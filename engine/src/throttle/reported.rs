@@ -30,6 +30,8 @@ const NEARLY_ALL: f64 = 0.03;
 const PLENTY: f64 = 0.5;
 /// Of what a client has beyond half of a shared log, one part in so many is left to others.
 const SURPLUS: u64 = 8;
+/// Our own count explains that nothing is left of a window where it lacks less than this part of the limit.
+const EXPLAINED: u64 = 20;
 /// Of the full rate, as much goes at least: only answers show that there is more.
 const LEAST_RATE: f64 = 0.1;
 
@@ -212,7 +214,9 @@ impl QuotaTracker {
     /// Units of ours that the vendor counts when it answers: as is likely, and at most. Our mirror of a limit whose algorithm
     /// is unknown counts more than any one vendor does.
     fn ours(&mut self, now: Time, ours: u32, unarrived: u64, books: Books, limit: u64, pace: &Pace) -> (u32, u32) {
-        if pace.mode != Mode::Adaptive || self.others.counting(limit, pace) == pace.counting {
+        let is_as_mirrored =
+            pace.counting != Counting::Unstated || self.others.counting(limit, pace) == Counting::Windows;
+        if pace.mode != Mode::Adaptive || is_as_mirrored {
             return (ours, books.units);
         }
         let sent = self.recent.units(now, pace.window_ns);
@@ -275,7 +279,12 @@ impl QuotaTracker {
         let is_shared = self.others.per_window(pace).is_some() || unexplained > (limit / 20).max(2);
         // What others took may be a little less than what was counted the last time, and they are there all the same.
         let is_known = (known.is_some() || counting == Counting::Log) && unexplained > 0;
-        if pace.window_ns == 0 || !(is_shared || is_known) {
+        // Nothing is left, and our own count does not explain it: the vendor's word is all there is. Where a window's units come back
+        // together, even a few that are not ours say so; of units that come back one by one most have to be others'.
+        let explained = if counting.regrows() { limit / 4 } else { limit - limit / EXPLAINED };
+        let waits = remaining == 0 && u64::from(books.units) < explained;
+        let ends_at_once = waits && !counting.regrows();
+        if pace.window_ns == 0 || !(is_shared || is_known || ends_at_once) {
             return None;
         }
         let others = self.others.rate(pace);
@@ -298,14 +307,12 @@ impl QuotaTracker {
             margin: 0,
             regrows: counting.regrows(),
         };
-        // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
-        let waits = remaining == 0 && u64::from(books.units) < limit / 4;
         let told = if waits && counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
         let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
         // The fair share of two at least, as below.
         let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
         self.told = Some(match counting {
-            Counting::Windows => {
+            Counting::Windows | Counting::Unstated => {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
                 let until = self.others.next_edge(now, pace).unwrap_or(reset).max(now.plus_nanos(1));
                 let rest = until.since(now).as_nanos() as f64;

@@ -296,6 +296,14 @@ impl Case {
         first + at.saturating_sub(first).div_ceil(nanos(rate.window)) * nanos(rate.window)
     }
 
+    /// When a window of a limit begins that the vendor counts in fixed windows.
+    pub(super) fn fixed_phase(&self, limit: &Limit) -> Option<u64> {
+        match self.rule(limit) {
+            Rule::FixedWindow { phase: Phase::At(at), .. } => Some(at),
+            _ => None,
+        }
+    }
+
     fn rule(&self, limit: &Limit) -> Rule {
         let Some(rate) = rate(limit) else {
             let LimitKind::Concurrency { limit } = limit.kind else { return Rule::Concurrency { limit: 1 } };

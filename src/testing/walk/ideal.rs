@@ -7,7 +7,7 @@ use super::case::{Case, rate, shares};
 use super::plan::{Class, SPANS, Timeline, used_rate};
 use super::vendor::{Accident, Departure};
 use crate::clock::nanos;
-use crate::config::{Algorithm, LimitKind, Scope};
+use crate::config::{Algorithm, LimitKind, Scope, Throttle};
 
 /// Time steps of a case.
 const STEPS: u64 = 3_000;
@@ -30,8 +30,46 @@ struct Bucket {
     /// The units of the last window: when, and how many.
     past: VecDeque<(u64, f64)>,
     in_window: f64,
+    spread: Option<Spread>,
     /// The classes that use the limit, and the units of one request of each.
     takers: Vec<(usize, f64)>,
+}
+
+/// A limit of fixed windows that are longer than the rest of the run, which the other user shares. With `adaptive` what is left
+/// of such a window is spread until its end, and so it is here: whoever sends it in one go has sent more when the run ends, and
+/// no more when the window does.
+struct Spread {
+    limit: f64,
+    window: u64,
+    /// A window begins then.
+    phase: u64,
+    others: f64,
+    from: u64,
+    until: u64,
+    /// Since the window began.
+    taken: f64,
+    level: f64,
+}
+
+impl Spread {
+    fn begins(&self, now: u64) -> u64 {
+        now.saturating_sub((now + self.window - self.phase) % self.window)
+    }
+
+    fn advance(&mut self, now: u64, step: u64) {
+        let began = self.begins(now);
+        if now < began + step {
+            self.taken = 0.0;
+        }
+        if now < self.from {
+            return;
+        }
+        let of_others = self.others * now.min(self.until).saturating_sub(self.from.max(began)) as f64;
+        let rest = (began + self.window).saturating_sub(now).max(step) as f64;
+        let even = (self.limit - self.taken - of_others).max(0.0) / rest;
+        let others = if now < self.until { self.others } else { 0.0 };
+        self.level += (even - others).max(even / 2.0) * step as f64;
+    }
 }
 
 impl Bucket {
@@ -40,6 +78,9 @@ impl Bucket {
         let more = if beside { self.rate_beside } else { self.rate } * step as f64;
         let capacity = if beside { self.capacity_beside } else { self.capacity };
         self.level = (self.level + more).min(capacity.max(more));
+        if let Some(spread) = &mut self.spread {
+            spread.advance(now, step);
+        }
         let Some((window, _)) = self.window else { return };
         while let Some((at, units)) = self.past.front().copied() {
             if at + window > now {
@@ -50,16 +91,19 @@ impl Bucket {
         }
     }
 
-    fn room(&self) -> f64 {
-        match self.window {
-            Some((_, limit)) => self.level.min(limit - self.in_window).max(0.0),
-            None => self.level.max(0.0),
-        }
+    fn room(&self, now: u64) -> f64 {
+        let spread = self.spread.as_ref().filter(|spread| now >= spread.from).map_or(f64::INFINITY, |it| it.level);
+        let in_window = self.window.map_or(f64::INFINITY, |(_, limit)| limit - self.in_window);
+        self.level.min(in_window).min(spread).max(0.0)
     }
 
     fn take(&mut self, now: u64, units: f64) {
         // Single requests may come when nothing is left, and are then missing later.
         self.level -= units;
+        if let Some(spread) = &mut self.spread {
+            spread.taken += units;
+            spread.level -= if now >= spread.from { units } else { 0.0 };
+        }
         if self.window.is_some() {
             self.past.push_back((now, units));
             self.in_window += units;
@@ -73,9 +117,23 @@ pub(super) fn possible(
     case: &Case,
     classes: &[Class],
     timeline: &Timeline,
-    accident: Option<Accident>,
+    pauses: &[Accident],
     departures: &[Departure],
 ) -> [f64; SPANS] {
+    let mut possible = [0.0; SPANS];
+    flow(case, classes, timeline, pauses, departures, |now, units| possible[timeline.span_of(now)] += units);
+    possible
+}
+
+/// Calls `goes` with each moment and the units that go through the walked limit then.
+fn flow(
+    case: &Case,
+    classes: &[Class],
+    timeline: &Timeline,
+    pauses: &[Accident],
+    departures: &[Departure],
+    mut goes: impl FnMut(u64, f64),
+) {
     let single: Vec<Option<usize>> = departures
         .iter()
         .map(|one| classes.iter().position(|class| !class.saturates && class.call == one.call).filter(|_| one.admitted))
@@ -84,8 +142,6 @@ pub(super) fn possible(
     let mut buckets = buckets(case, classes, timeline);
     let step = (timeline.ends / STEPS).max(1);
     let walked = case.number();
-    let mut possible = [0.0; SPANS];
-    let pause = accident.map(|accident| (accident, accident.heard.saturating_add(accident.asks.unwrap_or(0))));
     for number in 0..STEPS {
         let now = number * step;
         let beside = (timeline.other_from..timeline.other_until).contains(&now) && timeline.other_every > 0;
@@ -101,8 +157,9 @@ pub(super) fn possible(
             }
         }
         let is_paused = |class: &Class| {
-            pause.is_some_and(|(accident, until)| {
-                (accident.heard..until).contains(&now) && is_paused_with(case, &class.call, &accident.call)
+            pauses.iter().any(|pause| {
+                let until = pause.heard.saturating_add(pause.asks.unwrap_or(0));
+                (pause.heard..until).contains(&now) && is_paused_with(case, &class.call, &pause.call)
             })
         };
         let mut open: Vec<usize> =
@@ -117,7 +174,7 @@ pub(super) fn possible(
                 let of = |(bucket, share): (&Bucket, &f64)| {
                     let cost = bucket.takers.iter().find(|(taker, _)| taker == at)?.1;
                     let part = if round == 3 { 1.0 } else { share.max(1.0) };
-                    Some(bucket.room() / part / cost)
+                    Some(bucket.room(now) / part / cost)
                 };
                 let amount = buckets.iter().zip(&shares).filter_map(of).fold(f64::INFINITY, f64::min);
                 if !amount.is_finite() || amount <= 0.0 {
@@ -128,20 +185,21 @@ pub(super) fn possible(
                     let Some(units) = taker.map(|(_, cost)| amount * cost) else { continue };
                     bucket.take(now, units);
                     if Some(bucket.number) == walked {
-                        possible[timeline.span_of(now)] += units;
+                        goes(now, units);
                     }
                 }
                 true
             });
         }
     }
-    possible
 }
 
 /// Brings the accident forward where another limit is used up before it: no request would meet it.
 pub(super) fn with_a_busy_accident(case: &Case, classes: &[Class], timeline: Timeline) -> Timeline {
-    let possible = possible(case, classes, &timeline, None, &[]);
-    let is_idle = case.number().is_some() && possible[timeline.span_of(timeline.accident_at)] < 1.0;
+    let mut later = 0.0;
+    let soon = timeline.accident_at..timeline.accident_at + timeline.ends / SPANS as u64;
+    flow(case, classes, &timeline, &[], &[], |now, units| later += if soon.contains(&now) { units } else { 0.0 });
+    let is_idle = case.number().is_some() && later < 1.0;
     let accident_at = if is_idle { timeline.accident_at / 6 } else { timeline.accident_at };
     Timeline { accident_at, ..timeline }
 }
@@ -193,7 +251,22 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
             let others = if is_his { units / timeline.other_every as f64 } else { 0.0 };
             let rate_beside = full.min((published - others).max(0.0));
             let taken = rate(limit).map_or(0.0, |rate| others * nanos(rate.window) as f64);
+            let spread = rate(limit).zip(case.fixed_phase(limit)).filter(|(rate, _)| {
+                let is_long = nanos(rate.window) > timeline.ends.saturating_sub(timeline.other_from);
+                is_long && is_his && case.vendor.throttle == Throttle::Adaptive
+            });
+            let spread = spread.map(|(rate, phase)| Spread {
+                limit: rate.limit.into(),
+                window: nanos(rate.window),
+                phase,
+                others,
+                from: timeline.other_from,
+                until: timeline.other_until,
+                taken: 0.0,
+                level: 0.0,
+            });
             let bucket = Bucket {
+                spread,
                 number,
                 level: capacity,
                 capacity,

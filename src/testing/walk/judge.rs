@@ -68,7 +68,13 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
         let mut went = [0; SPANS];
         counted.for_each(|departure| went[timeline.span_of(departure.at)] += units(departure));
-        let possible = ideal::possible(case, classes, timeline, record.accident, &record.departures);
+        // One refusal for each change of the other user may be, and whoever is refused has to wait as it says.
+        let changes = [timeline.other_from..timeline.other_until, timeline.other_until..timeline.ends];
+        let first =
+            |change: &std::ops::Range<u64>| record.stops.iter().find(|stop| change.contains(&stop.heard)).copied();
+        let allowed = changes.iter().filter(|_| beside).filter_map(first);
+        let pauses: Vec<_> = record.accident.into_iter().chain(allowed).collect();
+        let possible = ideal::possible(case, classes, timeline, &pauses, &record.departures);
         let share = |went: u64, possible: f64| 100.0 * went as f64 / possible;
         let all = possible.iter().sum();
         outcome.share = (all >= LEAST_POSSIBLE).then(|| share(went.iter().sum(), all));

@@ -44,7 +44,7 @@ pub(super) struct Heard {
     pub(super) resets_at: u64,
 }
 
-/// The refusal that the client's own count does not explain.
+/// A refusal that stops the client: the accident, which its own count does not explain, or one by the walked limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accident {
     pub(super) heard: u64,
@@ -61,6 +61,8 @@ pub(super) struct Record {
     /// The refusals other than the accident: the time, and the index of the limit that refused.
     pub(super) refusals: Vec<(u64, usize)>,
     pub(super) accident: Option<Accident>,
+    /// The refusals by the walked limit, from when they left the vendor.
+    pub(super) stops: Vec<Accident>,
 }
 
 pub(super) struct State {
@@ -251,7 +253,11 @@ impl State {
         // A slot is free when another request ends, which is unknown; a second is a guess.
         let until = verdict.retry_at_ns.unwrap_or(now + 1_000_000_000);
         let refusal = Refusal { limit: &limit, until, accident: false };
-        (self.speak(now, &call, Some(refusal), false), call, None)
+        let spoken = self.speak(now, &call, Some(refusal), false);
+        if self.walked == Some(by) {
+            self.record.stops.push(Accident { heard: now, call, asks: spoken.said.asks });
+        }
+        (spoken, call, None)
     }
 
     fn speak(&mut self, now: u64, call: &Call, refusal: Option<Refusal<'_>>, is_accident: bool) -> Spoken {
