@@ -77,10 +77,20 @@ example_names() {
     metadata | grep -o '"kind":\["example"\],"crate_types":\["bin"\],"name":"[^"]*"' | sed 's/.*"name":"//; s/"$//'
 }
 
+# The client library of Kafka is built from C against these.
+libraries_ready() {
+    pkg-config --exists openssl zlib 2>/dev/null && return
+    have apt-get && [[ $(id -u) == 0 ]] ||
+        die "OpenSSL and zlib are missing, which the feature kafka needs: install pkg-config, libssl-dev and zlib1g-dev"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pkg-config libssl-dev zlib1g-dev >/dev/null
+}
+
 step_toolchain() {
     have cargo || die "cargo is missing: install Rust with rustup"
     have git || die "git is missing"
     have cc || have gcc || have clang || die "a C compiler is missing (cc, gcc or clang): TLS is built from C"
+    libraries_ready
     local component
     for component in rustfmt clippy; do
         if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then

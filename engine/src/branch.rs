@@ -5,8 +5,9 @@
 //! vendor, and as a root.
 
 use super::Engine;
+use super::holder::Shared;
 use super::keys::{HolderKey, LaneKey};
-use super::lane::{Lane, Shared};
+use super::lane::Lane;
 use super::scheduler::Tree;
 use super::slab::Key;
 use super::waiting::{Branch, LaneWait, WaitPoint};

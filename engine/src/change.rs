@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::endpoint::{EndpointId, NO_ENDPOINT};
+use super::holder::SharedKey;
 use super::keys::{HolderKey, LaneKey, WaiterKey};
-use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
+use super::lane::{Account, Lane, LaneLimits, hash_ids};
 use super::limit::{Cell, one_less};
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;

@@ -6,8 +6,8 @@
 //! was said of the limit before is forgotten.
 
 use super::Engine;
+use super::holder::Hosts;
 use super::keys::HolderKey;
-use super::lane::Hosts;
 use super::notices::Forgotten;
 use super::origin::Origin;
 use super::origin::Target;

@@ -1,12 +1,13 @@
 //! Lanes (one tenant at one vendor), and what several lanes share.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::endpoint::{EndpointHash, EndpointId};
+use super::endpoint::EndpointId;
+use super::holder::{Shared, SharedKey};
 use super::index::Index;
 use super::keys::{HolderKey, LaneKey, OfHolder, OfLane};
 use super::limit::{Cell, LimitSpec, one_less};
@@ -14,7 +15,7 @@ use super::plan::{Plan, SharedSpec};
 use super::slab::excess;
 use super::slab::{Key, Slab};
 use super::throttle::Credential;
-use super::waiting::{Branch, LaneWait, WaitPoint};
+use super::waiting::LaneWait;
 use crate::time::Time;
 
 /// One tenant at one vendor.
@@ -167,76 +168,6 @@ impl LaneLimits {
             LaneLimits::One(cell) => std::slice::from_mut(cell),
             LaneLimits::Many(cells) => cells,
         }
-    }
-}
-
-/// Who holds shared limits.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct SharedKey {
-    pub(crate) vendor: Arc<str>,
-    pub(crate) environment: Arc<str>,
-    /// None for the vendor-wide limits.
-    pub(crate) account: Option<CompactString>,
-}
-
-/// The hosts of the lanes that share a limit.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) enum Hosts {
-    /// The vendor's own.
-    #[default]
-    OfVendor,
-    /// All tenants chose this one: scheme, host and port.
-    One(Box<str>),
-    /// They did not. It is never undone: an answer of a host that was left may still be on its way.
-    Several,
-}
-
-/// Limits that several lanes share, and their part of the tree while a request waits.
-pub(crate) struct Shared {
-    pub(crate) key: SharedKey,
-    pub(crate) specs: Arc<[SharedSpec]>,
-    pub(crate) cells: Vec<Cell>,
-    pub(crate) version: u32,
-    /// The version of the configuration that the specs are from.
-    pub(crate) config: u64,
-    pub(crate) lanes: u32,
-    pub(super) hosts: Hosts,
-    pub(crate) wait_point: WaitPoint,
-    /// Where requests wait for a limit that only their endpoint has.
-    pub(crate) endpoint_wait_points: Vec<(EndpointHash, WaitPoint)>,
-    /// Its places in the tree, by what stands above it there.
-    pub(crate) branches: Vec<Branch>,
-    /// Accounts that have nodes below these.
-    pub(crate) accounts: Vec<HolderKey>,
-    /// Requests waiting in all its lanes.
-    pub(crate) waiting: u32,
-}
-
-impl Shared {
-    pub(crate) fn new(key: SharedKey, specs: Arc<[SharedSpec]>, now: Time) -> Shared {
-        let cells = specs.iter().map(|shared| Cell::new(&shared.spec, now, 1)).collect();
-        Shared {
-            key,
-            specs,
-            cells,
-            version: 1,
-            config: 0,
-            lanes: 0,
-            hosts: Hosts::default(),
-            wait_point: WaitPoint::default(),
-            endpoint_wait_points: Vec::new(),
-            branches: Vec::new(),
-            accounts: Vec::new(),
-            waiting: 0,
-        }
-    }
-
-    pub(crate) fn endpoint_wait_point(&mut self, endpoint: EndpointHash) -> &mut WaitPoint {
-        let at = self.endpoint_wait_points.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
-            self.endpoint_wait_points.push((endpoint, WaitPoint::default()));
-            self.endpoint_wait_points.len() - 1
-        });
-        &mut self.endpoint_wait_points[at].1
     }
 }
 

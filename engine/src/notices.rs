@@ -5,7 +5,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::endpoint::EndpointId;
-use super::lane::SharedKey;
+use super::holder::SharedKey;
 use super::plan::{Plan, SharedSpec};
 use super::throttle::{Change, Notice};
 

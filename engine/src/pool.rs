@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
+use super::holder::{Shared, SharedKey};
 use super::keys::{HolderKey, LaneKey, PermitKey};
-use super::lane::{Lane, Shared, SharedKey};
+use super::lane::Lane;
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
 use super::plan::{Plan, SharedSpec};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::endpoint::EndpointHash;
 use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
 use super::news::of_lane;
@@ -10,8 +10,8 @@ use super::notices::Noticed;
 use super::origin::Origin;
 use super::origin::Target;
 use super::slab::Key;
-use super::throttle::{Books, Change, Credential, Mode, Notice, Refused, Report, Wait};
-use super::{Engine, Refusal, Whose};
+use super::throttle::{Books, Change, Credential, Mode, Refused, Report, Wait};
+use super::{Engine, Whose};
 use crate::time::Time;
 
 /// What an answer said about limits.
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// What of the vendor's word is about a lane as a whole; made where there is none.
-    fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
+    pub(super) fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
         self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
     }
 
@@ -389,28 +389,6 @@ impl Engine {
         }
     }
 
-    /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
-    /// kept waiting.
-    pub(super) fn held_back(&self, lane: LaneKey, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
-        let at = self.stands_until(lane, endpoint);
-        let too_long = at > self.now.plus_nanos(self.lanes.get(lane)?.plan.max_hold_ns);
-        (at > give_up || too_long).then_some(Refusal::RetryLater { at })
-    }
-
-    /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
-    pub(super) fn stands_until(&self, key: LaneKey, endpoint: EndpointId) -> Time {
-        let Some(lane) = self.lanes.get(key) else { return Time::ZERO };
-        let hash = lane.plan.endpoint_hash(endpoint);
-        let own = lane.own.as_slice();
-        let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(endpoint)).filter_map(|number| own.get(number));
-        let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
-        let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
-        let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
-        let pauses = own.chain(shared).map(|cell| cell.paused_until(hash));
-        let credential = lane.credential.as_ref().map(|credential| credential.paused_until(hash));
-        pauses.chain(credential).max().unwrap_or(Time::ZERO)
-    }
-
     /// Everybody who waits in a lane asks again.
     pub(super) fn wake_lane(&mut self, lane: LaneKey) {
         let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
@@ -448,53 +426,5 @@ impl Engine {
                 self.wake_holder(holder);
             }
         }
-    }
-
-    /// Lets nothing go until [`resume`](Self::resume).
-    pub fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
-        self.tick(now);
-        let Some(credential) = self.credential(lane) else { return Vec::new() };
-        if credential.hold() {
-            self.news.tell(Noticed::of_whole_lane(Notice::Held));
-        }
-        self.revoke_in(lane);
-        self.wake_lane(lane);
-        self.run_turns();
-        self.news.take()
-    }
-
-    /// Ends every pause of a lane, and of the limits that it counts in.
-    pub fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
-        let now = self.tick(now);
-        self.forget_groups(lane);
-        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
-        if let Some(credential) = &mut inside.credential {
-            if credential.is_held() {
-                self.news.tell(Noticed::of_whole_lane(Notice::Recovered));
-            }
-            credential.resume();
-        }
-        let holders = inside.shared;
-        inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
-        self.wake_lane(lane);
-        for holder in holders {
-            if let Some(shared) = self.lanes.holder_mut(holder) {
-                let throttles = shared.cells.iter_mut().filter_map(|cell| cell.throttle_mut());
-                throttles.for_each(|throttle| throttle.resume());
-                self.wake_holder(holder);
-            }
-        }
-        self.note_resumed(now, lane);
-        self.run_turns();
-        self.news.take()
-    }
-
-    /// Until when a lane is paused; none where it is not.
-    pub fn paused_until(&self, now: Time, lane: LaneKey) -> Option<Time> {
-        let inside = self.lanes.get(lane)?;
-        let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
-        let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
-        let until = own.max(self.groups_wait_until(lane, inside));
-        (until > now).then_some(until)
     }
 }

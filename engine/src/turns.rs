@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use super::cost::PointKind;
+use super::holder::Shared;
 use super::keys::{LaneKey, NodeKey, QueueKey};
-use super::lane::{Lane, Shared};
+use super::lane::Lane;
 use super::limit::free::Free;
 use super::limit::{BlockedBy, Cell, LimitSpec, Room};
 use super::need::Need;

@@ -12,8 +12,8 @@ use compact_str::CompactString;
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::holder::{Shared, SharedKey};
 use super::keys::{HolderKey, LaneKey, PermitKey};
-use super::lane::{Shared, SharedKey};
 use super::plan::Plan;
 use super::slab::Key;
 use crate::time::Time;

@@ -139,7 +139,8 @@ fn dependencies_point_one_way() {
 fn no_file_holds_more_than_one_idea() {
     for (path, text) in ["src", "engine", "cli"].into_iter().flat_map(files) {
         let lines = text.lines().count();
-        assert!(lines <= 500, "{}: {lines} lines; is it two ideas?", path.display());
+        let most = if path.components().any(|part| part.as_os_str() == "tests") { 500 } else { 450 };
+        assert!(lines <= most, "{}: {lines} lines; is it two ideas?", path.display());
     }
 }
 

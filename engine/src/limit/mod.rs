@@ -14,6 +14,7 @@ mod holding;
 mod lower;
 mod slots;
 pub(crate) mod spec;
+mod take;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;
@@ -23,9 +24,8 @@ pub mod window_counter;
 mod window_end;
 pub mod window_log;
 
-use super::cost::{Cost, Measure};
+use super::cost::Cost;
 use super::throttle::Throttle;
-use crate::tier::Tier;
 use crate::time::Time;
 pub use calendar::Calendar;
 pub use free::BlockedBy;
@@ -34,6 +34,7 @@ use guard::{Guard, Taken};
 use holding::Holding;
 pub use holding::{Figures, Got, Wish};
 pub use spec::{LimitKind, LimitSpec, Pooled};
+pub use take::{PriorUse, Take};
 use token_bucket::Bucket;
 
 /// One limit's state, for one holder: a lane, an account or a vendor.
@@ -67,43 +68,6 @@ enum State {
         /// Grants nothing yet: a change of the configuration goes on, and not all that is in flight is known here.
         gathers: bool,
     },
-}
-
-/// What one request takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Take {
-    pub(crate) cost: Cost,
-    pub(crate) tier: Tier,
-    pub(crate) granted: Time,
-}
-
-impl Take {
-    fn taken(&self, units: u32) -> Taken {
-        Taken { granted: self.granted, units, high: self.tier.is_high() }
-    }
-}
-
-/// Requests that another process sent.
-#[derive(Clone, Copy, Debug)]
-pub struct PriorUse {
-    pub requests: u32,
-    /// Of all of them together.
-    pub cost: Cost,
-    pub high: bool,
-    /// When the vendor counted the last of them.
-    pub at: Time,
-}
-
-impl PriorUse {
-    fn units(&self, measure: Measure) -> u32 {
-        match measure {
-            Measure::Requests => self.requests,
-            Measure::Points(kind) | Measure::Usage(kind) => self.cost.points(kind),
-            Measure::Sent => self.cost.sent,
-            Measure::Received => self.cost.received,
-            Measure::Bytes => self.cost.sent.saturating_add(self.cost.received),
-        }
-    }
 }
 
 /// Takes one from a count of what is in flight. A count of zero means that an end was told to a limit that it never took

@@ -20,6 +20,7 @@
 
 mod edge;
 mod ends;
+mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -27,52 +28,11 @@ use std::collections::VecDeque;
 
 use super::free::Free;
 use edge::{Edge, gone_at};
+pub use spec::LogSpec;
 
-use super::lower::{Lower, Share, held_back};
+use super::lower::{Lower, held_back};
 use super::transit::{Entry, width};
 use crate::time::Time;
-
-/// What a [`WindowLog`] mirrors. Shared by every lane with the same limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogSpec {
-    /// Units that the vendor allows in any window.
-    pub(crate) limit: u32,
-    /// Of these, units that only the high tier may use while it has not used as many.
-    pub(crate) reserve: u32,
-    /// How long an ended entry counts, in nanoseconds: the vendor's window and what its clock may be off.
-    pub(crate) window: u64,
-    /// The longest time between the send and the vendor's count of a request, in nanoseconds.
-    pub(crate) transit: u64,
-    /// Ends inside one slot of two to the power of this many nanoseconds are merged; 0 for exact.
-    pub(super) slot_bits: u32,
-    /// The same while the limit is far away.
-    pub(super) wide_bits: u32,
-    /// The vendor's windows are fixed: when one ends, what is in it is gone.
-    pub(crate) fixed: bool,
-}
-
-impl LogSpec {
-    /// Freeing an entry at exactly one window broke vendors that count both ends of it (1.2 million violations in 11.5
-    /// million simulated requests; 0 with this slack): 100 ppm for clocks that drift and one tick of 1 ms.
-    const TICK: u64 = 1_000_000;
-
-    pub fn new(limit: u32, reserve: u32, window_ns: u64, transit_ns: u64) -> LogSpec {
-        let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(Self::TICK);
-        let slot_bits = if limit > 1_000 { (window_ns / 256).max(1).ilog2() } else { 0 };
-        let wide_bits = if slot_bits > 0 { slot_bits + 4 } else { 0 };
-        let reserve = reserve.min(limit);
-        LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, fixed: false }
-    }
-
-    fn share(&self) -> Share {
-        Share { limit: self.limit, reserve: self.reserve, window: self.window }
-    }
-
-    /// Of windows that are fixed.
-    pub fn fixed(self) -> LogSpec {
-        LogSpec { fixed: true, ..self }
-    }
-}
 
 /// One guard's state: one line of the processor's cache.
 #[derive(Clone, Debug)]

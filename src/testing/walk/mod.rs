@@ -21,6 +21,7 @@
 mod announce;
 mod case;
 mod drive;
+mod entry;
 mod ideal;
 mod judge;
 mod moment;

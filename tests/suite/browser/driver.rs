@@ -86,13 +86,18 @@ impl Browser {
     }
 
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
-        let url = format!("{}{path}", self.session);
-        let request = self.http.request(method.parse().unwrap(), url);
-        let request = if method == "POST" { request.json(&body) } else { request };
-        let answer: Value = request.send().await.unwrap().json().await.unwrap();
-        let value = answer["value"].clone();
+        let value = self.answer(method, path, &body).await;
         assert!(value.get("error").is_none(), "{method} {path} {body}: {value}");
         value
+    }
+
+    /// The driver's answer, which may be an error.
+    async fn answer(&self, method: &str, path: &str, body: &Value) -> Value {
+        let url = format!("{}{path}", self.session);
+        let request = self.http.request(method.parse().unwrap(), url);
+        let request = if method == "POST" { request.json(body) } else { request };
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        answer["value"].clone()
     }
 
     pub(super) async fn open(&self, url: &str) {
@@ -121,9 +126,18 @@ impl Browser {
         found[ELEMENT].as_str().unwrap().to_owned()
     }
 
+    /// Clicks an element. The page draws its rows anew every few seconds: one that was replaced meanwhile is looked for again.
     pub(super) async fn click(&self, selector: &str) {
-        let element = self.element(selector).await;
-        self.call("POST", &format!("/element/{element}/click"), json!({})).await;
+        for _ in 0..20 {
+            let element = self.element(selector).await;
+            let clicked = self.answer("POST", &format!("/element/{element}/click"), &json!({})).await;
+            match clicked.get("error").and_then(Value::as_str) {
+                None => return,
+                Some("stale element reference") => {}
+                Some(_) => panic!("{selector}: {clicked}"),
+            }
+        }
+        panic!("{selector} was replaced at each of 20 tries");
     }
 
     pub(super) async fn write(&self, selector: &str, text: &str) {

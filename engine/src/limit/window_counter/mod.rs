@@ -20,6 +20,7 @@ mod beginning;
 mod replay;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::VecDeque;
 
@@ -297,114 +298,6 @@ impl WindowCounter {
         let recent = self.ended.iter().rev().take_while(|ended| ended.at.saturating_add(spec.window) > now);
         let used: u32 = self.transit.high + recent.map(|ended| ended.high).sum::<u32>();
         held_back(spec.reserve, used)
-    }
-
-    #[inline(never)]
-    pub(crate) fn has_room(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> bool {
-        self.free(spec, now, units, high) == Free::Now
-    }
-
-    pub(crate) fn only_reserve_lacks(&mut self, spec: &CounterSpec, now: Time, units: u32) -> bool {
-        spec.reserve > 0 && self.has_room(spec, now, units, true)
-    }
-
-    /// When `units` fit.
-    pub(crate) fn free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
-        let ready = self.lower.ready_at(spec.share(), now, units, high);
-        let free = self.mirror_free(spec, now, units, high);
-        Lower::free(free, spec.share(), (ready, now), units, || self.under_way())
-    }
-
-    fn mirror_free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
-        self.advance(spec, now);
-        let wanted = units.saturating_add(self.held_back(spec, now.as_nanos(), high));
-        if wanted <= self.known {
-            return Free::Now;
-        }
-        if let Some(wait) = self.wait {
-            if wait.until <= now && wanted <= wait.units {
-                self.known = wait.units;
-                return Free::Now;
-            }
-            if wait.until > now && wait.asked == (units, high) {
-                return wait.free();
-            }
-        }
-        if !self.full {
-            let left = f64::from(spec.limit) - f64::from(self.transit.units) - self.held(spec, now.as_nanos());
-            // Float to integer casts saturate.
-            self.known = left.floor() as u32;
-            self.full = self.known <= spec.limit / 16;
-            if wanted <= self.known {
-                return Free::Now;
-            }
-        }
-        let wait = self.work_out(spec, now, units, high);
-        self.wait = Some(wait);
-        if wait.until <= now {
-            self.known = self.known.max(wait.units);
-            return Free::Now;
-        }
-        wait.free()
-    }
-
-    fn work_out(&self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Wait {
-        let mut at = now.as_nanos();
-        loop {
-            let wanted = units.saturating_add(self.held_back(spec, at, high));
-            let Some(most) = spec.limit.checked_sub(wanted).and_then(|most| most.checked_sub(self.transit.units))
-            else {
-                // Not before something that is in flight ends.
-                let lost = self.transit.all_lost_at(spec.transit).max(at);
-                let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
-                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(until), settles: true };
-            };
-            let free = self.falls_to(spec, at, most.into());
-            if free <= at {
-                // What is in flight counts in full; what has ended does so for one window at most.
-                let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
-                let settles = self.transit.units > 0 && late && at > now.as_nanos();
-                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(at), settles };
-            }
-            // What is held back may have grown until then.
-            at = free;
-        }
-    }
-
-    /// Something was taken or is counted otherwise: what was worked out is not true any more.
-    fn forget_wait(&mut self) {
-        self.wait = None;
-    }
-
-    /// From when on the vendor holds at most `most`, at `now` or later.
-    fn falls_to(&self, spec: &CounterSpec, now: u64, most: f64) -> u64 {
-        let mut at = now;
-        if let Some(phase) = self.phase(spec, now) {
-            // One that is still to begin says nothing: what counts in it then counts in full in the one before it now.
-            for beginning in self.known_beginnings(spec, &phase, now) {
-                if beginning.at.saturating_add(spec.window) > now {
-                    at = at.max(beginning.falls_to(spec.window, most));
-                }
-            }
-            return at;
-        }
-        // Down along the highest line, until another is higher.
-        while let (held, Some(line)) = self.highest(spec, at as f64)
-            && held > most
-        {
-            let since = self.total.saturating_sub(line.earlier as u64);
-            let beginning = Beginning { at: line.at as u64, since, before: 0 };
-            at = beginning.falls_to_of(spec.window, most, line.before).max(at.saturating_add(1));
-        }
-        // What is less than a window old counts in full until then, and less and less in the window after that.
-        for ended in self.ended.range(self.young.min(self.ended.len())..) {
-            let count = self.total - ended.before;
-            if count as f64 <= most {
-                break;
-            }
-            at = at.max(self.beginning(spec, ended.at.saturating_add(spec.window)).falls_to(spec.window, most));
-        }
-        at
     }
 
     /// A request of `units` was granted at `now`.
