@@ -328,7 +328,7 @@ fn defaults_are_those_of_the_page() {
     let all = figure("requests that wait altogether");
     let plan = include_str!("../../src/dispatch/plan.rs").replace('_', "");
     assert!(plan.contains(&format!("maxwaiting: {per_tier},")), "{per_tier}");
-    assert!(plan.contains("TIERWEIGHTS: [u32; 3] = [6, 3, 1];"));
+    assert!(include_str!("../../engine/src/tier.rs").contains("WEIGHTS: [u32; 3] = [6, 3, 1];"));
     assert!(builder.contains(&format!("maxwaiting: {all},\n")), "{all}");
 }
 

@@ -137,7 +137,7 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn no_file_holds_more_than_one_idea() {
-    for (path, text) in ["src", "engine", "cli"].into_iter().flat_map(files) {
+    for (path, text) in ["src", "engine", "cli", "intake"].into_iter().flat_map(files) {
         let lines = text.lines().count();
         let most = if path.components().any(|part| part.as_os_str() == "tests") { 500 } else { 450 };
         assert!(lines <= most, "{}: {lines} lines; is it two ideas?", path.display());
@@ -146,7 +146,7 @@ fn no_file_holds_more_than_one_idea() {
 
 #[test]
 fn names_say_what_is_inside() {
-    for (path, _) in ["src", "engine", "cli", "tests", "benches"].into_iter().flat_map(files) {
+    for (path, _) in ["src", "engine", "cli", "intake", "tests", "benches"].into_iter().flat_map(files) {
         for part in path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap() {
             let name = part.to_str().unwrap().trim_end_matches(".rs");
             assert!(!["utils", "util", "helpers", "common", "misc", "manager"].contains(&name), "{}", path.display());
@@ -179,7 +179,8 @@ fn toml_examples_of_the_docs_are_valid() {
 /// The tests that INVARIANTS.md names exist.
 #[test]
 fn invariants_name_tests_that_exist() {
-    let sources: String = ["src", "engine", "tests", "cli"].into_iter().flat_map(files).map(|(_, text)| text).collect();
+    let sources: String =
+        ["src", "engine", "tests", "cli", "intake"].into_iter().flat_map(files).map(|(_, text)| text).collect();
     let words = include_str!("../../docs/INVARIANTS.md").split('`').skip(1).step_by(2);
     for name in words.filter(|word| word.matches('_').count() >= 3) {
         assert!(sources.contains(&format!("fn {name}(")), "{name}");
@@ -189,7 +190,8 @@ fn invariants_name_tests_that_exist() {
 /// The tests that FAILURES.md names exist, and every row names one or says why there is none.
 #[test]
 fn failures_name_tests_that_exist() {
-    let sources: String = ["src", "engine", "tests", "cli"].into_iter().flat_map(files).map(|(_, text)| text).collect();
+    let sources: String =
+        ["src", "engine", "tests", "cli", "intake"].into_iter().flat_map(files).map(|(_, text)| text).collect();
     let rows = include_str!("../../docs/FAILURES.md").lines().filter(|line| line.starts_with("| ")).skip(1);
     for row in rows {
         let [_, what, .., shown, ""] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else { panic!("{row}") };
