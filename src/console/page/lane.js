@@ -47,7 +47,7 @@ export function view(main, params, page) {
       limit.endpoint ? `${limit.scope} ${limit.endpoint}` : limit.scope,
       number(limit.limit), number(limit.guard), number(limit.remaining),
       room(limit.guard ? limit.remaining / limit.guard : null),
-      line(found.recent.limits[at], `room of ${limit.name} in the last five minutes`),
+      found.recent.limits[at].length > 1 ? line(found.recent.limits[at], `room of ${limit.name} in the last five minutes`) : "",
       limit.paused_for_s ? seconds(limit.paused_for_s) : "",
       limit.ends_in_s ? `in ${seconds(limit.ends_in_s)}` : "",
       limit.full_in_s === null ? "not known" : limit.full_in_s === 0 ? "now" : `in ${seconds(limit.full_in_s)}`,
