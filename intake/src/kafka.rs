@@ -93,12 +93,14 @@ impl Kafka {
             common.set("sasl.username", text(address.url.username()));
             common.set("sasl.password", text(address.url.password().unwrap_or_default()));
         }
-        let mut consumers = common.clone();
+        let (mut consumers, mut producers) = (common.clone(), common);
+        // A broker that is away is tried again here, and not for five minutes by the library.
+        producers.set("message.timeout.ms", PATIENCE.as_millis().to_string());
         consumers.set("group.id", address.get("group").unwrap_or("integration-client"));
         consumers.set("auto.offset.reset", "earliest").set("queued.max.messages.kbytes", AHEAD_KIB);
         for (name, value) in address.url.query_pairs() {
             if !is_of_consumers(&name) {
-                common.set(&*name, &*value);
+                producers.set(&*name, &*value);
             }
             consumers.set(&*name, &*value);
         }
@@ -108,8 +110,8 @@ impl Kafka {
         let failed = |error: BoxError| Error::new(format!("kafka:{place}:{topic}")).with_source(error);
         let context = Context::default();
         let consumer: StreamConsumer<Context> =
-            consumers.create_with_context(context.clone()).map_err(|error| failed(error.into()))?;
-        let producer = common.create_with_context(context.clone()).map_err(|error| failed(error.into()))?;
+            consumers.create_with_context(context.clone()).map_err(|error| failed(without_value(error)))?;
+        let producer = producers.create_with_context(context.clone()).map_err(|error| failed(without_value(error)))?;
         let (consumer, cluster) = exists(consumer, topic.clone()).await.map_err(failed)?;
         consumer.subscribe(&[&topic]).map_err(|error| failed(error.into()))?;
         let name = format!("kafka:{}:{topic}", cluster.unwrap_or(place));
@@ -161,6 +163,14 @@ impl Kafka {
         record.payload = message.payload();
         let sent = self.producer.send(record, Timeout::After(PATIENCE)).await;
         sent.map(|_| ()).map_err(|(error, _)| error)
+    }
+}
+
+/// The error of settings, without the value of the one that is wrong: it may be a password.
+fn without_value(error: KafkaError) -> BoxError {
+    match error {
+        KafkaError::ClientConfig(_, why, setting, _) => format!("{why} (setting {setting})").into(),
+        error => error.into(),
     }
 }
 
@@ -247,13 +257,15 @@ impl IntakeSource for Kafka {
                         self.settle(std::iter::once(message));
                         return Ok(());
                     }
+                    // The position must not stay here unnoticed while all that is behind goes on.
                     Err(error) if tries == TRIES => {
                         let (partition, offset) = (message.partition(), message.offset());
-                        tracing::error!(
-                            source = self.name, partition, offset, %error, why,
-                            "a refused message could not be put aside: the position stays before it, and it is delivered again \
-                             after the next start; make the topic NAME.refused"
+                        let topic = format!("{}.refused", self.topic);
+                        let what = format!(
+                            "the message at {partition}:{offset} was refused ({why}), and could not be put aside into the topic \
+                             {topic}: {error}. Make the topic; the message is delivered again after the next start"
                         );
+                        return Err(what.into());
                     }
                     Err(_) => tokio::time::sleep(waits.next()).await,
                 }

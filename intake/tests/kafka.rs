@@ -123,6 +123,8 @@ async fn a_topic_that_is_not_there_is_said(cluster: &Cluster) {
     assert!(error.contains("topic=NAME"), "{error}");
     let error = Kafka::connect("kafka://127.0.0.1:1?topic=a&no.such.setting=1").await.unwrap_err().to_string();
     assert!(error.contains("no.such.setting"), "{error}");
+    let error = Kafka::connect("kafka://127.0.0.1:1?topic=a&sasl.pasword=hunter2").await.unwrap_err().to_string();
+    assert!(error.contains("sasl.pasword") && !error.contains("hunter2"), "{error}");
     let error = Kafka::connect("kafka://u:hunter2@127.0.0.1:1?topic=a").await.unwrap_err().to_string();
     assert!(!error.contains("hunter2"), "{error}");
 }

@@ -115,8 +115,9 @@ impl Known {
     }
 
     /// The limits that were spoken of in the last minute, by name.
-    pub(super) fn limits(&self) -> Vec<SharedLimit> {
-        self.limits_seen.values().map(|(limit, _)| limit.clone()).collect()
+    pub(super) fn limits(&self, now: Time) -> Vec<SharedLimit> {
+        let recent = self.limits_seen.values().filter(|(_, at)| now.since(*at) < Duration::from_secs(60));
+        recent.map(|(limit, _)| limit.clone()).collect()
     }
 
     pub(super) fn status(&self, now: Time) -> SharingStatus {

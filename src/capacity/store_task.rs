@@ -45,8 +45,8 @@ impl Sharing {
     }
 
     /// The limits that are shared, by name.
-    pub(crate) fn limits(&self) -> Vec<SharedLimit> {
-        self.known.lock().limits()
+    pub(crate) fn limits(&self, now: Time) -> Vec<SharedLimit> {
+        self.known.lock().limits(now)
     }
 
     /// Gives everything back, and waits until the store knows, for a second at most.

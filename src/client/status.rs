@@ -52,7 +52,7 @@ impl IntegrationClient {
     /// The limits that this process shares with others, by name: how many processes share each, and what they hold and want
     /// together. Empty where it shares none. As the store said last, at most a minute ago.
     pub fn shared_limits(&self) -> Vec<SharedLimit> {
-        self.sharing.as_ref().map(|sharing| sharing.limits()).unwrap_or_default()
+        self.sharing.as_ref().map(|sharing| sharing.limits(self.core.clock.now())).unwrap_or_default()
     }
 
     /// What the whole client is doing, by vendor.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::lanes::Gauge;
+use super::payload::Payload;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::replies::{self, Answered};
@@ -116,42 +117,6 @@ impl RecordExchange for Entry {
     }
 }
 
-/// What a row holds, once in memory.
-enum Payload {
-    /// The row as it is, where it cannot be read.
-    Row(Vec<u8>),
-    /// The request of the row. Its body shares its memory with the request that is sent.
-    Read { stored: Box<Stored>, was_sealed: bool },
-}
-
-impl Payload {
-    fn stored(&self) -> Option<&Stored> {
-        match self {
-            Payload::Row(_) => None,
-            Payload::Read { stored, .. } => Some(stored),
-        }
-    }
-
-    fn is_sealed(&self, outbox: &OutboxState) -> bool {
-        match self {
-            Payload::Row(row) => outbox.store.is_sealed(row),
-            Payload::Read { was_sealed, .. } => *was_sealed,
-        }
-    }
-
-    /// What the row of the job's dead letter holds.
-    fn row(&self, outbox: &OutboxState, id: &Id) -> Option<Vec<u8>> {
-        match self {
-            Payload::Row(row) => Some(row.clone()),
-            Payload::Read { stored, was_sealed } => {
-                // Serialization cannot fail: all map keys are strings.
-                let text = serde_json::to_vec(stored).ok()?;
-                if *was_sealed { outbox.store.seal(id, text) } else { Some(text) }
-            }
-        }
-    }
-}
-
 /// Runs a claim. Returns `None` where another process has taken the job over. `unknown` says that the job's lane has
 /// been missing in the configuration for long.
 pub(super) async fn run(
@@ -255,8 +220,10 @@ pub(super) async fn run(
             let stored = payload.stored();
             let metadata = stored.map(|stored| stored.metadata.clone()).unwrap_or_default();
             let wants_reply = stored.is_some_and(|stored| stored.reply);
+            let is_plain = at_rest == AtRest::Plain && !payload.is_sealed(&outbox);
             drop(payload);
-            delivered(&outbox, &job, (metadata, wants_reply), *response, at_rest).await
+            let told = wants_reply.then_some(is_plain);
+            delivered(&outbox, &job, (metadata, told), *response, at_rest).await
         }
         ClaimEnd::Dead(letter) => {
             let (known, kept) = (known(letter.attempts.last()), kept(&core, &outbox, &job, &payload, &letter));
@@ -386,27 +353,31 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
         // vendor's entry says `at_rest = "redacted"`.
         request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
-        reply: payload.stored().is_some_and(|stored| stored.reply).then(|| replies::given_up(letter)),
+        reply: payload.stored().is_some_and(|stored| stored.reply).then(|| {
+            let is_plain = !is_redacted && !seals(outbox, payload, known.as_deref());
+            replies::given_up(letter, is_plain)
+        }),
     }
 }
 
-/// Reads the answer, passes it to the handler, and returns the outcome to be written.
+/// Reads the answer, passes it to the handler, and returns the outcome to be written. A reply is written where `told` says whether
+/// all of it may lie on the disk as it is.
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
-    (metadata, wants_reply): (BTreeMap<String, String>, bool),
+    (metadata, told): (BTreeMap<String, String>, Option<bool>),
     response: Response,
     at_rest: AtRest,
 ) -> Option<JobEnd> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
-    let body = response.bytes().await.unwrap_or_else(|error| {
+    let read = response.bytes().await.inspect_err(|error| {
         // The job was delivered all the same.
         tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
-        bytes::Bytes::new()
     });
+    let read = read.ok();
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let id = job.id.simple().to_string();
-    let reply = wants_reply.then(|| {
+    let reply = told.map(|is_plain| {
         let answered = Answered {
             id: &id,
             tenant: &job.lane.tenant,
@@ -415,11 +386,12 @@ async fn delivered(
             attempts,
             status: status.as_u16(),
             headers: &headers,
-            body: &body,
-            is_plain: at_rest == AtRest::Plain,
+            body: read.as_ref(),
+            is_plain,
         };
         answered.reply()
     });
+    let body = read.unwrap_or_default();
     let end = |taken: bool| {
         let result =
             (job.keep_result || !taken).then(|| KeptResponse { content_type, body: Content::from(body.clone()) });

@@ -50,6 +50,7 @@ mod lanes;
 pub(crate) mod leases;
 mod measure;
 mod measured;
+mod payload;
 mod prompt;
 mod queues;
 mod recall;

@@ -16,9 +16,11 @@ const MAX_BODY: usize = 256 * 1024;
 
 /// What became of a stored request that asked for a reply ([`Request::reply`](crate::Request::reply)).
 ///
-/// A reply is written in the transaction that ends its job, so there is one for every end. It is handed out until
-/// [`Outbox::replies_taken`] is called with it: at least once, and known again by its number. A letter that is sent again ends
-/// again, with a second reply of the same id.
+/// A reply is written in the transaction in which its job is delivered or given up. It is handed out until
+/// [`Outbox::replies_taken`] is called with it: at least once, and known again by its number. A job may end twice, with two
+/// replies of the same id: a letter that is sent again, and one with the reason `ambiguous` whose outcome was learnt later. The
+/// last one counts. There is none for a job that is [cancelled](crate::outbox::Receipt::cancel), and none for one whose row cannot
+/// be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Reply {
@@ -31,14 +33,14 @@ pub struct Reply {
     /// | field | |
     /// |---|---|
     /// | `id`, `tenant`, `vendor` | of the job |
-    /// | `metadata` | of the request, by which its sender knows it again |
+    /// | `metadata` | of the request, by which its sender knows it again; `null` where the vendor's entry states `at_rest`, or the request was stored sealed |
     /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
-    /// | `attempts` | exchanges that the job took |
+    /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
     /// | `status` | of the last answer; `null` where there was none |
     /// | `headers` | of the answer, as pairs of name and value; only for `done` |
-    /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB, or where the vendor's entry says how answers lie on the disk (`at_rest`) |
-    /// | `body_bytes` | the length of the body; only for `done` |
-    /// | `reason`, `error` | why it was given up; only for `dead` |
+    /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB or broke off, or as for `metadata` |
+    /// | `body_bytes` | the length of the body; only for `done`, and `null` where it broke off |
+    /// | `reason`, `error` | why it was given up; only for `dead`, without `error` as for `metadata` |
     pub json: String,
 }
 
@@ -47,7 +49,7 @@ struct Written<'a> {
     id: &'a str,
     tenant: &'a str,
     vendor: &'a str,
-    metadata: &'a BTreeMap<String, String>,
+    metadata: Option<&'a BTreeMap<String, String>>,
     outcome: &'static str,
     attempts: u32,
     status: Option<u16>,
@@ -56,7 +58,7 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<Option<Content>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    body_bytes: Option<usize>,
+    body_bytes: Option<Option<usize>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,8 +75,9 @@ pub(super) struct Answered<'a> {
     pub(super) attempts: u32,
     pub(super) status: u16,
     pub(super) headers: &'a HeaderMap,
-    pub(super) body: &'a Bytes,
-    /// Whether headers and body may lie on the disk as they are.
+    /// None where it broke off.
+    pub(super) body: Option<&'a Bytes>,
+    /// Whether metadata, headers and body may lie on the disk as they are.
     pub(super) is_plain: bool,
 }
 
@@ -83,35 +86,35 @@ impl Answered<'_> {
     pub(super) fn reply(&self) -> String {
         let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), content(value))).collect();
-        let is_shown = self.is_plain && self.body.len() <= MAX_BODY;
+        let shown = self.body.filter(|body| self.is_plain && body.len() <= MAX_BODY);
         json(&Written {
             id: self.id,
             tenant: self.tenant,
             vendor: self.vendor,
-            metadata: self.metadata,
+            metadata: self.is_plain.then_some(self.metadata),
             outcome: "done",
             attempts: self.attempts,
             status: Some(self.status),
             headers: self.is_plain.then_some(headers),
-            body: Some(is_shown.then(|| Content::from(self.body.clone()))),
-            body_bytes: Some(self.body.len()),
+            body: Some(shown.cloned().map(Content::from)),
+            body_bytes: Some(self.body.map(Bytes::len)),
             reason: None,
             error: None,
         })
     }
 }
 
-/// The reply to a job that was given up.
-pub(super) fn given_up(letter: &DeadLetter) -> String {
-    let last = letter.attempts.last();
+/// The reply to a job that was given up. `is_plain`: metadata and what was tried may lie on the disk as they are.
+pub(super) fn given_up(letter: &DeadLetter, is_plain: bool) -> String {
+    let last = letter.attempts.last().filter(|_| is_plain);
     json(&Written {
         id: &letter.id,
         tenant: &letter.tenant,
         vendor: &letter.vendor,
-        metadata: &letter.metadata,
+        metadata: is_plain.then_some(&letter.metadata),
         outcome: "dead",
         attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
-        status: last.and_then(|last| last.status),
+        status: letter.attempts.iter().rev().find_map(|attempt| attempt.status),
         headers: None,
         body: None,
         body_bytes: None,
@@ -175,7 +178,7 @@ mod tests {
             attempts: 2,
             status: 201,
             headers: &headers,
-            body: &body,
+            body: Some(&body),
             is_plain: true,
         };
         assert_eq!(
@@ -184,8 +187,11 @@ mod tests {
         );
         let sealed = Answered { is_plain: false, ..answered }.reply();
         assert!(sealed.ends_with(r#""status":201,"body":null,"body_bytes":11}"#), "{sealed}");
+        assert!(sealed.contains(r#""metadata":null"#) && !sealed.contains("17"), "{sealed}");
+        let cut = Answered { body: None, ..answered }.reply();
+        assert!(cut.ends_with(r#""body":null,"body_bytes":null}"#), "{cut}");
         let long = Bytes::from(vec![b'a'; MAX_BODY + 1]);
-        let long = Answered { body: &long, is_plain: true, ..answered }.reply();
+        let long = Answered { body: Some(&long), ..answered }.reply();
         assert!(long.contains(r#""body":null,"body_bytes":262145"#), "{long}");
     }
 }

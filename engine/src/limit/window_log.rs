@@ -181,7 +181,11 @@ impl WindowLog {
         }
         if self.ended.units > 0 {
             let bits = if self.units < spec.limit / 4 { spec.wide_bits } else { spec.slot_bits };
-            if entry.at >> bits == self.ended.at >> bits
+            // What ended before a window of the vendor's does not stay longer because of what ended after it.
+            let before = self.ended.at;
+            let parts = |edge: Edge| before <= edge.from && edge.from < entry.at;
+            if entry.at >> bits == before >> bits
+                && !self.edge().is_some_and(parts)
                 && let Some(units) = self.ended.units.checked_add(entry.units)
             {
                 self.ended = Entry { at: entry.at, units, high: self.ended.high + entry.high };

@@ -126,3 +126,21 @@ fn changed_calendar_replaces_the_known_end() {
     cell.change(&new, &rolling, at(20), 2);
     assert!(cell.full_at(&rolling, at(20)) > Some(at(45)));
 }
+
+/// A long window's log merges ends into slots: none spans the end of a window.
+#[test]
+fn what_ended_before_an_end_counts_no_more_whatever_ends_after_it() {
+    let mut spec = spec();
+    let guard = GuardSpec::Log(LogSpec::new(10_000, 0, 25 * HOUR, TRANSIT).fixed());
+    spec.kind = LimitKind::Rate { bucket: BucketSpec::new(10_000, f64::INFINITY, 24 * HOUR, 0), guard };
+    let mut cell = Cell::new(&spec, at(0), 1);
+    let end = at(24);
+    for _ in 0..100 {
+        assert!(send(&mut cell, &spec, end.minus_nanos(60 * SECOND), Tier::High));
+    }
+    let late = Take { cost: 1.into(), tier: Tier::High, granted: end.minus_nanos(SECOND / 10) };
+    assert!(cell.has_room(&spec, late.granted, 1.into(), true));
+    cell.take(&spec, late, late.granted);
+    cell.answer(&spec, late, end.plus_nanos(SECOND / 10));
+    assert_eq!(cell.remaining(&spec, end.plus_nanos(2 * SECOND)).0, 9_999, "what was under way at the end may count");
+}
