@@ -31,7 +31,7 @@ pub use http::Method;
 /// It names a vendor and a path below the vendor's base URL. Scheme, host and credential come from the configuration
 /// and cannot be set here, so a path made from a tenant's data cannot send a credential elsewhere. The client
 /// checks a request when it is sent. A request with a mistake is not sent, and fails with
-/// [`ErrorKind::InvalidRequest`].
+/// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest).
 ///
 /// **Paths** are sent byte for byte, so they must be encoded already: only the characters of RFC 3986, no space, no
 /// control or non-ASCII byte, no backslash, no fragment, no `.` or `..` segment in any encoding. [`segment`](Request::segment)
