@@ -98,12 +98,12 @@ impl Cost {
 pub struct Total([u64; KINDS]);
 
 impl Total {
-    /// So many points of each kind.
+    /// A total of the given points of each kind.
     pub fn of(points: [u64; KINDS]) -> Total {
         Total(points)
     }
 
-    /// What so many requests take that cost the same.
+    /// The total of `requests` requests that cost the same.
     pub fn same(requests: u64, each: Cost) -> Total {
         Total(each.points.map(|points| requests.saturating_mul(points.into())))
     }

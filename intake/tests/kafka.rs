@@ -46,7 +46,7 @@ fn settings(cluster: &Cluster) -> ClientConfig {
     settings
 }
 
-/// A topic with these messages; so many more each second, after as many that are there at once.
+/// Makes a topic and publishes the messages, `per_second` of them at once and as many each second after that.
 async fn publish(cluster: &Cluster, topic: &str, messages: Vec<String>, per_second: usize) -> JoinHandle<()> {
     for name in [topic.to_owned(), format!("{topic}.refused")] {
         cluster.create_topic(&name, PARTITIONS, BROKERS).unwrap();

@@ -16,7 +16,7 @@ const CLOCKS_DIFFER: u64 = 1_000_000_000;
 pub struct Calendar {
     /// In order. Windows are not known to end before the first.
     ends: Arc<[Time]>,
-    /// After the last of them a window ends each so many nanoseconds; 0 for none.
+    /// The length in nanoseconds of the windows after the last end; 0 where none follows.
     every_ns: u64,
 }
 

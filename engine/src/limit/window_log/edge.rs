@@ -9,7 +9,7 @@ pub(super) struct Edge {
     pub(super) stated: bool,
 }
 
-/// When what ended at `at` stops counting, in a window of so many nanoseconds.
+/// When a request that ended at `at` stops counting, in a window of `window` nanoseconds.
 pub(super) fn gone_at(edge: Option<Edge>, window: u64, at: u64) -> u64 {
     let gone = at.saturating_add(window);
     match edge {
