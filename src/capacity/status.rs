@@ -12,6 +12,8 @@ use crate::metrics::SharingFigures;
 
 /// Limits whose sharing is kept to be shown.
 const SHOWN: usize = 10_000;
+/// A limit of which the store has said nothing for this long is not shown.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// What is known of the sharing.
 #[derive(Clone, Debug, Default)]
@@ -111,12 +113,12 @@ impl Known {
 
     /// Forgets limits of which the store has said nothing for a minute.
     pub(super) fn forget(&mut self, now: Time) {
-        self.limits_seen.retain(|_, (_, at)| now.since(*at) < Duration::from_secs(60));
+        self.limits_seen.retain(|_, (_, at)| now.since(*at) < RECENT);
     }
 
     /// The limits that were spoken of in the last minute, by name.
     pub(super) fn limits(&self, now: Time) -> Vec<SharedLimit> {
-        let recent = self.limits_seen.values().filter(|(_, at)| now.since(*at) < Duration::from_secs(60));
+        let recent = self.limits_seen.values().filter(|(_, at)| now.since(*at) < RECENT);
         recent.map(|(limit, _)| limit.clone()).collect()
     }
 

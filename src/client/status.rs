@@ -191,7 +191,7 @@ impl IntegrationClient {
         self.estimate_points(tenant, vendor, priority, requests, &[])
     }
 
-    /// As [`estimate`](Self::estimate), for requests that cost so many points together: of each kind a sum, such as
+    /// As [`estimate`](Self::estimate), for requests whose costs add up to `points`: for each kind its sum, such as
     /// `("input_tokens", 90_000)`. What each request costs is what [`costs`](Self::costs) says. Of kinds that are not named each
     /// request takes what one does that states nothing.
     ///

@@ -51,7 +51,7 @@ pub(super) async fn insert(replies: &[(Id, &str)], db: Db<'_>, now: i64) -> Resu
     Ok(())
 }
 
-/// The oldest replies, at most so many.
+/// The oldest replies, at most `most`.
 pub(crate) fn read<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Kept>, DbError>> {
     Box::pin(async move {
         let mut found = Vec::new();
