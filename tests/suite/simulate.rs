@@ -121,29 +121,31 @@ fn headers_slow_nobody_down_who_is_alone() {
     }
 }
 
-/// Somebody else takes half of the key for twenty windows, and headers show it. Logs and counters of vendors are not among
-/// these: what is left of them is less, or they are refused more.
+/// Somebody else takes half of the key for twenty windows, and headers show it. Of logs and counters that are full when the other
+/// begins, several requests are on their way.
 #[test]
 fn share_taken_by_others_is_left_to_them() {
-    use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownWindow};
-    let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow];
+    use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownBucket, UnknownWindow};
+    let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow, UnknownBucket];
     for (counting, figures) in of_a_shared_key(Scene::Beside) {
-        let wanted = if holding.contains(&counting) { (95.0, 1.0) } else { (48.0, 20.0) };
+        let wanted = if holding.contains(&counting) { (95.0, 1.0) } else { (87.0, 3.0) };
         assert!(figures.least >= wanted.0 && figures.refused <= wanted.1, "{counting:?}: {figures}");
     }
 }
 
-/// Two clients that share nothing but the key: together, the smaller part of it, and refusals a minute.
+/// Two clients that share nothing but the key: together, the smaller part of it, and refusals a minute. Where requests take no time, the
+/// first that fills a log takes all that comes back to it, before the other can ask.
 #[test]
 fn two_clients_share_one_limit_evenly() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, SlidingCounter, TokenBucket, UnknownWindow};
     for (counting, figures) in of_a_shared_key(Scene::Two) {
-        let refused = match counting {
-            TokenBucket | LeakyBucket | LumpedRefill | SlidingCounter => 0.0,
-            FixedWindow | UnknownWindow => 4.0,
-            _ => continue,
+        let (refused, split) = match counting {
+            TokenBucket | LeakyBucket | LumpedRefill => (0.0, 40.0),
+            FixedWindow | UnknownWindow => (4.0, 40.0),
+            SlidingCounter => (6.5, 40.0),
+            _ => (60.0, 0.0),
         };
-        let holds = figures.least >= 95.0 && figures.split >= 40.0 && figures.refused <= refused;
+        let holds = figures.least >= 88.0 && figures.split >= split && figures.refused <= refused;
         assert!(holds, "{counting:?}: {figures}");
     }
 }

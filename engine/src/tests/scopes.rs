@@ -285,6 +285,25 @@ fn report_belongs_to_the_limit_that_it_fits_best() {
 }
 
 #[test]
+fn report_with_a_far_reset_is_that_of_the_longer_of_two_equal_limits() {
+    let named = |name: &str, seconds: u64| {
+        let mut spec = limit(Mode::Adaptive);
+        spec.name = name.into();
+        spec.pace = Pace { unit_ns: seconds * SECOND / 40, limit: 40, window_ns: seconds * SECOND, ..spec.pace };
+        spec
+    };
+    let plan = Plan { has_slots: false, ..plan(vec![named("minute", 60), named("day", 86_400)]) };
+    let (mut bench, lane) = Bench::with(plan);
+    let permit = bench.granted(lane, ask(Tier::High));
+    let origin = bench.engine.permits[permit].origin;
+    use crate::origin::Target::Own;
+    for (seconds, found) in [(20_000, Own(1)), (30, Own(0))] {
+        let report = Report { about: About::default(), limit: 40, remaining: 1, reset_ns: Some(seconds * SECOND) };
+        assert_eq!(bench.engine.limit_of(&origin, &report), Some(found), "{seconds} s");
+    }
+}
+
+#[test]
 fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
     let mut day = limit(Mode::Adaptive);
     day.name = "day".into();

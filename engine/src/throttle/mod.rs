@@ -22,6 +22,7 @@ mod changes;
 mod credential;
 mod edge;
 mod endpoint;
+mod foreign;
 mod learned;
 mod others;
 mod pause;

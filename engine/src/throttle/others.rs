@@ -20,6 +20,8 @@ const SHARE: f64 = 0.05;
 const LEAST_UNITS: f64 = 1.5;
 /// Units come back one by one once this share of the limit was seen to.
 const REGROWN: f64 = 0.15;
+/// A window that begins may hold this share of the limit beside what is known to have been taken since.
+const BEGUN: f64 = 0.125;
 /// Of the units whose order of arrival is not known, at most this share arrives in another order than it was granted in.
 const OVERTAKEN: f64 = 0.4;
 
@@ -63,6 +65,8 @@ pub(super) struct Others {
     /// last windows.
     regrown: f64,
     dropped: f64,
+    /// When a window ends for certain, if the vendor counts in windows: as of the last answer.
+    due: Option<Time>,
 }
 
 impl Others {
@@ -87,7 +91,7 @@ impl Others {
         // Answers overtake each other by a few: that is no new window.
         let is_new = seen.used.saturating_add(limit / 8) < last.used;
         if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
-            self.watch(&last, &seen, is_new, pace);
+            self.watch(&last, &seen, is_new, limit, pace);
         }
         match self.counting(limit, pace) {
             Counting::Windows | Counting::Unstated => {
@@ -143,15 +147,30 @@ impl Others {
     }
 
     /// Whether units come back one by one.
-    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, pace: &Pace) {
+    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, limit: u64, pace: &Pace) {
         let kept = (-(seen.at.since(last.at).as_nanos() as f64) / (2.0 * pace.window_ns.max(1) as f64)).exp();
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let back = last.used as f64 + ours - seen.used as f64;
+        // A window that has just begun holds what was taken since: a count that falls, and not so far, falls bit by bit.
+        let since = seen.at.since(last.at).as_nanos() as f64;
+        let taken = ours + 2.0 * self.rate.max(self.sure) * since + BEGUN * limit as f64;
         (self.regrown, self.dropped) = (self.regrown * kept, self.dropped * kept);
-        if is_new {
+        if is_new && seen.used as f64 <= taken {
             self.dropped += back;
         } else {
             self.regrown += back;
+        }
+        // A window would have ended meanwhile, and with it all that it held.
+        let has_ended = self.due.is_some_and(|due| due <= seen.granted);
+        if has_ended && !is_new && seen.used >= limit / 4 {
+            (self.regrown, self.dropped) = (self.regrown.max(limit as f64), 0.0);
+        }
+        if is_new || has_ended || self.due.is_none() {
+            let window = pace.window_ns;
+            let next = self.edge.next(seen.at.plus_nanos(window / 2), window);
+            // The window that was seen to begin began before this answer.
+            let at_the_latest = is_new.then(|| seen.at.plus_nanos(window + window / 10_000));
+            self.due = next.into_iter().chain(at_the_latest).min();
         }
     }
 
@@ -198,5 +217,35 @@ impl Others {
         let window = u128::from(pace.window_ns);
         // A clock that runs one in ten thousand off, ten windows later.
         (window > 0 && since < 10 * window).then(|| began.plus_nanos((window * (since / window + 1)) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Answers every 20 ms for two seconds. The vendor states that a window of a second ends after each whole one; what is used grows by
+    /// one with each answer, and is 0 again after so many answers, if after any.
+    fn counting(begins_anew: Option<u64>) -> Counting {
+        let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
+        let mut others = Others::default();
+        for number in 1..100_u64 {
+            let at = Time::from_nanos(3_600 * SECOND + number * 20_000_000);
+            let used = begins_anew.map_or(number, |after| number % after);
+            let own = used as u32;
+            let arrived = number as i64;
+            let sample = Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (own, own), behind: 0 };
+            others.observe(sample, 100, &pace);
+            others.edge.stated(at, at, SECOND - (number * 20_000_000) % SECOND, SECOND);
+        }
+        others.counting(100, &pace)
+    }
+
+    #[test]
+    fn count_that_outlasts_the_end_of_a_window_is_that_of_no_window() {
+        assert_eq!(counting(None), Counting::Log);
+        assert_eq!(counting(Some(50)), Counting::Windows);
     }
 }

@@ -69,6 +69,7 @@ impl Throttle {
             self.cut_for = Some((endpoint, self.learned));
         }
         if self.refusals == 0 {
+            self.reports.refused();
             self.stands_since = now;
         }
         self.refusals = self.refusals.saturating_add(1);

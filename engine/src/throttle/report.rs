@@ -113,18 +113,18 @@ impl Report {
         if self.about.names(spec) {
             return (same_window != Some(false)).then_some(Fit::Name);
         }
+        // A reset that is far beyond this window is that of a longer one.
+        let is_far = self.reset_ns.is_some_and(|reset| reset > pace.window_ns.saturating_mul(2).max(RESET_ERROR));
         match same_window {
             Some(true) if same_limit => Some(Fit::Figures),
-            None if same_limit => Some(Fit::Units),
+            None if same_limit && !is_far => Some(Fit::Units),
+            None if same_limit => Some(Fit::Perhaps),
             // Of a bucket vendors state how often units come back, and not how long it takes to fill.
             Some(false) if same_limit && pace.counting == Counting::Bucket => Some(Fit::Units),
             // Requests are not tokens: a window of another name says nothing about them.
             _ if self.about.is_special => None,
             Some(true) => Some(Fit::Window),
-            // The reset of a far longer window.
-            None if self.reset_ns.is_some_and(|reset| reset > pace.window_ns.saturating_mul(2).max(RESET_ERROR)) => {
-                None
-            }
+            None if is_far => None,
             None => Some(Fit::Perhaps),
             Some(false) => None,
         }

@@ -1,5 +1,6 @@
 //! What a vendor said is left of a limit.
 
+use super::foreign::Foreign;
 use super::others::{Others, Sample};
 use super::recent::Recent;
 use super::report::{Books, Report};
@@ -20,16 +21,16 @@ const UNEVEN: f64 = 0.04;
 const MAX_GRANTS: usize = 512;
 /// Where units come back one by one the count itself decides, and the spacing may be a little too short.
 const SHORTER: f64 = 1.05;
-/// Where the vendor's word alone decides: at nothing left grants go at this share of what others leave, and the more is left,
-/// the faster, up to [`SHORTER`] times it.
+/// Of a log that others use: at nothing left grants go at this share of what they leave, and the more is left, the faster, up to
+/// [`SHORTER`] times it.
 const SLOWEST: f64 = 0.4;
-/// So much of the limit stays free then, beside what others may take on the way of a request.
-const NEARLY_ALL: f64 = 0.03;
+/// So much of the limit stays free then, beside what [`Foreign`] keeps free.
+const NEARLY_ALL: f64 = 0.01;
 /// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
 /// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
 const PLENTY: f64 = 0.5;
 /// Of what a client has beyond half of a shared log, one part in so many is left to others.
-const SURPLUS: u64 = 8;
+const SURPLUS: u64 = 5;
 /// Our own count explains that nothing is left of a window where it lacks less than this part of the limit.
 const EXPLAINED: u64 = 20;
 /// Of the full rate, as much goes at least: only answers show that there is more.
@@ -100,6 +101,8 @@ pub(super) struct QuotaTracker {
     ended: i64,
     /// What was granted in the last window.
     recent: Recent,
+    /// Units in a log that are not ours.
+    foreign: Foreign,
 }
 
 /// What is new.
@@ -133,6 +136,11 @@ impl QuotaTracker {
         self.told_of
     }
 
+    /// A request was refused that paused the limit.
+    pub(super) fn refused(&mut self) {
+        self.foreign.refused();
+    }
+
     pub(super) fn forget_past(&mut self, now: Time) {
         if self.told.is_some_and(|told| told.until <= now) {
             self.told = None;
@@ -151,9 +159,10 @@ impl QuotaTracker {
     /// Units that are to be left free for others, beside what our own count holds.
     pub(super) fn held(&self, now: Time, pace: &Pace) -> u32 {
         let Some(told) = self.told.filter(|told| told.until > now && pace.mode == Mode::Adaptive) else { return 0 };
-        // A figure without a report for a window is not known any more.
+        // A figure without a report for half a window becomes older, and after a whole one it is not known any more.
         let since = now.since(told.at).as_nanos() as f64 / pace.window_ns.max(1) as f64;
-        told.margin.saturating_add((f64::from(told.foreign) * (1.0 - since).max(0.0)) as u32)
+        let known = (2.0 - 2.0 * since).clamp(0.0, 1.0);
+        told.margin.saturating_add((f64::from(told.foreign) * known).ceil() as u32)
     }
 
     /// A response to what was granted at `granted` told what is left; our own count was `books` then, without that request
@@ -324,16 +333,21 @@ impl QuotaTracker {
             Counting::Log => {
                 // Who has more than half leaves a part of that free, and the other takes it.
                 let surplus = if is_shared { u64::from(own).saturating_sub(limit / 2) } else { 0 };
-                let margin = margin.saturating_add(u32::try_from(surplus / SURPLUS).unwrap_or(u32::MAX));
                 let left = remaining.saturating_sub(unarrived);
                 // While much is left, nobody has to wait for units to come back.
                 let is_scarce = (left as f64) < PLENTY * limit as f64;
-                if pace.counting == Counting::Log {
-                    let foreign = u32::try_from(used.saturating_sub(u64::from(arrived))).unwrap_or(u32::MAX);
-                    ReportedQuota { spacing: spacing.filter(|_| is_scarce), foreign, margin, ..told }
-                } else if is_scarce {
-                    // Our mirror says too much: the vendor's word alone decides, and a little of it stays free.
-                    let enough = 1.5 * f64::from(margin) + 2.0 * NEARLY_ALL * limit as f64;
+                let foreign = u32::try_from(used.saturating_sub(u64::from(arrived))).unwrap_or(u32::MAX);
+                self.foreign.seen(now, foreign, remaining, limit, self.round_trip, pace.window_ns);
+                let on_the_way = (others * self.round_trip as f64 / 2.0).round();
+                let kept_free = f64::from(self.foreign.margin()).max(1.0 + on_the_way) + (surplus / SURPLUS) as f64;
+                let told = match pace.counting {
+                    Counting::Log => ReportedQuota { foreign: self.foreign.held(), ..told },
+                    // Our mirror says too much: the vendor's word alone decides.
+                    _ => told,
+                };
+                if is_scarce {
+                    // A little stays free: the nearer to that, the slower.
+                    let enough = kept_free + NEARLY_ALL * limit as f64;
                     let speed = SLOWEST + (SHORTER - SLOWEST) * (left as f64 / enough).min(1.0);
                     let rate = (full - others).max(full / 2.0) * speed;
                     let credit = i64::try_from(left).unwrap_or(i64::MAX).min(told.credit);
