@@ -12,6 +12,7 @@ use super::origin::Target;
 use super::slab::Key;
 use super::throttle::{Books, Change, Credential, Mode, Refused, Report, Wait};
 use super::{Engine, Whose};
+use crate::pace::Counting;
 use crate::time::Time;
 
 /// What an answer said about limits.
@@ -279,7 +280,14 @@ impl Engine {
             };
             // Beside slots, which are among them only where they may be full, a rate that is hardly used learns nothing.
             let is_meant = targets.len() == 1 || is_full || says_empty;
-            let in_use = is_meant || (has_been_refused && fullest < 0.5);
+            // The vendor itself says that most of a window is left: what refused is another limit, or was an accident.
+            let says_room = pace.counting == Counting::Windows
+                && about == Some(*target)
+                && report.is_some_and(|report| report.remaining >= report.limit / 2);
+            let in_use = match has_been_refused {
+                true => is_meant || fullest < 0.5,
+                false => is_meant && !says_room,
+            };
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &pace);
             until = until.max(this);

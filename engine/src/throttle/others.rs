@@ -175,7 +175,9 @@ impl Others {
     }
 
     fn begin(&mut self, seen: Sample) {
-        (self.before, self.first) = ((self.rate, self.sure), Some(seen));
+        // What is likely alone is not carried on: answers that overtook each other in one burst say nothing of the next window.
+        let likely = if self.sure > 0.0 { self.rate } else { 0.0 };
+        (self.before, self.first) = ((likely, self.sure), Some(seen));
     }
 
     /// The first answer of a window: what is used already, and was not sent by us since the last answer, others took.
@@ -193,6 +195,8 @@ impl Others {
         let ours = seen.arrived.wrapping_sub(first.arrived) as f64;
         let taken = seen.used as f64 - first.used as f64 - ours + refill * elapsed;
         let sure = (taken - OVERTAKEN * (seen.late + first.early) as f64 - f64::from(seen.behind)).max(0.0);
+        // Less than one unit is no proof.
+        let sure = if sure < 1.0 { 0.0 } else { sure };
         let per_ns = |taken: f64, before: f64| ((taken + before * weight) / (elapsed + weight).max(1.0)).max(0.0);
         self.rate = per_ns(taken, self.before.0);
         // What went before the first answer was there may have arrived before it, in the window before.
