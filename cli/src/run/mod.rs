@@ -121,6 +121,8 @@ pub(crate) struct Args {
 const MOST_JOBS: usize = 4_096;
 /// How often the loop looks around.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often events are heard, at most. To be woken for each of a million jobs costs more than to hear of them.
+const HEAR: Duration = Duration::from_millis(5);
 /// How often the store is asked whether all has ended, whatever was counted here.
 const COUNT: Duration = Duration::from_secs(2);
 /// How often the end is estimated.
@@ -267,7 +269,8 @@ impl Going {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut interrupted, mut feeding) = (std::pin::pin!(signals.first()), std::pin::pin!(feed.run()));
-        let mut is_fed = false;
+        let (mut is_fed, mut rests) = (false, false);
+        let mut rest = std::pin::pin!(tokio::time::sleep(HEAR));
         loop {
             tokio::select! {
                 () = &mut interrupted => return End::Interrupted,
@@ -282,12 +285,31 @@ impl Going {
                     Ok(()) => is_fed = true,
                     Err(why) => return End::Stopped(why),
                 },
-                event = self.events.next() => match event {
-                    Some(event) => self.hear(&event),
-                    None => return End::Interrupted,
-                },
+                () = &mut rest, if rests => rests = false,
+                event = self.events.next(), if !rests => {
+                    let Some(event) = event else { return End::Interrupted };
+                    self.hear(&event);
+                    self.hear_all().await;
+                    rest.set(tokio::time::sleep(HEAR));
+                    rests = true;
+                }
             }
         }
+    }
+
+    /// Hears all that has happened by now.
+    async fn hear_all(&mut self) {
+        // Otherwise the runtime would have this pause after some hundred events, as if there were no more.
+        let all = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = self.events.next() => self.hear(&event),
+                    () = std::future::ready(()) => return,
+                }
+            }
+        };
+        tokio::task::unconstrained(all).await;
     }
 
     fn hear(&mut self, event: &Event) {
@@ -332,16 +354,22 @@ impl Going {
         }
         // Who is still to be read may have a key that is good.
         if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
-            && let Some(why) = self.troubles.in_the_way(&seen, &self.client, &self.store)
+            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store)
         {
             return Some(End::Stopped(why));
         }
         self.rate.note(now, seen.done + seen.dead);
+        // An estimate goes over all that waits: not for what nobody sees.
+        if !self.progress.is_due(now) {
+            return None;
+        }
         let unread = self.far.unread();
+        let per_second = self.rate.per_second();
         if self.estimated.is_none_or(|at| now.since(at) >= ESTIMATE) {
             self.estimated = Some(now);
-            let per_second = self.rate.per_second();
-            self.ends_in = unread.and_then(|unread| progress::ends_in(&self.client, &seen, unread, per_second));
+            let left = self.results.left_by_lane();
+            self.ends_in =
+                unread.and_then(|unread| progress::ends_in(&self.client, (&left, seen.all_left), unread, per_second));
         }
         let headrooms = self.client.overview().vendors.into_iter().filter_map(|vendor| vendor.headroom);
         let moment = Moment {
@@ -349,7 +377,7 @@ impl Going {
             dead: seen.dead,
             refused: self.refused,
             left: unread.map(|unread| seen.all_left + unread),
-            per_second: self.rate.per_second().unwrap_or_default(),
+            per_second: per_second.unwrap_or_default(),
             headroom: headrooms.min_by(f64::total_cmp),
             ends_in: self.ends_in,
         };

@@ -80,7 +80,6 @@ pub(super) struct Seen {
     pub(super) done: u64,
     pub(super) dead: u64,
     pub(super) all_left: u64,
-    pub(super) left: Vec<(LaneTier, u64)>,
 }
 
 const DONE: usize = 0;
@@ -139,8 +138,14 @@ impl Results {
 
     pub(super) fn seen(&self) -> Seen {
         let state = self.state();
+        Seen { done: state.done, dead: state.dead, all_left: state.all_left }
+    }
+
+    /// Jobs that are accepted and have not ended, by whose they are. Takes longer the more these are.
+    pub(super) fn left_by_lane(&self) -> Vec<(LaneTier, u64)> {
+        let state = self.state();
         let left = state.left.iter().filter(|(_, left)| **left > 0).map(|(lane, left)| (lane.clone(), *left));
-        Seen { done: state.done, dead: state.dead, all_left: state.all_left, left: left.collect() }
+        left.collect()
     }
 
     /// Why results cannot be written, once.
