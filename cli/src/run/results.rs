@@ -231,6 +231,11 @@ impl Results {
         if self.state().written[kind].has(number) {
             return Ok(());
         }
+        if let Some(at_once) = lines.at_once() {
+            let text = line().to_string() + "\n";
+            let is_new = self.state().written[kind].add(number);
+            return if is_new { at_once.write(&text) } else { Ok(()) };
+        }
         // Before the line is made: what waits here holds no line in memory.
         let room = lines.room(bytes + FRAME).await?;
         let text = line().to_string() + "\n";
