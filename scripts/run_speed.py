@@ -6,10 +6,12 @@
 The vendor is a process of its own on loopback. It allows more than can be sent and answers at once, so the run is bound by the
 machine. The last line sums up:
 
-    run: lines= per_s= rss_mb_first= rss_mb_last= bytes_per_job= cpu_us_per_job= bare=
+    run: lines= per_s= rss_mb_first= rss_mb_last= bytes_per_job= cpu_us_per_job= vendor_us_per_job= bare=
 
 `rss_mb_first`: the most memory until a tenth of the results is written; `rss_mb_last`: until the end. `bytes_per_job`: what the
-process wrote to the disk, results included (the kernel's count of pages), for each line. `bare`: rows a second that SQLite
+process wrote to the disk, results included (the kernel's count of pages), for each line. `cpu_us_per_job` and
+`vendor_us_per_job`: processor time of the program and of the vendor; the processors divided by their sum are what the run cannot
+exceed. `bare`: rows a second that SQLite
 alone takes through the same tables in groups, with the same syncs, in the same run: accepted, claimed, started, ended.
 Not part of the checks: figures depend on what else runs.
 """
@@ -168,7 +170,8 @@ def main(arguments):
             figures = {"lines": lines} | measure(folder, target / "integration-client", lines)
         finally:
             vendor.stdin.close()
-            vendor.wait()
+            _, _, usage = os.wait4(vendor.pid, 0)
+        figures["vendor_us_per_job"] = f"{(usage.ru_utime + usage.ru_stime) * 1e6 / lines:.0f}"
         figures |= bare(folder, folder / "jobs.jsonl.sqlite")
     print("run: " + " ".join(f"{name}={value}" for name, value in figures.items()))
 

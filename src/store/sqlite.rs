@@ -33,7 +33,7 @@ const UNDO: &str = "MEMORY";
 
 /// Rows that sqlx's thread hands over before it waits for the reader. With fewer than a claim returns (sqlx's default is 50) the two
 /// wake each other in turn, several times for each claim.
-const ROWS: usize = 1_024;
+const ROWS: usize = 2_048;
 
 struct SqliteFile {
     path: PathBuf,

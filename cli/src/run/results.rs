@@ -132,10 +132,6 @@ impl Results {
         }
     }
 
-    pub(super) fn left(&self) -> u64 {
-        self.state().all_left
-    }
-
     pub(super) fn seen(&self) -> Seen {
         let state = self.state();
         Seen { done: state.done, dead: state.dead, all_left: state.all_left }
@@ -219,6 +215,19 @@ impl Results {
         reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
     }
 
+    /// As [`write`](Self::write), on a thread that may be blocked: without another thread where that can be.
+    async fn write_here(&self, number: u64, kind: usize, bytes: usize, line: impl Fn() -> Value) -> io::Result<()> {
+        if let Some(lines) = &self.lines
+            && !lines.is_broken()
+            && let Some(at_once) = lines.at_once()
+        {
+            let text = line().to_string() + "\n";
+            let is_new = self.state().written[kind].add(number);
+            return if is_new { at_once.write(&text) } else { Ok(()) };
+        }
+        self.write(number, kind, bytes, line).await
+    }
+
     /// Writes a line that is not written yet, of about `bytes` of content, and waits until it is.
     ///
     /// An error keeps the answer in the store, from where it is written when there is room again. So does going away while
@@ -230,11 +239,6 @@ impl Results {
         }
         if self.state().written[kind].has(number) {
             return Ok(());
-        }
-        if let Some(at_once) = lines.at_once() {
-            let text = line().to_string() + "\n";
-            let is_new = self.state().written[kind].add(number);
-            return if is_new { at_once.write(&text) } else { Ok(()) };
         }
         // Before the line is made: what waits here holds no line in memory.
         let room = lines.room(bytes + FRAME).await?;
@@ -321,7 +325,7 @@ impl ResponseHandler for Results {
                     "status": answer.status.as_u16(), "attempts": answer.attempts, "body": shown(&answer.body),
                 })
             };
-            Ok(self.write(number, DONE, answer.body.len(), line).await?)
+            Ok(self.write_here(number, DONE, answer.body.len(), line).await?)
         })
     }
 
@@ -341,7 +345,7 @@ impl ResponseHandler for Results {
                     "answer": last.and_then(|last| last.answer.clone()),
                 })
             };
-            Ok(self.write(number, OTHER, 0, line).await?)
+            Ok(self.write_here(number, OTHER, 0, line).await?)
         })
     }
 }
