@@ -30,6 +30,9 @@ use clap::{Parser, Subcommand};
 
 use output::{Failure, Outcome, Screen};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const EXAMPLES: &str = "\
 Examples:
   integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl

@@ -27,9 +27,13 @@ const CACHE: &str = "-8192";
 /// copied once whatever they changed; SQLite's 1,000 have them copied four times as often.
 const CHECKPOINT: &str = "4000";
 
+/// Where SQLite keeps what it needs to undo a statement that fails in the middle: the former pages of each. By default that is a file,
+/// written anew for every statement that changes more than 64 KiB, which was more bytes than the log itself.
+const UNDO: &str = "MEMORY";
+
 /// Rows that sqlx's thread hands over before it waits for the reader. With fewer than a claim returns (sqlx's default is 50) the two
 /// wake each other in turn, several times for each claim.
-const ROWS: usize = 1_024;
+const ROWS: usize = 2_048;
 
 struct SqliteFile {
     path: PathBuf,
@@ -168,6 +172,7 @@ impl Connect for SqliteFile {
                 .busy_timeout(BUSY)
                 .pragma("cache_size", CACHE)
                 .pragma("wal_autocheckpoint", CHECKPOINT)
+                .pragma("temp_store", UNDO)
                 .row_buffer_size(ROWS)
                 .disable_statement_logging();
             #[cfg_attr(not(unix), expect(unused_mut, reason = "only the unix branch changes it"))]

@@ -1,4 +1,5 @@
-//! From the input into the store: a page at a time, no further ahead of what is sent than need be.
+//! From the input into the store, no further ahead of what is sent than need be. The pages that were read while the store wrote the
+//! ones before are accepted together: neither waits for the other, and a slow disk makes the groups larger and not the run slower.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use integration_client::outbox::{Batch, Checked};
 use tokio::sync::mpsc;
 
 use super::input::{Input, Mark, Page};
+use super::progress::Rate;
 use super::results::{LaneTier, Results};
 use super::sent::Sent;
 use crate::connect::in_words;
@@ -20,23 +22,39 @@ use crate::notes;
 /// Jobs that are accepted and have not ended, at most. Enough that tenants that stand far apart in the file are sent side by
 /// side, and not so many that the store becomes as large as a file of any size.
 pub(super) const AHEAD: u64 = 100_000;
+/// As many are enough where they are sent within [`SOON`]: their rows are then still in SQLite's log and memory when they are sent,
+/// and are not copied into the file and back in between.
+const ENOUGH: u64 = 16_384;
+/// See [`ENOUGH`].
+const SOON: Duration = Duration::from_secs(4);
 /// Lines that are no jobs, of which each is said.
 pub(super) const SAID: u64 = 10;
+/// Pages that are read and not accepted yet.
+const READ: usize = 4;
+/// No further page goes with those before it when these have so many bytes: all of them are in memory, more than once.
+const BYTES_TOGETHER: u64 = 1 << 20;
 /// After this a page that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon it is seen that there is room for more.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A page that is to be accepted.
+/// Whether so many jobs are far enough ahead of what is sent, at a rate of so many jobs a second.
+fn is_far_ahead(jobs: u64, per_second: Option<f64>) -> bool {
+    jobs >= AHEAD || jobs >= ENOUGH && per_second.is_some_and(|rate| rate * SOON.as_secs_f64() >= jobs as f64)
+}
+
+/// Pages that are to be accepted together.
+#[derive(Default)]
 struct Ready {
     jobs: Vec<Checked>,
     lanes: HashMap<LaneTier, u64>,
+    /// Where the last of them ends.
     mark: Mark,
-    /// The hashes of its lines.
+    /// The hashes of their lines.
     note: Vec<u8>,
     /// Lines that are no jobs and are left out, and why.
     left_out: Vec<(u64, String)>,
-    /// It ends before a line that is no job, and so does the run.
+    /// They end before a line that is no job, and so does the run.
     bad: Option<String>,
 }
 
@@ -84,6 +102,9 @@ pub(super) struct Feed {
     keep_going: bool,
     /// Lines that are not sent again, and the run that has sent them.
     sent: Option<(Sent, u64)>,
+    clock: Clock,
+    /// At which jobs end.
+    rate: Rate,
 }
 
 impl Feed {
@@ -100,7 +121,7 @@ impl Feed {
         clock: Clock,
     ) -> Feed {
         let (size, shown) = (input.size, input.shown.clone());
-        let (sender, pages) = mpsc::channel(2);
+        let (sender, pages) = mpsc::channel(READ);
         // A thread of its own: reading a pipe waits for whoever writes it.
         tokio::task::spawn_blocking(move || {
             loop {
@@ -114,7 +135,18 @@ impl Feed {
         // What was added since then is still to come.
         let mark = Rc::new(RefCell::new(Mark { complete: false, ..mark }));
         let far = HowFar { mark, size, skipped: Rc::default() };
-        Feed { pages, client: client.clone(), batch, results, far, shown, keep_going, sent }
+        Feed {
+            pages,
+            client: client.clone(),
+            batch,
+            results,
+            far,
+            shown,
+            keep_going,
+            sent,
+            clock,
+            rate: Rate::default(),
+        }
     }
 
     pub(super) fn far(&self) -> HowFar {
@@ -124,21 +156,8 @@ impl Feed {
     /// Takes the whole input over, or says what is in the way.
     pub(super) async fn run(mut self) -> Result<(), String> {
         while !self.far.is_complete() {
-            while self.results.left() >= AHEAD {
-                tokio::time::sleep(LOOK).await;
-            }
-            let shown = &self.shown;
-            let page = match self.pages.recv().await {
-                Some(Ok(page)) => page,
-                Some(Err(error)) => {
-                    return Err(format!(
-                        "{shown}: {error}. When it can be read, run the same command again: it goes on"
-                    ));
-                }
-                // The reader has ended without a last page: it broke, which it has said itself.
-                None => return Err(format!("{shown}: it cannot be read any further")),
-            };
-            let Ready { jobs, lanes, mark, note, left_out, bad } = self.check(page);
+            self.let_it_come().await;
+            let Ready { jobs, lanes, mark, note, left_out, bad } = self.read().await?;
             for (line, why) in left_out {
                 self.results.invalid(line, &why).await;
             }
@@ -160,16 +179,57 @@ impl Feed {
         Ok(())
     }
 
-    fn check(&mut self, page: Page) -> Ready {
-        let (mut jobs, mut invalid) = (self.far.mark.borrow().jobs, self.far.invalid());
-        let mut ready = Ready {
-            jobs: Vec::with_capacity(page.lines.len()),
-            lanes: HashMap::new(),
-            mark: Mark::default(),
-            note: Vec::new(),
-            left_out: Vec::new(),
-            bad: None,
-        };
+    /// Waits while enough is accepted.
+    async fn let_it_come(&mut self) {
+        loop {
+            let seen = self.results.seen();
+            self.rate.note(self.clock.now(), seen.done + seen.dead);
+            if !is_far_ahead(seen.all_left, self.rate.per_second()) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits for a page, and takes those that were read by then with it.
+    async fn read(&mut self) -> Result<Ready, String> {
+        let mut ready = Ready { mark: self.far.mark.borrow().clone(), ..Ready::default() };
+        let begin = ready.mark.offset;
+        let mut next = self.pages.recv().await;
+        loop {
+            let shown = &self.shown;
+            let why = match next {
+                Some(Ok(page)) => {
+                    self.check(page, &mut ready);
+                    None
+                }
+                Some(Err(error)) => {
+                    Some(format!("{shown}: {error}. When it can be read, run the same command again: it goes on"))
+                }
+                // The reader has ended without a last page: it broke, which it has said itself.
+                None => Some(format!("{shown}: it cannot be read any further")),
+            };
+            if let Some(why) = why {
+                // What was read before is accepted all the same.
+                if ready.mark.offset == begin {
+                    return Err(why);
+                }
+                ready.bad = Some(why);
+            }
+            let is_full = ready.mark.offset.saturating_sub(begin) >= BYTES_TOGETHER;
+            if ready.bad.is_some() || ready.mark.complete || is_full {
+                return Ok(ready);
+            }
+            match self.pages.try_recv() {
+                Ok(page) => next = Some(page),
+                Err(_) => return Ok(ready),
+            }
+        }
+    }
+
+    /// Adds a page to those before it.
+    fn check(&mut self, page: Page, ready: &mut Ready) {
+        let (mut jobs, mut invalid) = (ready.mark.jobs, ready.mark.invalid);
         let since = self.sent.as_ref().map(|(_, since)| *since);
         for line in page.lines {
             if let Some((sent, _)) = &mut self.sent
@@ -207,12 +267,25 @@ impl Feed {
                         "{}:{}: {why}. Mend the line and run the same command again, or leave such lines out with --keep-going",
                         self.shown, line.number
                     ));
-                    return ready;
+                    return;
                 }
             }
             ready.note.extend_from_slice(&line.text);
         }
         ready.mark = Mark { since, ..page.end.mark(jobs, invalid, page.complete) };
-        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feed_goes_further_ahead_of_what_is_sent_slowly() {
+        assert!(!is_far_ahead(ENOUGH - 1, Some(1e6)), "a little is always ahead");
+        assert!(is_far_ahead(ENOUGH, Some(10_000.0)));
+        assert!(!is_far_ahead(ENOUGH, Some(100.0)), "others behind them in the file may be faster");
+        assert!(!is_far_ahead(ENOUGH, None), "nobody knows yet");
+        assert!(is_far_ahead(AHEAD, None) && is_far_ahead(AHEAD, Some(0.0)));
     }
 }

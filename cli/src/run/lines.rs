@@ -1,11 +1,15 @@
-//! The thread that writes result lines. A reader that stops reading, or a disk that hangs, blocks this thread and no other;
-//! what waits for it is bounded in bytes.
+//! Writes result lines. A reader that stops reading, or a disk that hangs, blocks one thread and no other; what waits for it is
+//! bounded in bytes.
+//!
+//! A line for a file is written by whoever has it, where no other line is waiting or being written: to hand each of them to
+//! another thread and to hear of its end takes longer than to write it. All other lines go through a queue to a thread of
+//! their own, which writes what has gathered there together.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -81,26 +85,70 @@ pub(super) struct Room(OwnedSemaphorePermit);
 pub(super) struct Lines {
     queue: mpsc::Sender<Line>,
     room: Arc<Semaphore>,
-    fate: Arc<Fate>,
+    shared: Arc<Shared>,
 }
 
-#[derive(Default)]
-struct Fate {
+/// What the thread and those who write at once share.
+struct Shared {
+    out: Mutex<Out>,
+    is_file: bool,
     is_broken: AtomicBool,
     problem: Mutex<Option<io::Error>>,
+}
+
+impl Shared {
+    /// A write has failed: no further one is tried.
+    fn broke(&self, error: io::Error) {
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.is_broken.store(true, Relaxed);
+    }
+}
+
+/// The right to write a line at once.
+pub(super) struct AtOnce<'a> {
+    out: MutexGuard<'a, Out>,
+    shared: &'a Shared,
+}
+
+impl AtOnce<'_> {
+    pub(super) fn write(mut self, text: &str) -> io::Result<()> {
+        if self.shared.is_broken.load(Relaxed) {
+            return Err(broken());
+        }
+        self.out.write(text.as_bytes()).map_err(|error| {
+            self.shared.broke(error);
+            broken()
+        })
+    }
 }
 
 impl Lines {
     /// Starts the thread. It ends with the last of the queue's handles.
     pub(super) fn start(out: Out) -> Result<Lines, Failure> {
         let (queue, waiting) = mpsc::channel();
-        let fate = Arc::<Fate>::default();
-        let told = fate.clone();
+        // Not a pipe or a device with a name: these may block for long.
+        let is_file = matches!(&out, Out::File(file) if file.metadata().is_ok_and(|about| about.is_file()));
+        let shared = Arc::new(Shared {
+            out: Mutex::new(out),
+            is_file,
+            is_broken: AtomicBool::new(false),
+            problem: Mutex::default(),
+        });
+        let writes = shared.clone();
         std::thread::Builder::new()
             .name("results".to_owned())
-            .spawn(move || write_all(out, &waiting, &told))
+            .spawn(move || write_all(&waiting, &writes))
             .map_err(|error| Failure::Input(format!("no thread can be started for the results: {error}")))?;
-        Ok(Lines { queue, room: Arc::new(Semaphore::new(ROOM)), fate })
+        Ok(Lines { queue, room: Arc::new(Semaphore::new(ROOM)), shared })
+    }
+
+    /// The right to write a line without handing it in: into a file, where no other line waits or is being written.
+    pub(super) fn at_once(&self) -> Option<AtOnce<'_>> {
+        if !self.shared.is_file || self.room.available_permits() < ROOM {
+            return None;
+        }
+        let out = self.shared.out.try_lock().ok()?;
+        Some(AtOnce { out, shared: &self.shared })
     }
 
     /// Waits until the queue has room for about that many more bytes.
@@ -130,12 +178,12 @@ impl Lines {
 
     /// A write has failed, and no further one is tried.
     pub(super) fn is_broken(&self) -> bool {
-        self.fate.is_broken.load(Relaxed)
+        self.shared.is_broken.load(Relaxed)
     }
 
     /// Why, once.
     pub(super) fn problem(&self) -> Option<io::Error> {
-        self.fate.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.shared.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -145,7 +193,7 @@ pub(super) fn broken() -> io::Error {
 }
 
 /// Writes lines as they arrive, until the last sender is dropped.
-fn write_all(mut out: Out, queue: &mpsc::Receiver<Line>, fate: &Fate) {
+fn write_all(queue: &mpsc::Receiver<Line>, shared: &Shared) {
     while let Ok(first) = queue.recv() {
         let mut text = first.text;
         let mut rooms = vec![(first.written, first._room)];
@@ -155,18 +203,16 @@ fn write_all(mut out: Out, queue: &mpsc::Receiver<Line>, fate: &Fate) {
             text += &next.text;
             rooms.push((next.written, next._room));
         }
-        if fate.is_broken.load(Relaxed) {
+        if shared.is_broken.load(Relaxed) {
             continue;
         }
-        match out.write(text.as_bytes()) {
+        let written = shared.out.lock().unwrap_or_else(PoisonError::into_inner).write(text.as_bytes());
+        match written {
             Ok(()) => rooms.into_iter().for_each(|(written, _)| {
                 // The receiver may have been dropped.
                 let _ = written.send(());
             }),
-            Err(error) => {
-                *fate.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                fate.is_broken.store(true, Relaxed);
-            }
+            Err(error) => shared.broke(error),
         }
     }
 }

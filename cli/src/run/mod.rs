@@ -7,6 +7,7 @@ mod account;
 mod console;
 mod dry;
 mod feed;
+mod finish;
 mod input;
 mod job;
 mod lines;
@@ -34,7 +35,6 @@ use crate::connect::{self, Configuration, Named};
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome, Screen};
-use crate::text::count;
 
 const EXAMPLES: &str = "\
 A job is one line:
@@ -121,14 +121,12 @@ pub(crate) struct Args {
 const MOST_JOBS: usize = 4_096;
 /// How often the loop looks around.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often events are heard, at most. To be woken for each of a million jobs costs more than to hear of them.
+const HEAR: Duration = Duration::from_millis(5);
 /// How often the store is asked whether all has ended, whatever was counted here.
 const COUNT: Duration = Duration::from_secs(2);
 /// How often the end is estimated.
 const ESTIMATE: Duration = Duration::from_millis(500);
-/// For exchanges that are under way when it is interrupted.
-const GRACE: Duration = Duration::from_secs(30);
-/// For what waits to go back into the store, where nothing is under way.
-const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 /// Why a run ends.
 enum End {
@@ -214,10 +212,6 @@ fn name(args: &Args) -> String {
     }
 }
 
-fn lines(number: u64) -> String {
-    count(usize::try_from(number).unwrap_or(usize::MAX), "line")
-}
-
 /// The client that works.
 async fn open(args: &Args, named: &Named, results: &Results) -> Result<IntegrationClient, Failure> {
     let store = named
@@ -267,7 +261,8 @@ impl Going {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut interrupted, mut feeding) = (std::pin::pin!(signals.first()), std::pin::pin!(feed.run()));
-        let mut is_fed = false;
+        let (mut is_fed, mut rests) = (false, false);
+        let mut rest = std::pin::pin!(tokio::time::sleep(HEAR));
         loop {
             tokio::select! {
                 () = &mut interrupted => return End::Interrupted,
@@ -282,12 +277,31 @@ impl Going {
                     Ok(()) => is_fed = true,
                     Err(why) => return End::Stopped(why),
                 },
-                event = self.events.next() => match event {
-                    Some(event) => self.hear(&event),
-                    None => return End::Interrupted,
-                },
+                () = &mut rest, if rests => rests = false,
+                event = self.events.next(), if !rests => {
+                    let Some(event) = event else { return End::Interrupted };
+                    self.hear(&event);
+                    self.hear_all().await;
+                    rest.set(tokio::time::sleep(HEAR));
+                    rests = true;
+                }
             }
         }
+    }
+
+    /// Hears all that has happened by now.
+    async fn hear_all(&mut self) {
+        // Otherwise the runtime would have this pause after some hundred events, as if there were no more.
+        let all = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = self.events.next() => self.hear(&event),
+                    () = std::future::ready(()) => return,
+                }
+            }
+        };
+        tokio::task::unconstrained(all).await;
     }
 
     fn hear(&mut self, event: &Event) {
@@ -332,16 +346,22 @@ impl Going {
         }
         // Who is still to be read may have a key that is good.
         if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
-            && let Some(why) = self.troubles.in_the_way(&seen, &self.client, &self.store)
+            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store)
         {
             return Some(End::Stopped(why));
         }
         self.rate.note(now, seen.done + seen.dead);
+        // An estimate goes over all that waits: not for what nobody sees.
+        if !self.progress.is_due(now) {
+            return None;
+        }
         let unread = self.far.unread();
+        let per_second = self.rate.per_second();
         if self.estimated.is_none_or(|at| now.since(at) >= ESTIMATE) {
             self.estimated = Some(now);
-            let per_second = self.rate.per_second();
-            self.ends_in = unread.and_then(|unread| progress::ends_in(&self.client, &seen, unread, per_second));
+            let left = self.results.left_by_lane();
+            self.ends_in =
+                unread.and_then(|unread| progress::ends_in(&self.client, (&left, seen.all_left), unread, per_second));
         }
         let headrooms = self.client.overview().vendors.into_iter().filter_map(|vendor| vendor.headroom);
         let moment = Moment {
@@ -349,101 +369,11 @@ impl Going {
             dead: seen.dead,
             refused: self.refused,
             left: unread.map(|unread| seen.all_left + unread),
-            per_second: self.rate.per_second().unwrap_or_default(),
+            per_second: per_second.unwrap_or_default(),
             headroom: headrooms.min_by(f64::total_cmp),
             ends_in: self.ends_in,
         };
         self.progress.show(now, &moment);
         None
-    }
-
-    /// Lets go what is under way, counts, and says what became of all. One more signal leaves it at what is known by then.
-    async fn finish(
-        mut self,
-        args: &Args,
-        named: &Named,
-        mut end: End,
-        began: Time,
-        signals: &Signals,
-    ) -> Result<Outcome, Failure> {
-        let signals_before = signals.count();
-        let settled = tokio::select! {
-            settled = self.settle(args, &end) => Some(settled),
-            () = signals.more_than(signals_before) => None,
-        };
-        let counts = match settled {
-            Some((written, counts)) => {
-                written?;
-                counts
-            }
-            None => {
-                end = End::Interrupted;
-                None
-            }
-        };
-        end = self.unwritten().unwrap_or(end);
-        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
-            self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
-        }
-        let seconds = self.clock.now().since(began).as_secs_f64();
-        let (done, dead) = match &counts {
-            Some(counts) => (counts.delivered, counts.dead),
-            // The store cannot be asked any more, or there is no time to.
-            None => (self.results.seen().done, self.results.seen().dead),
-        };
-        let invalid = self.far.invalid();
-        if dead > 0 && !args.quiet && counts.is_some() {
-            tokio::select! {
-                () = account::say(&self.client, self.batch.numbers(), dead, named) => {}
-                () = signals.more_than(signals_before) => {}
-            }
-        }
-        if self.far.skipped() > 0 && !args.quiet {
-            notes::say(&format!("run: {} were sent before, and not again", lines(self.far.skipped())));
-        }
-        if invalid > 0 && !args.quiet {
-            notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));
-        }
-        let outcome = match end {
-            End::All if dead + invalid > 0 => Ok(Outcome::Found),
-            End::All => Ok(Outcome::Fine),
-            End::Interrupted => {
-                let left = counts.map_or(String::new(), |counts| format!("; {} accepted jobs wait", counts.waiting));
-                notes::say(&format!("run: interrupted{left}. Run the same command again to go on"));
-                Ok(Outcome::Interrupted)
-            }
-            End::Unread => {
-                notes::say("run: nobody reads the results any more. Run the same command again to go on");
-                Ok(Outcome::Interrupted)
-            }
-            End::Stopped(why) => Err(why),
-        };
-        let outcome = outcome.map_err(|why| {
-            notes::say(&format!("error: {why}"));
-            Failure::Said
-        });
-        let refused = self.refused;
-        notes::say_last(&format!("run: done={done} refused={refused} dead={dead} seconds={seconds:.2}"));
-        outcome
-    }
-
-    /// Waits for the exchanges under way and for the reader of the results. Returns what the store counts then.
-    async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
-        let is_all = matches!(end, End::All);
-        if !is_all && !args.quiet && self.client.in_flight() > 0 {
-            notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
-        }
-        // What waits for a permit is not waited for.
-        self.client.shutdown(if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE }).await;
-        let counts = self.batch.counts().await.ok();
-        let mut written = Ok(());
-        if is_all {
-            written = self.results.complete(&self.batch).await;
-            self.results.drain().await;
-        } else {
-            // The next run writes what is left.
-            let _ = tokio::time::timeout(LEAST_GRACE, self.results.drain()).await;
-        }
-        (written, counts)
     }
 }

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use integration_client::clock::Time;
 use integration_client::{IntegrationClient, Priority};
 
-use super::results::{LaneTier, Seen};
+use super::results::LaneTier;
 use crate::notes;
 use crate::text::{span, thousands64};
 
@@ -79,19 +79,19 @@ fn lanes(left: &[(LaneTier, u64)], unread: u64) -> Vec<(String, String, Priority
 /// would not know of a slow vendor or of several tenants at one limit, and the rate alone not of a lane that lags behind.
 pub(super) fn ends_in(
     client: &IntegrationClient,
-    seen: &Seen,
+    (left, all_left): (&[(LaneTier, u64)], u64),
     unread: u64,
     per_second: Option<f64>,
 ) -> Option<Duration> {
     let mut latest = Duration::ZERO;
-    for (tenant, vendor, priority, jobs) in lanes(&seen.left, unread) {
+    for (tenant, vendor, priority, jobs) in lanes(left, unread) {
         let status = client.status(&tenant, &vendor).ok()?;
         // They are in the estimate anyway.
         let in_hand = u64::from(status.waiting.high + status.waiting.normal + status.waiting.low + status.in_flight);
         let more = jobs.saturating_sub(in_hand).max(1);
         latest = latest.max(client.estimate(&tenant, &vendor, priority, more).ok()?.expected?);
     }
-    let left = (seen.all_left + unread) as f64;
+    let left = (all_left + unread) as f64;
     let at_this_rate = per_second.filter(|rate| *rate > 0.0).map(|rate| left / rate);
     // Where nothing ends although it might, nobody knows.
     if per_second == Some(0.0) && latest < STANDS {
@@ -121,6 +121,11 @@ impl Progress {
         Progress { bar, lines: !terminal && !quiet, said: None }
     }
 
+    /// Whether a moment would be shown now, or, where it is the first one, noted.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.bar.is_some() || self.lines && self.said.is_none_or(|said| now.since(said) >= LINE_EVERY)
+    }
+
     pub(super) fn show(&mut self, now: Time, moment: &Moment) {
         if let Some(bar) = self.bar.clone() {
             let (ended, left, text) = (moment.done + moment.dead, moment.left, short(moment));
@@ -133,8 +138,7 @@ impl Progress {
                 bar.set_message(text);
             });
         }
-        let due = self.said.is_none_or(|said| now.since(said) >= LINE_EVERY);
-        if self.lines && due {
+        if self.lines && self.is_due(now) {
             // The first moment says nothing that is worth a line.
             if self.said.is_some() {
                 notes::say(&format!("run: {}", long(moment)));

@@ -80,7 +80,6 @@ pub(super) struct Seen {
     pub(super) done: u64,
     pub(super) dead: u64,
     pub(super) all_left: u64,
-    pub(super) left: Vec<(LaneTier, u64)>,
 }
 
 const DONE: usize = 0;
@@ -133,14 +132,16 @@ impl Results {
         }
     }
 
-    pub(super) fn left(&self) -> u64 {
-        self.state().all_left
-    }
-
     pub(super) fn seen(&self) -> Seen {
         let state = self.state();
+        Seen { done: state.done, dead: state.dead, all_left: state.all_left }
+    }
+
+    /// Jobs that are accepted and have not ended, by whose they are. Takes longer the more these are.
+    pub(super) fn left_by_lane(&self) -> Vec<(LaneTier, u64)> {
+        let state = self.state();
         let left = state.left.iter().filter(|(_, left)| **left > 0).map(|(lane, left)| (lane.clone(), *left));
-        Seen { done: state.done, dead: state.dead, all_left: state.all_left, left: left.collect() }
+        left.collect()
     }
 
     /// Why results cannot be written, once.
@@ -212,6 +213,19 @@ impl Results {
     /// process ended, or the disk was full, before the store had it too. Of two lines the last counts, and that one would say less.
     fn is_known_better(&self, number: u64, reason: Option<Reason>) -> bool {
         reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
+    }
+
+    /// As [`write`](Self::write), on a thread that may be blocked: without another thread where that can be.
+    async fn write_here(&self, number: u64, kind: usize, bytes: usize, line: impl Fn() -> Value) -> io::Result<()> {
+        if let Some(lines) = &self.lines
+            && !lines.is_broken()
+            && let Some(at_once) = lines.at_once()
+        {
+            let text = line().to_string() + "\n";
+            let is_new = self.state().written[kind].add(number);
+            return if is_new { at_once.write(&text) } else { Ok(()) };
+        }
+        self.write(number, kind, bytes, line).await
     }
 
     /// Writes a line that is not written yet, of about `bytes` of content, and waits until it is.
@@ -311,7 +325,7 @@ impl ResponseHandler for Results {
                     "status": answer.status.as_u16(), "attempts": answer.attempts, "body": shown(&answer.body),
                 })
             };
-            Ok(self.write(number, DONE, answer.body.len(), line).await?)
+            Ok(self.write_here(number, DONE, answer.body.len(), line).await?)
         })
     }
 
@@ -331,7 +345,7 @@ impl ResponseHandler for Results {
                     "answer": last.and_then(|last| last.answer.clone()),
                 })
             };
-            Ok(self.write(number, OTHER, 0, line).await?)
+            Ok(self.write_here(number, OTHER, 0, line).await?)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use integration_client::events::{Event, EventKind};
 use integration_client::{ErrorKind, IntegrationClient};
 
-use super::results::Seen;
+use super::results::Results;
 
 /// So many answers in a row, each after the credential was read anew, say that the vendor does not know the key. More would
 /// have it count them as an attack, and make dead letters of jobs that have nothing wrong with them.
@@ -71,9 +71,13 @@ impl Troubles {
     }
 
     /// Why the run cannot go on, where nothing is left but jobs whose keys are refused.
-    pub(super) fn in_the_way(&self, seen: &Seen, client: &IntegrationClient, store: &str) -> Option<String> {
+    pub(super) fn in_the_way(&self, results: &Results, client: &IntegrationClient, store: &str) -> Option<String> {
+        if self.refused.is_empty() {
+            return None;
+        }
+        let left = results.left_by_lane();
         let is_refused = |tenant: &String, vendor: &String| self.refused.contains(&(tenant.clone(), vendor.clone()));
-        if seen.left.is_empty() || !seen.left.iter().all(|((tenant, vendor, _), _)| is_refused(tenant, vendor)) {
+        if left.is_empty() || !left.iter().all(|((tenant, vendor, _), _)| is_refused(tenant, vendor)) {
             return None;
         }
         let mut lanes: Vec<String> =

@@ -20,8 +20,9 @@ use crate::store::{Id, LaneTier, millis_of};
 const WORK: Duration = Duration::from_millis(250);
 /// Jobs that count as that amount where no limit says how many. More where the lane sends faster: twice what it sent lately.
 const UNLIMITED: u32 = 64;
-/// The most jobs of one lane and tier in one claim, however fast the lane is.
-const MAX_JOBS: u32 = 1_024;
+/// The most jobs of one lane and tier that may wait for their permit, however fast the lane is. A claim is asked for when half of them
+/// are left, and takes one to two commits: with half as many, and commits of 22 ms while others used the disk, these were the bound.
+const MAX_JOBS: u32 = 2_048;
 /// Jobs in one claim of a lane that has been missing in the configuration for [`UNKNOWN`].
 const GIVEN_UP: u32 = 16;
 /// Lanes and tiers in one claim.

@@ -1,0 +1,115 @@
+//! The end of a run: what is under way ends, what became of all is counted and said.
+
+use std::time::Duration;
+
+use integration_client::clock::Time;
+use integration_client::events::EventKind;
+use integration_client::outbox::BatchCounts;
+
+use super::{Args, End, Going, account};
+use crate::connect::Named;
+use crate::interrupt::Signals;
+use crate::notes;
+use crate::output::{Failure, Outcome};
+use crate::text::count;
+
+/// For exchanges that are under way when it is interrupted.
+const GRACE: Duration = Duration::from_secs(30);
+/// For what waits to go back into the store, where nothing is under way.
+const LEAST_GRACE: Duration = Duration::from_secs(2);
+
+fn lines(number: u64) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), "line")
+}
+
+impl Going {
+    /// Lets go what is under way, counts, and says what became of all. One more signal leaves it at what is known by then.
+    pub(super) async fn finish(
+        mut self,
+        args: &Args,
+        named: &Named,
+        mut end: End,
+        began: Time,
+        signals: &Signals,
+    ) -> Result<Outcome, Failure> {
+        let signals_before = signals.count();
+        let settled = tokio::select! {
+            settled = self.settle(args, &end) => Some(settled),
+            () = signals.more_than(signals_before) => None,
+        };
+        let counts = match settled {
+            Some((written, counts)) => {
+                written?;
+                counts
+            }
+            None => {
+                end = End::Interrupted;
+                None
+            }
+        };
+        end = self.unwritten().unwrap_or(end);
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
+            self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
+        }
+        let seconds = self.clock.now().since(began).as_secs_f64();
+        let (done, dead) = match &counts {
+            Some(counts) => (counts.delivered, counts.dead),
+            // The store cannot be asked any more, or there is no time to.
+            None => (self.results.seen().done, self.results.seen().dead),
+        };
+        let invalid = self.far.invalid();
+        if dead > 0 && !args.quiet && counts.is_some() {
+            tokio::select! {
+                () = account::say(&self.client, self.batch.numbers(), dead, named) => {}
+                () = signals.more_than(signals_before) => {}
+            }
+        }
+        if self.far.skipped() > 0 && !args.quiet {
+            notes::say(&format!("run: {} were sent before, and not again", lines(self.far.skipped())));
+        }
+        if invalid > 0 && !args.quiet {
+            notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));
+        }
+        let outcome = match end {
+            End::All if dead + invalid > 0 => Ok(Outcome::Found),
+            End::All => Ok(Outcome::Fine),
+            End::Interrupted => {
+                let left = counts.map_or(String::new(), |counts| format!("; {} accepted jobs wait", counts.waiting));
+                notes::say(&format!("run: interrupted{left}. Run the same command again to go on"));
+                Ok(Outcome::Interrupted)
+            }
+            End::Unread => {
+                notes::say("run: nobody reads the results any more. Run the same command again to go on");
+                Ok(Outcome::Interrupted)
+            }
+            End::Stopped(why) => Err(why),
+        };
+        let outcome = outcome.map_err(|why| {
+            notes::say(&format!("error: {why}"));
+            Failure::Said
+        });
+        let refused = self.refused;
+        notes::say_last(&format!("run: done={done} refused={refused} dead={dead} seconds={seconds:.2}"));
+        outcome
+    }
+
+    /// Waits for the exchanges under way and for the reader of the results. Returns what the store counts then.
+    async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
+        let is_all = matches!(end, End::All);
+        if !is_all && !args.quiet && self.client.in_flight() > 0 {
+            notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
+        }
+        // What waits for a permit is not waited for.
+        self.client.shutdown(if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE }).await;
+        let counts = self.batch.counts().await.ok();
+        let mut written = Ok(());
+        if is_all {
+            written = self.results.complete(&self.batch).await;
+            self.results.drain().await;
+        } else {
+            // The next run writes what is left.
+            let _ = tokio::time::timeout(LEAST_GRACE, self.results.drain()).await;
+        }
+        (written, counts)
+    }
+}
