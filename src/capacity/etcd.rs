@@ -8,10 +8,11 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::swapping::{Found, Swapping, Swaps};
+use super::swapping::{Answered, Found, Swapping, Swaps, date};
 use crate::error::Error;
 
 /// All keys begin with this, unless the URL has a path.
@@ -55,6 +56,9 @@ struct Txn {
     succeeded: bool,
 }
 
+/// An answer with its date.
+struct Dated<T>(T, Option<u64>);
+
 #[derive(Deserialize)]
 struct Token {
     token: String,
@@ -66,7 +70,7 @@ pub(super) async fn open(url: &str) -> Result<Etcd, Error> {
     let etcd = Server::new(url).map_err(failed)?;
     // A server that is away, a wrong password and missing rights are told now.
     let probe = "probe";
-    let found = etcd.read(probe).await.map_err(failed)?;
+    let Answered { found, .. } = etcd.read(probe).await.map_err(failed)?;
     let version = found.as_ref().map(|found| found.version.as_str());
     etcd.write(probe, String::new(), version).await.map_err(failed)?;
     Ok(Swapping::new(etcd))
@@ -109,7 +113,7 @@ impl Server {
     }
 
     /// Asks with a token where the URL has a user; a token that the server does not know any more is replaced by another.
-    async fn ask<T: serde::de::DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, String> {
+    async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<Dated<T>, String> {
         let Some((name, password)) = &self.user else {
             return self.post(path, body, None).await.map_err(|(_, why)| why);
         };
@@ -121,17 +125,18 @@ impl Server {
             }
         }
         let login = json!({"name": name, "password": password});
-        let fresh: Token = self.post("/v3/auth/authenticate", &login, None).await.map_err(|(_, why)| why)?;
-        *self.token.lock() = Some(fresh.token.clone());
-        self.post(path, body, Some(&fresh.token)).await.map_err(|(_, why)| why)
+        let Dated(Token { token }, _) =
+            self.post("/v3/auth/authenticate", &login, None).await.map_err(|(_, why)| why)?;
+        *self.token.lock() = Some(token.clone());
+        self.post(path, body, Some(&token)).await.map_err(|(_, why)| why)
     }
 
-    async fn post<T: serde::de::DeserializeOwned>(
+    async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &Value,
         token: Option<&str>,
-    ) -> Result<T, (Option<StatusCode>, String)> {
+    ) -> Result<Dated<T>, (Option<StatusCode>, String)> {
         let mut url = self.server.clone();
         url.set_path(path);
         let mut request = self.http.post(url).json(body);
@@ -140,7 +145,7 @@ impl Server {
         }
         let broken = |error: reqwest::Error| (None, in_words(&error));
         let mut response = request.send().await.map_err(broken)?;
-        let status = response.status();
+        let (status, date) = (response.status(), date(response.headers()));
         let mut bytes = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(broken)? {
             if bytes.len().saturating_add(piece.len()) > MAX_BYTES {
@@ -151,17 +156,21 @@ impl Server {
         if !status.is_success() {
             return Err((Some(status), refused(status, &bytes)));
         }
-        serde_json::from_slice(&bytes).map_err(|_| (None, "the answer is none of etcd's JSON gateway".to_owned()))
+        let read = serde_json::from_slice(&bytes).map(|answer| Dated(answer, date));
+        read.map_err(|_| (None, "the answer is none of etcd's JSON gateway".to_owned()))
     }
 }
 
 impl Swaps for Server {
-    async fn read(&self, limit: &str) -> Result<Option<Found>, String> {
-        let range: Range = self.ask("/v3/kv/range", &json!({"key": self.key(limit)})).await?;
-        let Some(Pair { value, mod_revision }) = range.kvs.into_iter().next() else { return Ok(None) };
+    async fn read(&self, limit: &str) -> Result<Answered, String> {
+        let Dated(range, date) = self.ask::<Range>("/v3/kv/range", &json!({"key": self.key(limit)})).await?;
+        let Some(Pair { value, mod_revision }) = range.kvs.into_iter().next() else {
+            return Ok(Answered { found: None, date });
+        };
         let text = BASE64_STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         // What is no text is no ledger.
-        Ok(Some(Found { text: text.unwrap_or_else(|| "?".to_owned()), version: mod_revision }))
+        let text = text.unwrap_or_else(|| "?".to_owned());
+        Ok(Answered { found: Some(Found { text, version: mod_revision }), date })
     }
 
     async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
@@ -169,7 +178,7 @@ impl Swaps for Server {
         // Revision 0: there is no such key.
         let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version.unwrap_or("0")});
         let put = json!({"request_put": {"key": key, "value": BASE64_STANDARD.encode(text)}});
-        let txn: Txn = self.ask("/v3/kv/txn", &json!({"compare": [same], "success": [put]})).await?;
+        let Dated(txn, _) = self.ask::<Txn>("/v3/kv/txn", &json!({"compare": [same], "success": [put]})).await?;
         Ok(txn.succeeded)
     }
 }

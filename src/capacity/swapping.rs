@@ -5,11 +5,13 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
+use http::HeaderMap;
+use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
 
 use super::call::{Answer, Call, Entry};
 use super::ledger::Got;
-use super::sights::AllSights;
+use super::sights::{AllSights, Now};
 use crate::BoxFuture;
 use crate::clock::Clock;
 
@@ -28,10 +30,26 @@ pub(crate) struct Found {
     pub(super) version: String,
 }
 
+/// What the store answered to a reading.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// None where there is no ledger.
+    pub(super) found: Option<Found>,
+    /// The date of the answer, in seconds.
+    pub(super) date: Option<u64>,
+}
+
+/// The date of an answer in seconds since 1970.
+pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(http::header::DATE)?.to_str().ok()?;
+    let moment = DateTimeParser::new().parse_timestamp(text).ok()?;
+    u64::try_from(moment.as_second()).ok().filter(|seconds| *seconds > 0)
+}
+
 /// What such a store does. Errors are in words, without addresses and secrets.
 pub(crate) trait Swaps: Send + Sync {
-    /// Reads the ledger of a limit; none where there is none. It must be the latest that was written anywhere.
-    fn read(&self, limit: &str) -> impl Future<Output = Result<Option<Found>, String>> + Send;
+    /// Reads the ledger of a limit. It must be the latest that was written anywhere.
+    fn read(&self, limit: &str) -> impl Future<Output = Result<Answered, String>> + Send;
 
     /// Writes a ledger if it is still of this version, or still missing. Returns whether it was.
     fn write(
@@ -71,11 +89,12 @@ impl<S: Swaps> Swapping<S> {
                 let longest = FIRST_MS.saturating_mul(1 << round.min(10)).min(LONGEST_MS);
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=longest))).await;
             }
-            let found = self.store.read(&entry.limit).await?;
+            let asked = self.now_us();
+            let Answered { found, date } = self.store.read(&entry.limit).await?;
             let (text, version) = found.map_or((String::new(), None), |found| (found.text, Some(found.version)));
             // The clock is read after the text: what it says was written before.
-            let now = self.now_us();
-            let written = self.sights.lock().answer(call, entry, &text, now, fastrand::u64(1..));
+            let now = Now::new(asked, self.now_us(), date);
+            let written = self.sights.lock().answer(call, entry, &text, &now, fastrand::u64(1..));
             if self.store.write(&entry.limit, written.text, version.as_deref()).await? {
                 return Ok(written.got);
             }
@@ -123,10 +142,11 @@ mod tests {
     }
 
     impl Swaps for Memory {
-        async fn read(&self, limit: &str) -> Result<Option<Found>, String> {
+        async fn read(&self, limit: &str) -> Result<Answered, String> {
             tokio::task::yield_now().await;
             let found = self.texts.lock().get(limit).cloned();
-            Ok(found.map(|(text, version)| Found { text, version: version.to_string() }))
+            let found = found.map(|(text, version)| Found { text, version: version.to_string() });
+            Ok(Answered { found, date: None })
         }
 
         async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
@@ -159,6 +179,18 @@ mod tests {
         answer.got.iter().map(of).collect()
     }
 
+    #[test]
+    fn dates_are_read() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::DATE, http::HeaderValue::from_static(text));
+            date(&headers)
+        };
+        assert_eq!(of("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!((of("soon"), of(""), of("Thu, 01 Jan 1970 00:00:00 GMT")), (None, None, None));
+        assert_eq!(date(&HeaderMap::new()), None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn limits_are_answered_in_the_order_of_the_call() {
         let pool = Swapping::new(Memory::default());
@@ -180,7 +212,7 @@ mod tests {
         let memory = std::sync::Arc::new(Memory::default());
         struct Shared(std::sync::Arc<Memory>);
         impl Swaps for Shared {
-            async fn read(&self, limit: &str) -> Result<Option<Found>, String> {
+            async fn read(&self, limit: &str) -> Result<Answered, String> {
                 self.0.read(limit).await
             }
             async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {

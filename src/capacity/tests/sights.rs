@@ -2,7 +2,7 @@
 
 use crate::capacity::call::{Call, Entry};
 use crate::capacity::ledger::{Figures, Got, Line, State};
-use crate::capacity::sights::AllSights;
+use crate::capacity::sights::{AllSights, Now};
 
 const S: u64 = 1_000_000;
 const FIGURES: Figures = Figures { units: 16, again_us: 60 * S, transit_us: S, takes_used: false };
@@ -20,11 +20,14 @@ struct World {
     text: String,
     now: u64,
     writings: u64,
+    /// Whether its answers have dates, and by how many seconds they are wrong.
+    dates: bool,
+    wrong: i64,
 }
 
 impl World {
     fn new() -> World {
-        World { text: String::new(), now: 0, writings: 0 }
+        World { text: String::new(), now: 0, writings: 0, dates: false, wrong: 0 }
     }
 
     fn call(&mut self, peer: &mut Peer, line: Line) -> Got {
@@ -33,8 +36,10 @@ impl World {
         let entry = Entry { limit: "v/day".into(), known_seq, expected_us: None, line };
         let call = Call { process: peer.id, seq: peer.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
         self.writings += 1;
-        let now = peer.clock_at_start + self.now;
-        let written = peer.sights.answer(&call, &call.lines[0], &self.text, now, self.writings);
+        let clock_us = peer.clock_at_start + self.now;
+        let date = self.dates.then_some((1_000_000 + self.now / S).saturating_add_signed(self.wrong));
+        let now = Now::new(clock_us, clock_us, date);
+        let written = peer.sights.answer(&call, &call.lines[0], &self.text, &now, self.writings);
         self.text = written.text;
         written.got.expect("a process that stays is answered")
     }
@@ -97,18 +102,31 @@ fn a_newcomer_waits_for_all_that_was_left_and_delays_nobody() {
 }
 
 #[test]
-fn what_is_waited_for_long_is_written_anew_for_newcomers() {
-    let mut world = World::new();
-    let (mut one, mut two) = (peer(1), peer(2));
+fn a_newcomer_counts_what_lies_between_the_dates_less_what_they_may_be_wrong_by() {
+    for (wrong, waits) in [(0, 43 + 20), (10, 43 + 10), (-10, 43 + 30)] {
+        let mut world = World { dates: true, ..World::new() };
+        let mut one = peer(1);
+        world.call(&mut one, line(0, 16));
+        world.call(&mut one, returned(0, 16, 40 * S));
+        world.wrong = wrong;
+        world.now = 30 * S;
+        let mut late = peer(2);
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 0);
+        world.now = (waits - 3) * S;
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 0, "{wrong}");
+        world.now = (waits + 1) * S;
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 8, "{wrong}");
+    }
+}
+
+#[test]
+fn what_was_over_long_ago_is_free_for_the_first_of_the_next_day() {
+    let mut world = World { dates: true, ..World::new() };
+    let mut one = peer(1);
     world.call(&mut one, line(0, 16));
-    world.call(&mut one, returned(0, 16, 3_600 * S));
-    world.call(&mut two, line(0, 0));
-    world.now = 3_000 * S;
-    world.call(&mut two, line(0, 0));
-    let mut late = peer(3);
-    world.call(&mut late, line(0, 8));
-    world.now = 3_610 * S;
-    assert_eq!(units(&world.call(&mut late, line(0, 8))), 8, "and not 3,600 s after it came");
+    world.call(&mut one, returned(0, 16, 40 * S));
+    world.now = 86_400 * S;
+    assert_eq!(units(&world.call(&mut peer(2), line(0, 8))), 8);
 }
 
 #[test]
@@ -118,17 +136,17 @@ fn units_that_look_alike_to_a_newcomer_stay_apart_for_the_others() {
     world.call(&mut one, line(0, 16));
     world.call(&mut one, returned(8, 8, 40 * S));
     world.call(&mut two, line(0, 0));
-    // The clock of the second has seen the first half for 20 s when the other comes.
-    world.now = 20 * S;
+    // The second has waited for the first half for 8 s when the other comes.
+    world.now = 8 * S;
     world.call(&mut one, returned(0, 8, 40 * S));
-    for at in [21, 22, 23] {
+    for at in [9, 10, 11] {
         world.now = at * S;
         world.call(&mut peer(100 + at), line(0, 0));
         world.call(&mut two, line(0, 0));
     }
     world.now = 45 * S;
     assert_eq!(units(&world.call(&mut two, line(0, 16))), 8, "the other half counts still");
-    world.now = 63 * S;
+    world.now = 51 * S;
     assert_eq!(units(&world.call(&mut two, line(8, 16))), 8);
 }
 

@@ -70,6 +70,8 @@ fn nothing_is_exceeded_whatever_happens() {
         (6, Trouble::Stall(secs(20))),
         (7, Trouble::Stall(secs(120))),
         (8, Trouble::Rewind),
+        (9, Trouble::Step(10_000)),
+        (10, Trouble::Step(-10_000)),
     ] {
         let mut it = case(4, Demand::All, seed);
         it.troubles = vec![(secs(300), trouble)];
@@ -100,6 +102,8 @@ fn random_troubles_without_a_clock() {
             (secs(random.u64(20..1_000)), trouble)
         });
         it.troubles = troubles.collect();
+        // The clocks of the store's servers step once.
+        it.troubles.push((secs(random.u64(20..1_000)), Trouble::Step(random.i64(-10_000..10_000))));
         run(it);
     }
 }
@@ -112,6 +116,17 @@ fn clocks_that_are_compared_are_refused() {
         let it = Case { keeper: Keeper::SwapsByWallClock, ..case(4, Demand::Moving, seed) };
         refused += World::run(it).refused;
     }
+    println!("refused={refused}");
+    assert!(refused > 0);
+}
+
+/// Nor does it stay unseen when the dates of answers are further from the truth than they are trusted.
+#[test]
+fn dates_that_step_by_minutes_are_refused() {
+    // While units go from the first process to the second, which then has all of the demand.
+    let when = |seed| secs(600) + Duration::from_millis(300 * seed);
+    let step = |seed| Case { troubles: vec![(when(seed), Trouble::Step(300_000))], ..case(4, Demand::Moving, seed) };
+    let refused: u32 = (0..20).map(|seed| World::run(step(seed)).refused).sum();
     println!("refused={refused}");
     assert!(refused > 0);
 }

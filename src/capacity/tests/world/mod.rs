@@ -40,8 +40,8 @@ pub(super) enum Demand {
 pub(super) enum Keeper {
     /// A server with a clock, which answers a call as a whole.
     Server,
-    /// A store that compares and swaps, without a clock. The clocks of the processes are up to ten seconds apart, and up to 200
-    /// millionths too fast or too slow.
+    /// A store that compares and swaps, whose servers date their answers by clocks that are up to eight seconds apart. The clocks of
+    /// the processes are up to ten seconds apart, and up to 200 millionths too fast or too slow.
     Swaps,
     /// The same, and each process takes its own clock for that of the store: what must not be done.
     SwapsByWallClock,
@@ -116,8 +116,8 @@ enum Event {
     /// A call reaches the store.
     Store(usize, Arc<Call>, bool),
     Reply(usize, Arc<Call>, Arc<Answer>),
-    /// What a store that swaps holds has reached the process: texts and their versions.
-    Read(usize, Arc<Call>, bool, Vec<(String, u64)>),
+    /// What a store that swaps holds has reached the process: texts and their versions, the answer's date, and when it was made.
+    Read(usize, Arc<Call>, bool, Vec<(String, u64)>, (Option<u64>, Time)),
     /// What the process made of it reaches the store.
     Write(usize, Arc<Call>, bool, Vec<(String, u64)>, Arc<Answer>),
     Arrive(usize, Tier),
@@ -284,7 +284,7 @@ impl World {
             Event::Call(it) => self.call(it),
             Event::Store(it, call, is_first) => self.store(it, call, is_first),
             Event::Reply(it, call, answer) => self.reply(it, &call, &answer),
-            Event::Read(it, call, is_first, texts) => self.read(it, call, is_first, texts),
+            Event::Read(it, call, is_first, texts, dated) => self.read(it, call, is_first, texts, dated),
             Event::Write(it, call, is_first, texts, answer) => self.write(it, call, is_first, texts, answer),
             Event::Arrive(it, tier) => self.arrive(it, tier),
             Event::Answered(it, permit) => {

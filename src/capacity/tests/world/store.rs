@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Event, Keeper, MS, World};
 use crate::capacity::call::{Answer, Call};
 use crate::capacity::ledger::Ledger;
+use crate::capacity::sights::Now;
 use crate::clock::Time;
 use crate::engine::PooledLimit;
 use crate::engine::limit::Wish;
@@ -65,8 +66,12 @@ impl World {
             let text = |limit: &String| self.ledgers.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
             let texts = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
-            let at = self.soon(MS / 4, 30 * MS);
-            self.at(at, Event::Read(it, call, is_first, texts));
+            let texts: Vec<_> = texts;
+            // A store says no date where it holds nothing.
+            let skewed = self.clock_us() + self.random.u64(0..8_000_000);
+            let date = texts.iter().all(|(text, _)| !text.is_empty()).then_some(1_000_000_000 + skewed / 1_000_000);
+            let (at, dated) = (self.soon(MS / 4, 30 * MS), (date, self.now));
+            self.at(at, Event::Read(it, call, is_first, texts, dated));
             return;
         }
         let clock_us = self.clock_us();
@@ -89,8 +94,17 @@ impl World {
     }
 
     /// A process answers its own call by what it has read.
-    pub(super) fn read(&mut self, it: usize, call: Arc<Call>, is_first: bool, mut texts: Vec<(String, u64)>) {
+    pub(super) fn read(
+        &mut self,
+        it: usize,
+        call: Arc<Call>,
+        is_first: bool,
+        mut texts: Vec<(String, u64)>,
+        (date, then): (Option<u64>, Time),
+    ) {
         let clock_us = self.local(it).as_nanos() / 1_000;
+        let took_us = u64::try_from(self.now.since(then).as_micros()).expect("a time of the case");
+        let now = Now::new(clock_us - took_us, clock_us, date);
         let by_wall = self.case.keeper == Keeper::SwapsByWallClock;
         let mut got = Vec::new();
         for (entry, (text, _)) in call.lines.iter().zip(&mut texts) {
@@ -100,7 +114,7 @@ impl World {
                 got.push(answered.got);
                 continue;
             }
-            let written = self.members[it].sights.answer(&call, entry, text, clock_us, self.random.u64(1..));
+            let written = self.members[it].sights.answer(&call, entry, text, &now, self.random.u64(1..));
             *text = written.text;
             got.push(written.got);
         }
