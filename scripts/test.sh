@@ -173,7 +173,9 @@ with_servers() {
         settings=$(scripts/redis.sh start) || die "no Redis for the tests of shared limits; see above"
         eval "$settings"
     fi
-    if [[ -z ${IC_TEST_ETCD:-} ]]; then
+    if [[ ${IC_ETCD:-} == off ]]; then
+        export IC_TEST_ETCD=off
+    elif [[ -z ${IC_TEST_ETCD:-} ]]; then
         settings=$(scripts/etcd.sh start) || die "no etcd for the tests of shared limits; see above"
         eval "$settings"
     fi
@@ -402,9 +404,12 @@ step_crash() {
 
 # Limits of a minute beside those of a second: they wait nearly all of the time.
 sharing_by_the_minute() {
-    local minute=(--window-ms 60000 --limit 100 --seconds 150)
-    limited 240 target/debug/examples/sharing --store etcd --fault store-restart "${minute[@]}" >"$1" 2>&1 &
-    local etcd=$! status=0
+    local minute=(--window-ms 60000 --limit 100 --seconds 150) status=0 etcd
+    local fault=store-restart
+    [[ -n ${IC_TEST_ETCD_DIR:-} ]] || fault=kill
+    { [[ $IC_TEST_ETCD == off ]] ||
+        limited 240 target/debug/examples/sharing --store etcd --fault "$fault" "${minute[@]}"; } >"$1" 2>&1 &
+    etcd=$!
     if [[ ${IC_TEST_S3:-} != off ]]; then
         limited 240 target/debug/examples/sharing --store s3 --fault kill --lease-ms 30000 "${minute[@]}" >"$2" 2>&1 || status=$?
     fi

@@ -82,7 +82,7 @@ fn nothing_is_exceeded_whatever_happens() {
 
 #[test]
 fn random_troubles_without_a_clock() {
-    let hours = std::env::var("SHARING_HOURS").ok().and_then(|hours| hours.parse::<f64>().ok()).unwrap_or(10.0);
+    let hours = std::env::var("SHARING_HOURS").ok().and_then(|hours| hours.parse::<f64>().ok()).unwrap_or(6.0);
     for seed in 0..(hours * 3.0).ceil() as u64 {
         let mut random = fastrand::Rng::with_seed(seed);
         let processes = random.usize(1..7);

@@ -65,8 +65,7 @@ impl World {
         if self.case.keeper != Keeper::Server {
             let text = |limit: &String| self.ledgers.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
-            let texts = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
-            let texts: Vec<_> = texts;
+            let texts: Vec<_> = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
             // A store says no date where it holds nothing.
             let skewed = self.clock_us() + self.random.u64(0..8_000_000);
             let date = texts.iter().all(|(text, _)| !text.is_empty()).then_some(1_000_000_000 + skewed / 1_000_000);
@@ -139,8 +138,12 @@ impl World {
         self.outcome.calls += 1;
         let is = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
         if call.lines.iter().zip(&texts).any(|(entry, (_, version))| is(&entry.limit) != *version) {
-            let at = self.soon(MS, 30 * MS);
-            self.at(at, Event::Store(it, call, is_first));
+            // It is read again, unless the process has given this call up.
+            let member = &self.members[it];
+            if member.has_left || member.under_way.as_ref().is_some_and(|(seq, ..)| *seq == call.seq) {
+                let at = self.soon(MS, 30 * MS);
+                self.at(at, Event::Store(it, call, is_first));
+            }
             return;
         }
         for (entry, (text, version)) in call.lines.iter().zip(texts) {
