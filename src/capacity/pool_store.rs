@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::store::{Actor, Store, capacity};
 
 /// An open pool.
+#[allow(clippy::large_enum_variant, reason = "a client has one, and which variant is large depends on the features")]
 pub(crate) enum Pool {
     /// PostgreSQL or SQLite.
     Sql(Actor),
