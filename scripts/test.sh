@@ -15,9 +15,10 @@
 # as clippy does. Builds with the dev profile are of the whole workspace: of a part of it, what it depends on would have other
 # features and be compiled once more.
 #
-# The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
-# folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some. The tests of message
-# brokers do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS).
+# The tests of the store, and the runs that kill processes, go against a PostgreSQL, a Redis, an etcd and a server of S3's protocol of
+# their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, s3.sh), unless IC_TEST_POSTGRES, IC_TEST_REDIS,
+# IC_TEST_ETCD and IC_TEST_S3 name some; IC_TEST_S3=off leaves out the last, which comes from PyPI. The tests of message brokers
+# do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS).
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
@@ -163,7 +164,7 @@ step_package() {
 with_servers() {
     local settings
     # Ends only what is started here: a server of somebody else's has no folder of ours.
-    trap 'scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
+    trap 'stop_servers' EXIT
     if [[ -z ${IC_TEST_POSTGRES:-} ]]; then
         settings=$(scripts/postgres.sh start) || die "no PostgreSQL for the tests of the store; see above"
         eval "$settings"
@@ -172,14 +173,35 @@ with_servers() {
         settings=$(scripts/redis.sh start) || die "no Redis for the tests of shared limits; see above"
         eval "$settings"
     fi
+    if [[ ${IC_ETCD:-} == off ]]; then
+        export IC_TEST_ETCD=off
+    elif [[ -z ${IC_TEST_ETCD:-} ]]; then
+        settings=$(scripts/etcd.sh start) || die "no etcd for the tests of shared limits; see above"
+        eval "$settings"
+    fi
+    if [[ -z ${IC_TEST_S3:-} ]]; then
+        if [[ ! -d target/moto-5.2.5 ]] && ! from_registries "limits shared through an object store"; then
+            export IC_TEST_S3=off
+        else
+            settings=$(scripts/s3.sh start) || die "no server of S3's protocol for the tests of shared limits; see above"
+            eval "$settings"
+        fi
+    fi
     "$@"
+}
+
+stop_servers() {
+    local server
+    for server in postgres redis etcd s3; do
+        "scripts/$server.sh" stop
+    done
 }
 
 # The same with message brokers.
 with_brokers() {
     local settings
     # In place of the trap of with_servers, which is inside.
-    trap 'scripts/rabbitmq.sh stop; scripts/nats.sh stop; scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
+    trap 'scripts/rabbitmq.sh stop; scripts/nats.sh stop; stop_servers' EXIT
     if [[ -z ${IC_TEST_RABBITMQ:-} ]]; then
         settings=$(scripts/rabbitmq.sh start) || die "no RabbitMQ for the tests of message brokers; see above"
         eval "$settings"
@@ -380,8 +402,33 @@ step_crash() {
     beside features_quickstart_and_simulate with_servers crash_runs
 }
 
+# Limits of a minute beside those of a second: they wait nearly all of the time.
+sharing_by_the_minute() {
+    local minute=(--window-ms 60000 --limit 100 --seconds 150) status=0 etcd
+    local fault=store-restart
+    [[ -n ${IC_TEST_ETCD_DIR:-} ]] || fault=kill
+    { [[ $IC_TEST_ETCD == off ]] ||
+        limited 240 target/debug/examples/sharing --store etcd --fault "$fault" "${minute[@]}"; } >"$1" 2>&1 &
+    etcd=$!
+    if [[ ${IC_TEST_S3:-} != off ]]; then
+        limited 240 target/debug/examples/sharing --store s3 --fault kill --lease-ms 30000 "${minute[@]}" >"$2" 2>&1 || status=$?
+    fi
+    wait "$etcd" || status=$?
+    cat "$1" "$2"
+    rm -f "$1" "$2"
+    return "$status"
+}
+
 # Processes that share a limit, while the others crash: they wait most of the time.
 sharing_runs() {
+    sharing_by_the_minute "$(mktemp)" "$(mktemp)" &
+    local minutes=$! status=0
+    sharing_by_the_second || status=$?
+    wait "$minutes" || status=$?
+    return "$status"
+}
+
+sharing_by_the_second() {
     limited 120 target/debug/examples/sharing --store sqlite --fault kill --seconds 30 &&
         limited 120 target/debug/examples/sharing --store postgres --fault stop5 --seconds 24 &&
         limited 120 target/debug/examples/sharing --store redis --fault kill --seconds 40 || return

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 
-use super::{CALLERS, CLIENTS, LIMIT, RUN, vendor};
+use super::{CALLERS, CLIENTS, LIMIT, RUN, SECOND, vendor};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -30,7 +30,7 @@ const SLIDING_LOG: &str = "local now = redis.call('TIME') \
 
 /// Four clients of twenty callers each, which ask for `units` in a second.
 pub(crate) async fn run(redis: &str, kind: Kind, units: u32) {
-    let vendor = vendor().await;
+    let vendor = vendor(SECOND).await;
     let url = vendor.url();
     let (name, script) = match kind {
         Kind::FixedWindow => ("fixed", FIXED_WINDOW),

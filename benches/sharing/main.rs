@@ -1,12 +1,12 @@
 //! Four clients that share one limit through a store, beside four that count each send in Redis.
 //!
 //! ```text
-//! eval "$(scripts/postgres.sh start)"; eval "$(scripts/redis.sh start)"
-//! cargo bench --bench sharing --features postgres,redis,sqlite,testing
+//! for server in postgres redis etcd s3; do eval "$(scripts/$server.sh start)"; done
+//! cargo bench --bench sharing --features postgres,redis,etcd,object-store,sqlite,testing
 //! ```
 //!
 //! A line for each store. `reached` is what the vendor took, in percent of its limit (a sliding log of 100 in 1 s; clients use 80 %
-//! of it), `refused` what it refused, `jain` how evenly the clients had it, `asks_per_s` the calls of all four to the store,
+//! of it; in 60 s for etcd and the object store, which run a minute longer), `refused` what it refused, `jain` how evenly the clients had it, `asks_per_s` the calls of all four to the store,
 //! `cold_ms` the time from the first request of a new limit to its answer. The lines of the limiter in Redis say `added_us` instead: the
 //! median time that its call adds to each send.
 
@@ -26,11 +26,12 @@ const CLIENTS: usize = 4;
 const CALLERS: usize = 20;
 const LIMIT: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const RUN: Duration = Duration::from_secs(15);
 
 /// A vendor with 5 to 15 ms each way, which says nothing of its limit.
-async fn vendor() -> FakeVendor {
-    let limit = VendorLimit::sliding_log(LIMIT, SECOND);
+async fn vendor(window: Duration) -> FakeVendor {
+    let limit = VendorLimit::sliding_log(LIMIT, window);
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent);
     vendor.latency(Duration::from_millis(5)).jitter(Duration::from_millis(10)).seed(7).start().await.unwrap()
 }
@@ -81,8 +82,8 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares.max(f64::MIN_POSITIVE))
 }
 
-async fn shared(store: &str, through: &str) {
-    let vendor = vendor().await;
+async fn shared(store: &str, through: &str, window: Duration) {
+    let vendor = vendor(window).await;
     let name = format!("bench-{store}-{}", std::process::id());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -93,16 +94,18 @@ async fn shared(store: &str, through: &str) {
     clients[0].send("acme", Priority::Normal, first).await.unwrap();
     let cold = began.elapsed();
     // Until the units are where they are wanted.
-    send(&clients, &name, SECOND * 3).await;
+    send(&clients, &name, SECOND * 3 + (window - SECOND)).await;
     let before = (vendor.summary().admitted, asks(&clients));
     let began = Instant::now();
-    let answered = send(&clients, &name, RUN).await;
+    let answered = send(&clients, &name, RUN.max(window)).await;
     let took = began.elapsed().as_secs_f64();
-    let reached = (vendor.summary().admitted - before.0) as f64 / took / f64::from(LIMIT) * 100.0;
+    let windows = took / window.as_secs_f64();
+    let reached = (vendor.summary().admitted - before.0) as f64 / windows / f64::from(LIMIT) * 100.0;
     let asked = (asks(&clients) - before.1) as f64 / took;
     println!(
-        "sharing: processes={CLIENTS} limit={LIMIT}/1s store={store} reached={reached:.1} refused={} jain={:.3} \
-         calls_per_s={:.0} cold_ms={} asks_per_s={asked:.1}",
+        "sharing: processes={CLIENTS} limit={LIMIT}/{}s store={store} reached={reached:.1} refused={} jain={:.3} \
+         calls_per_s={:.1} cold_ms={} asks_per_s={asked:.1}",
+        window.as_secs(),
         vendor.refused(),
         jain(&answered),
         answered.iter().sum::<f64>() / took,
@@ -128,11 +131,15 @@ fn variable(name: &str, script: &str) -> String {
 async fn main() {
     let (postgres, redis) =
         (variable("IC_TEST_POSTGRES", "scripts/postgres.sh"), variable("IC_TEST_REDIS", "scripts/redis.sh"));
+    let (etcd, s3) = (variable("IC_TEST_ETCD", "scripts/etcd.sh"), variable("IC_TEST_S3", "scripts/s3.sh"));
     let folder = std::env::temp_dir().join(format!("ic-bench-sharing-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = format!("sqlite:{}", folder.join("capacity.db").display());
     for (store, through) in [("sqlite", &file), ("postgres", &postgres), ("redis", &redis)] {
-        shared(store, through).await;
+        shared(store, through, SECOND).await;
+    }
+    for (store, through) in [("etcd", &etcd), ("s3", &s3)] {
+        shared(store, through, MINUTE).await;
     }
     for (kind, units) in
         [(counted::Kind::FixedWindow, 80), (counted::Kind::SlidingLog, 80), (counted::Kind::SlidingLog, 100)]

@@ -23,8 +23,8 @@ pub(crate) fn happen(fault: &str, store: &str, mut workers: Vec<Worker>) -> Fall
         "store-stop" => {
             for (signal, wait) in [("STOP", 5), ("CONT", 0)] {
                 match store {
-                    "redis" => server(store, &["signal", signal])?,
-                    _ => signal_postgres(signal)?,
+                    "postgres" => signal_postgres(signal)?,
+                    _ => server(store, &["signal", signal])?,
                 }
                 std::thread::sleep(Duration::from_secs(wait));
             }

@@ -18,6 +18,11 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     let store = match options.store.as_str() {
         "sqlite" => format!("sqlite:{}", folder.join("capacity.db").display()),
         "postgres" => runtime.block_on(database::empty("sharing"))?,
+        "etcd" => std::env::var("IC_TEST_ETCD").map_err(|_| "IC_TEST_ETCD names no server: run scripts/etcd.sh")?,
+        "s3" => {
+            let url = std::env::var("IC_TEST_S3").map_err(|_| "IC_TEST_S3 names no server: run scripts/s3.sh")?;
+            url.replacen('?', &format!("/{}?", std::process::id()), 1)
+        }
         "redis" => std::env::var("IC_TEST_REDIS").map_err(|_| "IC_TEST_REDIS names no server: run scripts/redis.sh")?,
         url => url.to_owned(),
     };
@@ -153,8 +158,11 @@ impl Verdict {
     fn of(options: &Options, arrivals: &[Arrival], first: Time, hit: Time, last: Time) -> Verdict {
         // The first windows are those in which the processes find each other.
         let from = first + options.window * 2 + Duration::from_secs(2);
-        let steady: Vec<&Arrival> = arrivals.iter().filter(|it| it.at >= from && it.at < hit).collect();
-        let allowed = f64::from(options.limit) * hit.since(from).as_secs_f64() / options.window.as_secs_f64();
+        // Whole windows: of a part of a long one either all or nothing arrives.
+        let windows = hit.since(from).as_nanos() / options.window.as_nanos().max(1);
+        let until = from + options.window * u32::try_from(windows).unwrap_or(u32::MAX);
+        let steady: Vec<&Arrival> = arrivals.iter().filter(|it| it.at >= from && it.at < until).collect();
+        let allowed = f64::from(options.limit) * until.since(from).as_secs_f64() / options.window.as_secs_f64();
         let mut by_process = BTreeMap::new();
         let mut tiers = [0.0; 3];
         for arrival in &steady {
@@ -173,7 +181,7 @@ impl Verdict {
             let until = from + Duration::from_secs(1);
             arrivals.iter().filter(|it| it.at >= from && it.at < until).count() as f64
         };
-        let before = steady.len() as f64 / hit.since(from).as_secs_f64().max(1.0);
+        let before = steady.len() as f64 / until.since(from).as_secs_f64().max(1.0);
         let seconds = last.since(hit).as_secs();
         let back = (0..seconds)
             .map(Duration::from_secs)

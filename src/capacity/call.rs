@@ -61,24 +61,37 @@ impl Root {
 
 impl Call {
     /// For how long a ledger learns that was lost.
-    fn learning_us(&self) -> u64 {
+    pub(super) fn learning_us(&self) -> u64 {
         Root::new(true, 0, self.lease_us).learning_until_us
     }
 
     /// Answers one line by a limit's ledger. The ledger is `kept` as a text, and empty where there is none yet. A text that is no
     /// ledger is one that was lost.
     pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> Answered {
-        let mut ledger: Ledger = match serde_json::from_str(kept) {
-            Ok(ledger) => ledger,
-            Err(_) if kept.is_empty() => {
-                let learning_us = root.learning_until_us.saturating_sub(clock_us);
-                Ledger::new(&entry.line.figures, clock_us, learning_us)
-            }
+        let mut learning_us = root.learning_until_us.saturating_sub(clock_us);
+        let ledger = match serde_json::from_str(kept) {
+            Ok(ledger) => Some(ledger),
+            Err(_) if kept.is_empty() => None,
             Err(error) => {
                 tracing::error!(limit = entry.limit, %error, "what the store keeps of a shared limit cannot be read: it is made anew");
-                Ledger::new(&entry.line.figures, clock_us, self.learning_us())
+                learning_us = self.learning_us();
+                None
             }
         };
+        let (got, ledger) = self.exchange(entry, ledger, learning_us, clock_us);
+        let text = serde_json::to_string(&ledger).unwrap_or_default();
+        Answered { got, text, matters_for_us: ledger.matters_for_us() }
+    }
+
+    /// Answers one line by a limit's ledger; where there is none, by a new one that learns for `learning_us`.
+    pub(super) fn exchange(
+        &self,
+        entry: &Entry,
+        ledger: Option<Ledger>,
+        learning_us: u64,
+        clock_us: u64,
+    ) -> (Option<Got>, Ledger) {
+        let mut ledger = ledger.unwrap_or_else(|| Ledger::new(&entry.line.figures, clock_us, learning_us));
         let caller = Caller {
             process: self.process,
             seq: self.seq,
@@ -88,7 +101,7 @@ impl Call {
         };
         if self.leaves {
             ledger.leave(clock_us, &caller, &entry.line);
-            return Answered::new(None, &ledger);
+            return (None, ledger);
         }
         let mut got = ledger.exchange(clock_us, &caller, &entry.line);
         if got.is_stale {
@@ -99,7 +112,7 @@ impl Call {
             ledger = Ledger::new(&entry.line.figures, clock_us, self.learning_us());
             got = ledger.exchange(clock_us, &caller, &entry.line);
         }
-        Answered::new(Some(got), &ledger)
+        (Some(got), ledger)
     }
 }
 
@@ -113,11 +126,4 @@ pub(crate) struct Answered {
     /// The shortest time, in microseconds, for which the store must keep the text after this call, should no other call follow.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "SQL keeps its rows"))]
     pub(crate) matters_for_us: u64,
-}
-
-impl Answered {
-    fn new(got: Option<Got>, ledger: &Ledger) -> Answered {
-        let text = serde_json::to_string(ledger).unwrap_or_default();
-        Answered { got, text, matters_for_us: ledger.matters_for_us() }
-    }
 }

@@ -11,13 +11,26 @@
 //! | `process.rs` | decides what one process says, and what the answers mean: pure |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
-//! | `swap.rs` | what is written to a store that compares and swaps: pure |
+//! | `swap.rs` | what is written to Redis, which compares and swaps and has a clock: pure |
 //! | `redis.rs` | reads and writes it in Redis or Valkey |
+//! | `sights.rs` | what is written to a store that compares and swaps and has no clock: pure |
+//! | `swapping.rs` | reads and writes it in such a store, again where another process was first |
+//! | `etcd.rs`, `objects.rs` | such stores: etcd, and S3 and Azure Blob Storage |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`.
 
 pub(crate) mod call;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "etcd_off.rs"]
+mod etcd;
 pub(crate) mod ledger;
+#[cfg(feature = "object-store")]
+mod objects;
+#[cfg(not(feature = "object-store"))]
+#[path = "objects_off.rs"]
+mod objects;
 mod pool_store;
 pub(crate) mod process;
 #[cfg(feature = "redis")]
@@ -25,11 +38,15 @@ mod redis;
 #[cfg(not(feature = "redis"))]
 #[path = "redis_off.rs"]
 mod redis;
+#[cfg(any(feature = "etcd", feature = "object-store", test))]
+mod sights;
 pub(crate) mod status;
 pub(crate) mod store_task;
 #[cfg(feature = "redis")]
 mod swap;
+#[cfg(any(feature = "etcd", feature = "object-store"))]
+mod swapping;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pool_store::{Pool, open};
+pub(crate) use pool_store::{Pace, Pool, open};

@@ -1,17 +1,62 @@
 //! The stores that can keep a pool.
 
+use std::time::Duration;
+
+use super::etcd::{self, Etcd};
+use super::objects::{self, Objects};
 use super::redis::{self, Redis};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call};
+use crate::config::Holds;
 use crate::error::Error;
 use crate::store::{Actor, Store, capacity};
 
 /// An open pool.
+#[allow(clippy::large_enum_variant, reason = "a client has one, and which variant is large depends on the features")]
 pub(crate) enum Pool {
     /// PostgreSQL or SQLite.
     Sql(Actor),
     /// Redis or Valkey.
     Redis(Redis),
+    Etcd(Etcd),
+    /// S3 or Azure Blob Storage.
+    Objects(Objects),
+}
+
+/// How a store is called, and what it is good for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// The bounds of the time between two calls.
+    pub(crate) every: (Duration, Duration),
+    /// The longest that a call may take.
+    pub(crate) call: Duration,
+    /// The shortest lease, in which some calls may fail, and the usual one.
+    pub(crate) leases: (Duration, Duration),
+    pub(crate) holds: Holds,
+}
+
+impl Pace {
+    /// A store that is called up to four times in the shortest window.
+    const OFTEN: Pace = Pace {
+        every: (Duration::from_millis(250), Duration::from_secs(1)),
+        call: Duration::from_secs(1),
+        leases: (Duration::from_secs(2), Duration::from_secs(10)),
+        holds: Holds { windows_from: Duration::ZERO, name: "a database" },
+    };
+    /// Each call is written to the disks of most of its servers, once for each limit.
+    const ETCD: Pace = Pace {
+        every: (Duration::from_secs(2), Duration::from_secs(2)),
+        call: Duration::from_secs(2),
+        leases: (Duration::from_secs(6), Duration::from_secs(10)),
+        holds: Holds { windows_from: Duration::from_secs(60), name: "etcd" },
+    };
+    /// Each request is paid for.
+    const OBJECTS: Pace = Pace {
+        every: (Duration::from_secs(5), Duration::from_secs(5)),
+        call: Duration::from_secs(5),
+        leases: (Duration::from_secs(15), Duration::from_secs(30)),
+        holds: Holds { windows_from: Duration::from_secs(60), name: "an object store" },
+    };
 }
 
 impl Pool {
@@ -20,6 +65,16 @@ impl Pool {
         match self {
             Pool::Sql(actor) => actor.call(call, capacity::exchange, false).await.map_err(|error| error.to_string()),
             Pool::Redis(redis) => redis.exchange(&call).await,
+            Pool::Etcd(etcd) => etcd.exchange(&call).await,
+            Pool::Objects(objects) => objects.exchange(&call).await,
+        }
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        match self {
+            Pool::Sql(_) | Pool::Redis(_) => Pace::OFTEN,
+            Pool::Etcd(_) => Pace::ETCD,
+            Pool::Objects(_) => Pace::OBJECTS,
         }
     }
 }
@@ -30,8 +85,11 @@ pub(crate) async fn open(
     store: Option<&Store>,
 ) -> Result<(Pool, Option<BoxFuture<'static, ()>>), Error> {
     let scheme = through.split_once("://").map_or("", |(scheme, _)| scheme);
-    if matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {
-        return Ok((Pool::Redis(redis::open(through).await?), None));
+    match scheme {
+        "redis" | "rediss" | "valkey" | "valkeys" => return Ok((Pool::Redis(redis::open(through).await?), None)),
+        "etcd" | "etcds" => return Ok((Pool::Etcd(etcd::open(through).await?), None)),
+        "s3" | "az" => return Ok((Pool::Objects(objects::open(through).await?), None)),
+        _ => {}
     }
     let (actor, task) = match (through, store) {
         ("store", Some(store)) => store.open_capacity().await?,

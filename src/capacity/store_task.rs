@@ -9,34 +9,31 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::Pool;
 use super::call::{Answer, Call};
 use super::ledger::State;
 use super::process::Process;
 use super::status::{Known, SharedLimit, SharingStatus};
+use super::{Pace, Pool};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
 use crate::engine::PooledLimit;
 use crate::engine::limit::Wish;
 
-/// The longest that one call may take. The lease is longer.
-const CALL: Duration = Duration::from_secs(1);
 /// Between two calls, at least.
 const LEAST: Duration = Duration::from_millis(20);
-/// The bounds of the time between two calls: a quarter of the shortest window in use.
-const EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
 /// The handle of the task.
 pub(crate) struct Sharing {
     known: Mutex<Known>,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
+    pace: Pace,
 }
 
 impl Sharing {
-    pub(crate) fn new() -> Sharing {
-        Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false) }
+    pub(crate) fn new(pace: Pace) -> Sharing {
+        Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false), pace }
     }
 
     /// How the sharing goes.
@@ -49,11 +46,11 @@ impl Sharing {
         self.known.lock().limits(now)
     }
 
-    /// Gives everything back, and waits until the store knows, for a second at most.
+    /// Gives everything back, and waits until the store knows, but no longer than a call may take.
     pub(crate) async fn leave(&self) {
         self.stop.send_replace(true);
         let mut ended = self.ended.subscribe();
-        let _ = timeout(CALL, ended.wait_for(|ended| *ended)).await;
+        let _ = timeout(self.pace.call, ended.wait_for(|ended| *ended)).await;
     }
 }
 
@@ -112,7 +109,7 @@ impl StoreTask {
                 due = Time::MAX;
                 continue;
             }
-            let every = every(gathered.wishes.iter().map(|(_, wish)| wish));
+            let every = every(self.sharing.pace, gathered.wishes.iter().map(|(_, wish)| wish));
             let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
             let (brought, is_lost) = self.call(gathered, began).await;
             // All processes of a service start together: they should not call together for ever.
@@ -158,8 +155,9 @@ impl StoreTask {
     }
 
     async fn exchange(&self, call: Call) -> Result<Answer, String> {
-        let late = |_| Err(format!("the store did not answer within {} s", CALL.as_secs()));
-        timeout(CALL, self.pool.exchange(call)).await.unwrap_or_else(late)
+        let longest = self.sharing.pace.call;
+        let late = |_| Err(format!("the store did not answer within {} s", longest.as_secs()));
+        timeout(longest, self.pool.exchange(call)).await.unwrap_or_else(late)
     }
 
     fn note(&self, call: &Call, began: Time, now: Time, answer: &Result<Answer, String>) {
@@ -219,7 +217,7 @@ impl StoreTask {
 }
 
 /// The time between two calls: a quarter of the shortest window.
-fn every<'a>(wishes: impl Iterator<Item = &'a Wish>) -> Duration {
+fn every<'a>(pace: Pace, wishes: impl Iterator<Item = &'a Wish>) -> Duration {
     let windows = wishes.map(|wish| wish.figures.again_ns).filter(|window| *window > 0);
-    windows.min().map_or(EVERY.1, |window| Duration::from_nanos(window / 4)).clamp(EVERY.0, EVERY.1)
+    windows.min().map_or(pace.every.1, |window| Duration::from_nanos(window / 4)).clamp(pace.every.0, pace.every.1)
 }

@@ -29,8 +29,6 @@ use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// How often resting lanes are looked for in simulations.
 const SELDOM: Duration = Duration::from_secs(3600);
-/// The lease of shared limits.
-const LEASE: Duration = Duration::from_secs(10);
 
 impl IntegrationClientBuilder {
     /// Reads and validates the configuration and starts the client.
@@ -81,9 +79,7 @@ impl IntegrationClientBuilder {
             (None, Some(stated)) => Some(stated.resolved().map_err(Error::config)?),
             (None, None) => None,
         };
-        let lease = self.sharing_lease.or(stated.and_then(|stated| stated.lease)).unwrap_or(LEASE);
-        let epoch = self.epoch.unwrap_or_else(|| clock.epoch());
-        let policy = Policy { pooled: through.is_some(), epoch, ..self.policy };
+        let lease = self.sharing_lease.or(stated.and_then(|stated| stated.lease));
         let pool = match &through {
             None => None,
             Some(through) => {
@@ -95,6 +91,10 @@ impl IntegrationClientBuilder {
                 Some(pool)
             }
         };
+        let pace = pool.as_ref().map(capacity::Pool::pace);
+        let lease = pace.map(|pace| pace.holds.lease(lease, pace.leases)).transpose().map_err(Error::config)?;
+        let epoch = self.epoch.unwrap_or_else(|| clock.epoch());
+        let policy = Policy { pooled: pace.map(|pace| pace.holds), epoch, ..self.policy };
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
         let dispatch = Dispatch::new(shards, self.max_waiting, policy, clock);
@@ -143,10 +143,10 @@ impl IntegrationClientBuilder {
         let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);
         let egress = Egress::new(transport, credentials, signers, classifiers, self.default_deadline, kept, clock);
         let telemetry = Telemetry::new(Feed::new(self.event_capacity), Metrics::new(self.tenant_labels), dead_letters);
-        let sharing = pool.is_some().then(|| Arc::new(Sharing::new()));
+        let sharing = pace.map(|pace| Arc::new(Sharing::new(pace)));
         let core = Core::new(registry, egress, telemetry, clock);
         let client = IntegrationClient::new(core, outbox.clone(), sharing.clone());
-        if let (Some(pool), Some(sharing)) = (pool, sharing) {
+        if let (Some(pool), Some(sharing), Some(lease)) = (pool, sharing, lease) {
             let dispatch = &client.core().registry.dispatch;
             let exchange = StoreTask::new(pool, dispatch.shards().to_vec(), clock, lease, sharing);
             #[expect(

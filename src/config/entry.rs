@@ -54,6 +54,8 @@ pub struct LimitEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cold_start: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shared: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) as_of: Option<String>,
@@ -101,6 +103,12 @@ impl LimitEntry {
     /// How many units may go at once, at most the limit.
     pub fn burst(mut self, units: u32) -> Self {
         self.burst = Some(units.into());
+        self
+    }
+
+    /// Whether processes share the limit, where they share limits; they do unless told otherwise.
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = Some(shared);
         self
     }
 

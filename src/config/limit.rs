@@ -16,6 +16,8 @@ pub struct Limit {
     pub scope: Scope,
     /// What is limited.
     pub kind: LimitKind,
+    /// Processes share it where they share limits ([`share_through`](crate::IntegrationClientBuilder::share_through)).
+    pub shared: bool,
     /// Where the figure comes from.
     pub source: Option<Source>,
 }

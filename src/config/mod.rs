@@ -70,6 +70,7 @@
 //! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket quota
 //!                             # unknown
 //! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
+//! shared = true               # false: processes that share limits leave this one alone
 //!
 //! [[vendors.example.limits]]
 //! name = "day"
@@ -256,8 +257,8 @@ pub use resets::{Period, Resets};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
-pub(crate) use sharing::LEASES;
 pub use sharing::Sharing;
+pub(crate) use sharing::{Holds, LEASES};
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource, TakenFuture};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "tower", feature = "gateway"))]

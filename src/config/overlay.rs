@@ -170,6 +170,7 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     set(&mut lower.unit, &upper.unit);
     set(&mut lower.largest_request, &upper.largest_request);
     set(&mut lower.cold_start, &upper.cold_start);
+    set(&mut lower.shared, &upper.shared);
     // A figure of the user's own is not the catalogue's any more: its source would vouch for what it never said.
     let is_own =
         upper.limit.is_some() || upper.window.is_some() || upper.resets.is_some() || upper.concurrency.is_some();

@@ -4,8 +4,58 @@ use std::fmt;
 use std::time::Duration;
 
 use super::format::SharingEntry;
+use super::limit::LimitKind;
 use super::report::{Report, at};
 use super::validate::parse_duration;
+use super::vendor::Vendor;
+
+/// What a store of shared limits can hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holds {
+    /// Limits of windows that are not shorter.
+    pub(crate) windows_from: Duration,
+    /// The store, in words.
+    pub(crate) name: &'static str,
+}
+
+impl Holds {
+    /// # Errors
+    /// A limit of the vendor's has a window that is too short for the store.
+    pub(crate) fn check(&self, vendor: &Vendor) -> Result<(), String> {
+        let limits = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits).chain(&vendor.limits);
+        for limit in limits.filter(|limit| limit.shared) {
+            if let LimitKind::Rate(rate) = &limit.kind
+                && rate.window < self.windows_from
+            {
+                return Err(format!(
+                    "`share_through` {} holds limits of {:?} and longer, and the limit `{}` of vendor `{}` is of {:?}: share through \
+                     Redis or PostgreSQL, or set `shared = false` on the limit and give each process a `share`",
+                    self.name, self.windows_from, limit.name, vendor.name, rate.window
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease that is in force where `stated` is stated. `least` is the shortest that the store can keep up, and `usual` the one
+    /// that holds if none is stated.
+    ///
+    /// # Errors
+    /// The lease is too short.
+    pub(crate) fn lease(
+        &self,
+        stated: Option<Duration>,
+        (least, usual): (Duration, Duration),
+    ) -> Result<Duration, String> {
+        match stated {
+            Some(lease) if lease < least => Err(format!(
+                "`sharing_lease` is {lease:?}, and {} cannot be asked often enough for that; use {least:?} or longer",
+                self.name
+            )),
+            stated => Ok(stated.unwrap_or(usual)),
+        }
+    }
+}
 
 /// The shortest lease, and the longest.
 pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
@@ -17,7 +67,7 @@ pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duratio
 pub struct Sharing {
     /// `store`, a URL, or `env:NAME` for a variable that holds one of them.
     pub through: String,
-    /// The lease; 10 s unless stated.
+    /// The lease; 10 s unless stated, and 30 s in an object store.
     pub lease: Option<Duration>,
 }
 
@@ -69,5 +119,9 @@ impl fmt::Debug for Sharing {
 }
 
 fn has_password(through: &str) -> bool {
-    url::Url::parse(through).is_ok_and(|url| url.password().is_some())
+    let is_secret = |name: &str| ["secret", "key", "token", "sas"].iter().any(|part| name.contains(part));
+    url::Url::parse(through).is_ok_and(|url| {
+        let in_query = matches!(url.scheme(), "s3" | "az") && url.query_pairs().any(|(name, _)| is_secret(&name));
+        url.password().is_some() || in_query
+    })
 }

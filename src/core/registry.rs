@@ -65,7 +65,7 @@ impl Registry {
         outbox: Option<Arc<dyn OutboxHooks>>,
         clock: Clock,
     ) -> Result<Registry, Error> {
-        let routes = RouteTable::new();
+        let routes = RouteTable::new().shared(dispatch.policy.pooled);
         routes.replace_all(&config)?;
         if let Some(outbox) = &outbox {
             config.tenants().for_each(|tenant| outbox.tenant_appears(tenant));

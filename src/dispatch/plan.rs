@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::clock::{Time, nanos};
 use crate::config::{
-    Algorithm, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, Tenant, Throttle, Unit, Vendor,
+    Algorithm, Holds, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, Tenant, Throttle, Unit, Vendor,
 };
 use crate::engine::cost::{Cost, KINDS, Measure, PointKind, Settled};
 use crate::engine::limit::guard::GuardSpec;
@@ -43,7 +43,7 @@ pub(crate) struct Policy {
     /// What the wall clock showed at [`Time::ZERO`](crate::clock::Time::ZERO): calendars are turned into moments by it.
     pub(crate) epoch: SystemTime,
     /// Limits are shared with other processes, through a store that keeps the pool of their units.
-    pub(crate) pooled: bool,
+    pub(crate) pooled: Option<Holds>,
 }
 
 impl Policy {
@@ -53,7 +53,7 @@ impl Policy {
         max_waiting: 10_000,
         guard: true,
         epoch: SystemTime::UNIX_EPOCH,
-        pooled: false,
+        pooled: None,
     };
 }
 
@@ -188,7 +188,7 @@ fn limit_spec(limit: &Limit, vendor: &Vendor, policy: &Policy) -> LimitSpec {
         Kind::Concurrency { .. } => Pace { mode: mode(vendor), ..Pace::default() },
     };
     let lasts_ns = nanos(vendor.attempt_timeout).saturating_add(nanos(closing(vendor)));
-    let pooled = policy.pooled.then_some(Pooled { lasts_ns });
+    let pooled = (policy.pooled.is_some() && limit.shared).then_some(Pooled { lasts_ns });
     let calendar = match &limit.kind {
         Kind::Rate(Rate { resets: Some(resets), .. }) => Some(calendar(resets, policy.epoch)),
         Kind::Rate(_) | Kind::Concurrency { .. } => None,

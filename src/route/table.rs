@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::Route;
 use super::memory::VendorMemory;
-use crate::config::{Config, Tenant, TenantEntry, Vendor, Vendors, resolve_tenant, unknown};
+use crate::config::{Config, Holds, Tenant, TenantEntry, Vendor, Vendors, resolve_tenant, unknown};
 use crate::error::Error;
 
 const SHARDS: usize = 64;
@@ -27,6 +27,8 @@ struct Slot {
 /// The routes of a client. A look-up takes the read lock of one shard; no lock is held across an await.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
+    /// What the store of shared limits can hold, if limits are shared.
+    holds: Option<Holds>,
     hasher: DefaultHashBuilder,
     shards: Box<[RwLock<HashTable<Slot>>]>,
     /// The learned figures of each vendor, by name and environment. Every change of the table holds this lock, so that a
@@ -77,10 +79,20 @@ impl RouteTable {
     /// An empty table.
     pub(crate) fn new() -> RouteTable {
         RouteTable {
+            holds: None,
             hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect(),
             memories: Mutex::default(),
         }
+    }
+
+    /// The same of a client whose limits are shared through a store that can hold these.
+    pub(crate) fn shared(self, holds: Option<Holds>) -> RouteTable {
+        RouteTable { holds, ..self }
+    }
+
+    fn check(&self, tenant: &Tenant) -> Result<(), Error> {
+        self.holds.map_or(Ok(()), |holds| holds.check(&tenant.vendor).map_err(Error::config))
     }
 
     /// The tenant, or an error that names similar ones.
@@ -122,6 +134,7 @@ impl RouteTable {
         entry: &TenantEntry,
     ) -> Result<(Arc<Route>, Option<Arc<Route>>), Error> {
         let tenant = Arc::new(resolve_tenant(vendors, entry)?);
+        self.check(&tenant)?;
         let mut memories = self.memories.lock();
         let route = memories.route(tenant, &Memories::default());
         let before = self.put(Slot { route: route.clone(), added: true });
@@ -175,9 +188,11 @@ impl RouteTable {
             let tenant = resolve_tenant(config.vendors(), &slot.route.entry()).map_err(|error| {
                 Error::config(format!("a tenant added while running does not fit the new configuration: {error}"))
             })?;
+            self.check(&tenant)?;
             self.put_in(&mut fresh, Slot { route: learned.route(Arc::new(tenant), &memories), added: true });
         }
         for tenant in config.tenants() {
+            self.check(tenant)?;
             let hash = self.hash(&tenant.id, &tenant.vendor.name);
             if fresh[shard_of(hash)].find(hash, |slot| is(&slot.route, &tenant.id, &tenant.vendor.name)).is_none() {
                 self.put_in(&mut fresh, Slot { route: learned.route(tenant.clone(), &memories), added: false });

@@ -100,6 +100,76 @@ async fn clients_share_a_limit_through_redis() {
     shared_through("cached", &url).await;
 }
 
+/// Two clients share a limit of a minute through a store that is for such limits alone.
+#[cfg(any(feature = "etcd", feature = "object-store"))]
+async fn shared_by_the_minute(name: &str, store: &str) {
+    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(60));
+    let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap();
+    let client = || async {
+        let none = "\nauth = { scheme = \"none\" }\n# auth";
+        let builder = IntegrationClient::builder().without_catalogue().share_through(store);
+        let builder = builder.vendors_toml(vendor.vendors_toml(name).replacen("\nauth", none, 1));
+        builder.tenant(TenantEntry::new("acme", name)).build().await.unwrap()
+    };
+    let (one, two) = (client().await, client().await);
+    let (a, b) = tokio::join!(send(&one, name, Duration::from_secs(4)), send(&two, name, Duration::from_secs(4)));
+    assert!(a >= 4 && b >= 4 && a + b >= 24, "{a} and {b} of {LIMIT}");
+    let status = one.sharing().unwrap();
+    assert!(status.answered > 0 && status.limits == 1 && status.away_for.is_none(), "{status:?}");
+    one.shutdown(Duration::from_secs(1)).await;
+    two.shutdown(Duration::from_secs(1)).await;
+    assert_eq!(vendor.refused(), 0);
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_etcd() {
+    let url = std::env::var("IC_TEST_ETCD").expect("`eval $(scripts/etcd.sh start)` before, or IC_TEST_ETCD=off");
+    if url != "off" {
+        // Below a prefix of its own: what an earlier run used of the limit counts for a minute.
+        shared_by_the_minute("elected", &format!("{url}/{}", std::process::id())).await;
+    }
+}
+
+#[cfg(feature = "object-store")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_an_object_store() {
+    let url = std::env::var("IC_TEST_S3").expect("`eval $(scripts/s3.sh start)` before, or IC_TEST_S3=off");
+    if url != "off" {
+        let own = format!("/{}?", std::process::id());
+        shared_by_the_minute("stored", &url.replacen('?', &own, 1)).await;
+    }
+}
+
+/// A store for limits of a minute is told so at the start, by a reload and for a tenant that is added.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_do() {
+    let url = std::env::var("IC_TEST_ETCD").expect("`eval $(scripts/etcd.sh start)` before, or IC_TEST_ETCD=off");
+    if url == "off" {
+        return;
+    }
+    let vendor = vendor().await;
+    let texts = vendor.vendors_toml("brief").replacen("\nauth", "\nauth = { scheme = \"none\" }\n# auth", 1);
+    let builder = |texts: String| {
+        IntegrationClient::builder().without_catalogue().vendors_toml(texts).share_through(url.as_str())
+    };
+    let tenant = || TenantEntry::new("acme", "brief");
+    let error = builder(texts.clone()).tenant(tenant()).build().await.map(drop).unwrap_err().to_string();
+    for part in ["etcd holds limits of 60s", "vendor `brief` is of 1s", "Redis or PostgreSQL", "shared = false"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // A vendor that nobody uses may have any limits.
+    let client = builder(texts.clone()).build().await.unwrap();
+    let error = client.tenants().set(tenant()).unwrap_err().to_string();
+    assert!(error.contains("shared = false"), "{error}");
+    let alone = texts.replacen("window =", "shared = false\nwindow =", 1);
+    let client = builder(alone).tenant(tenant()).build().await.unwrap();
+    let request = Request::get("brief", "/orders").header("x-tenant", "acme").deadline(Duration::from_secs(5));
+    client.send("acme", Priority::Normal, request).await.unwrap();
+    assert_eq!(client.sharing().unwrap().answered, 0, "nothing is shared");
+}
+
 /// The same by a file, as the command line has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_says_through_what_limits_are_shared() {
@@ -131,6 +201,7 @@ async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
     for (text, place, help) in [
         ("[sharing]\nthrough = ''", "sharing.through", "store"),
         ("[sharing]\nthrough = 'redis://user:hunter2@host'", "sharing.through", "env:NAME"),
+        ("[sharing]\nthrough = 's3://bucket?secret_access_key=hunter2'", "sharing.through", "env:NAME"),
         ("[sharing]\nthrough = 'store'\nlease = '1s'", "sharing.lease", "2 seconds"),
         ("[sharing]\nthrough = 'store'\nlease = 'soon'", "sharing.lease", "duration"),
         ("[sharing]\nthru = 'store'", "unknown field `thru`", "through"),
@@ -152,6 +223,14 @@ async fn sharing_that_cannot_work_is_an_error_at_the_start() {
     assert!(error.contains("needs a store"), "{error}");
     let error = build("memcached://here").await;
     assert!(error.contains("memcached") && error.contains("sqlite:PATH"), "{error}");
+    if cfg!(feature = "etcd") {
+        let error = build("etcd://127.0.0.1:1").await;
+        assert!(error.contains("sharing through etcd: the server cannot be reached"), "{error}");
+    }
+    if cfg!(feature = "object-store") {
+        let error = build("s3://bucket?colour=red").await;
+        assert!(error.contains("`colour`, which is no setting"), "{error}");
+    }
 }
 
 fn tempfile_folder(name: &str) -> std::path::PathBuf {

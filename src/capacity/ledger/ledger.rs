@@ -28,26 +28,26 @@ const FEW: u32 = 4;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ledger {
     #[serde(rename = "c")]
-    clock: Clock,
+    pub(super) clock: Clock,
     /// The figures in force: the strictest of the live processes.
     #[serde(rename = "f")]
     figures: Figures,
     /// Until when old leases may last; 0 if the ledger is not learning.
     #[serde(rename = "l")]
-    learning_until: u64,
+    pub(super) learning_until: u64,
     /// From when on a process without a record is known to hold nothing.
     #[serde(rename = "k")]
-    complete_from: u64,
+    pub(super) complete_from: u64,
     #[serde(rename = "p")]
-    pool: Pool,
+    pub(super) pool: Pool,
     #[serde(rename = "h")]
-    holders: BTreeMap<u64, Holder>,
+    pub(super) holders: BTreeMap<u64, Holder>,
     /// The process that has its turn for a big request, and until when.
     #[serde(rename = "t")]
-    turn: Option<(u64, u64)>,
+    pub(super) turn: Option<(u64, u64)>,
     /// The process that the vendor told to wait, and until when.
     #[serde(rename = "z", default)]
-    paused: Option<(u64, u64)>,
+    pub(super) paused: Option<(u64, u64)>,
 }
 
 impl Ledger {

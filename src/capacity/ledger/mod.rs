@@ -15,6 +15,8 @@ mod holder;
 mod ledger;
 mod pool;
 mod shares;
+#[cfg(any(feature = "etcd", feature = "object-store", test))]
+pub(crate) mod times;
 
 pub(crate) use call::{All, Caller, Figures, Got, Line, State};
 pub(crate) use ledger::Ledger;

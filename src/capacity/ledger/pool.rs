@@ -7,7 +7,7 @@ const ENTRIES: usize = 64;
 
 /// Units by the time they become free, soonest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pool(Vec<(u64, u32)>);
+pub(crate) struct Pool(pub(super) Vec<(u64, u32)>);
 
 impl Pool {
     /// Puts units in that are free from `free_at` on.

@@ -1,7 +1,9 @@
 //! Processes that share limits, in virtual time: the engines, their calls and the ledgers are those of the library.
 
 mod ledger;
+mod sights;
 mod simulation;
 #[cfg(feature = "redis")]
 mod swap;
+mod without_clock;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Case, Demand, Outcome, Trouble, World};
+use super::world::{Case, Demand, Keeper, Outcome, Trouble, World};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -21,6 +21,8 @@ fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         limit: 100,
         window: secs(1),
         processes,
+        keeper: Keeper::Server,
+        every: millis(250),
         shares: true,
         demand,
         troubles: Vec::new(),

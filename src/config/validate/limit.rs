@@ -41,7 +41,13 @@ pub(super) fn limit(
     };
     let source = source(entry, &path, report);
     let kind = kind?;
-    (report.problems.len() == before).then(|| Limit { name: name.into(), scope, kind, source })
+    (report.problems.len() == before).then(|| Limit {
+        name: name.into(),
+        scope,
+        kind,
+        shared: entry.shared.unwrap_or(true),
+        source,
+    })
 }
 
 fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<LimitKind> {

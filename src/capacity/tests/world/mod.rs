@@ -1,5 +1,7 @@
 //! A vendor that counts by a log, processes that always have more to send, and a store between them. Nothing sleeps.
 
+mod store;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -7,16 +9,18 @@ use std::time::Duration;
 
 use crate::capacity::call::{Answer, Call, Root};
 use crate::capacity::process::Process;
+use crate::capacity::sights::AllSights;
 use crate::clock::Time;
+use crate::config::Holds;
 use crate::dispatch::plan::{Policy, compile};
 use crate::engine::keys::{LaneKey, PermitKey};
-use crate::engine::limit::Wish;
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::tier::Tier;
 use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
 
 const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
+const HOLDS: Holds = Holds { windows_from: Duration::ZERO, name: "a world" };
 /// Requests that each tier has waiting, where it has demand.
 const WAITING: usize = 30;
 
@@ -29,6 +33,18 @@ pub(super) enum Demand {
     Moving,
     /// All tiers in every second process, and low alone in the others.
     Tiers,
+}
+
+/// What keeps the ledgers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Keeper {
+    /// A server with a clock, which answers a call as a whole.
+    Server,
+    /// A store that compares and swaps, whose servers date their answers by clocks that are up to eight seconds apart. The clocks of
+    /// the processes are up to ten seconds apart, and up to 200 millionths too fast or too slow.
+    Swaps,
+    /// The same, and each process takes its own clock for that of the store: what must not be done.
+    SwapsByWallClock,
 }
 
 /// What goes wrong, and when.
@@ -54,6 +70,9 @@ pub(super) struct Case {
     pub(super) limit: u32,
     pub(super) window: Duration,
     pub(super) processes: usize,
+    pub(super) keeper: Keeper,
+    /// The time between two calls of a process.
+    pub(super) every: Duration,
     /// Whether they share the limit; one that does not has it to itself.
     pub(super) shares: bool,
     pub(super) demand: Demand,
@@ -97,12 +116,20 @@ enum Event {
     /// A call reaches the store.
     Store(usize, Arc<Call>, bool),
     Reply(usize, Arc<Call>, Arc<Answer>),
+    /// What a store that swaps holds has reached the process: texts and their versions, the answer's date, and when it was made.
+    Read(usize, Arc<Call>, bool, Vec<(String, u64)>, (Option<u64>, Time)),
+    /// What the process made of it reaches the store.
+    Write(usize, Arc<Call>, bool, Vec<(String, u64)>, Arc<Answer>),
     Arrive(usize, Tier),
     Answered(usize, PermitKey),
     Trouble(Trouble),
 }
 
 struct Member {
+    /// Its clock is ahead by so many nanoseconds, and gains so many millionths.
+    ahead: u64,
+    gains: i64,
+    sights: AllSights,
     engine: Engine,
     lane: LaneKey,
     process: Process,
@@ -128,6 +155,8 @@ pub(super) struct World {
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     number: u64,
     ledgers: HashMap<String, String>,
+    /// How often each was written, where the store swaps.
+    versions: HashMap<String, u64>,
     root: Root,
     past: Vec<(Time, HashMap<String, String>)>,
     step_ms: i64,
@@ -158,13 +187,22 @@ impl World {
         let sources = crate::config::Sources::new().without_catalogue().file("v", &case.vendors);
         let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
         let vendor = config.vendor("v", "live").expect("the case's vendor");
-        let policy = Policy { max_waiting: 1_000, pooled: case.shares, ..Policy::USUAL };
+        let policy = Policy { max_waiting: 1_000, pooled: case.shares.then_some(HOLDS), ..Policy::USUAL };
         let plan = Arc::new(compile(&vendor, 1, &policy));
         let mut random = fastrand::Rng::with_seed(case.seed);
+        let mut clocks = fastrand::Rng::with_seed(case.seed);
+        let differ = case.keeper != Keeper::Server;
         let members = (0..case.processes).map(|_| {
             let mut engine = Engine::new(Bound::new(100_000), Default::default());
-            let lane = engine.upsert(began, "acme", "acme", &plan, 1, None);
+            let (ahead, gains) = match differ {
+                true => (clocks.u64(0..10 * SECOND), clocks.i64(-200..200)),
+                false => (0, 0),
+            };
+            let lane = engine.upsert(local(began, ahead, gains), "acme", "acme", &plan, 1, None);
             Member {
+                ahead,
+                gains,
+                sights: AllSights::default(),
                 engine,
                 lane,
                 process: Process::new(random.u64(1..), case.lease),
@@ -188,6 +226,7 @@ impl World {
             queue: BinaryHeap::new(),
             number: 0,
             ledgers: HashMap::new(),
+            versions: HashMap::new(),
             root: Root::new(false, 0, 0),
             past: Vec::new(),
             step_ms: 0,
@@ -221,8 +260,9 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         let whose = match &event {
-            Event::Poll(it) | Event::Call(it) | Event::Reply(it, ..) | Event::Answered(it, _) => Some(*it),
-            Event::Store(..) | Event::Arrive(..) | Event::Trouble(_) => None,
+            Event::Poll(it) | Event::Call(it) | Event::Read(it, ..) => Some(*it),
+            Event::Reply(it, ..) | Event::Answered(it, _) => Some(*it),
+            Event::Store(..) | Event::Write(..) | Event::Arrive(..) | Event::Trouble(_) => None,
         };
         if let Some(member) = whose.map(|it| &self.members[it]) {
             if member.is_gone {
@@ -237,15 +277,19 @@ impl World {
         match event {
             Event::Poll(it) => {
                 self.members[it].polls_at = Time::MAX;
-                self.members[it].engine.poll(self.now);
+                let now = self.local(it);
+                self.members[it].engine.poll(now);
                 self.go_on(it);
             }
             Event::Call(it) => self.call(it),
             Event::Store(it, call, is_first) => self.store(it, call, is_first),
             Event::Reply(it, call, answer) => self.reply(it, &call, &answer),
+            Event::Read(it, call, is_first, texts, dated) => self.read(it, call, is_first, texts, dated),
+            Event::Write(it, call, is_first, texts, answer) => self.write(it, call, is_first, texts, answer),
             Event::Arrive(it, tier) => self.arrive(it, tier),
             Event::Answered(it, permit) => {
-                self.members[it].engine.finished(self.now, permit);
+                let now = self.local(it);
+                self.members[it].engine.finished(now, permit);
                 self.go_on(it);
             }
             Event::Trouble(trouble) => self.befall(trouble),
@@ -253,7 +297,8 @@ impl World {
     }
 
     fn has_demand(&self, it: usize, tier: Tier) -> bool {
-        let turn = (self.now.since(self.began).as_secs() / 10) as usize % self.members.len();
+        let lasts = 10 * self.case.window.as_secs();
+        let turn = (self.now.since(self.began).as_secs() / lasts) as usize % self.members.len();
         match self.case.demand {
             Demand::All => tier == Tier::Normal,
             Demand::First => it == 0 && tier == Tier::Normal,
@@ -262,12 +307,26 @@ impl World {
         }
     }
 
+    /// What the clock of a process shows.
+    fn local(&self, it: usize) -> Time {
+        local(self.now, self.members[it].ahead, self.members[it].gains)
+    }
+
+    /// When a clock of a process shows `time`, or a little later.
+    fn at_local(&self, it: usize, time: Time) -> Time {
+        let left = i128::from(time.as_nanos()) - i128::from(self.local(it).as_nanos());
+        let gains = i128::from(self.members[it].gains);
+        let waits = left.max(0) * 1_000_000 / (1_000_000 + gains) + i128::from(gains != 0);
+        self.now.plus_nanos(u64::try_from(waits).unwrap_or(u64::MAX))
+    }
+
     /// Takes what was granted, asks for more, and sees when to look again.
     fn go_on(&mut self, it: usize) {
+        let now = self.local(it);
         loop {
             let woken: Vec<_> = self.members[it].engine.woken().collect();
             for waiter in woken {
-                if let Claim::Started(permit, _) = self.members[it].engine.claim(self.now, waiter) {
+                if let Claim::Started(permit, _) = self.members[it].engine.claim(now, waiter) {
                     let tier = self.members[it].tiers.remove(&waiter).expect("a waiter of this process");
                     self.members[it].waiting[tier as usize] -= 1;
                     self.send(it, tier, permit);
@@ -284,7 +343,8 @@ impl World {
                 self.at(at, Event::Call(it));
             }
         }
-        let next = self.members[it].engine.poll_timeout().unwrap_or(Time::MAX).min(self.now + Duration::from_secs(1));
+        let next = self.members[it].engine.poll_timeout().map_or(Time::MAX, |next| self.at_local(it, next));
+        let next = next.min(self.now + Duration::from_secs(1));
         if next < self.members[it].polls_at {
             self.members[it].polls_at = next;
             self.at(next, Event::Poll(it));
@@ -293,7 +353,7 @@ impl World {
 
     /// Returns whether something was granted at once.
     fn ask(&mut self, it: usize) -> bool {
-        let mut granted = false;
+        let (mut granted, now) = (false, self.local(it));
         for tier in Tier::ALL {
             while self.has_demand(it, tier) && self.members[it].waiting[tier as usize] < WAITING {
                 let ask = Ask {
@@ -307,7 +367,7 @@ impl World {
                     attempt_ns: 30 * SECOND,
                 };
                 let member = &mut self.members[it];
-                match member.engine.submit(self.now, member.lane, &ask) {
+                match member.engine.submit(now, member.lane, &ask) {
                     Asked::Granted(permit) => {
                         granted = true;
                         self.send(it, tier, permit);
@@ -349,98 +409,6 @@ impl World {
         self.outcome.seconds[second] += 1;
     }
 
-    fn call(&mut self, it: usize) {
-        let member = &mut self.members[it];
-        if member.under_way.is_some() || member.has_left || self.now < member.soon.min(member.due) {
-            return;
-        }
-        let (mut limits, mut wishes): (Vec<PooledLimit>, Vec<(String, Wish)>) = Default::default();
-        member.engine.wishes(self.now, |limit, name, wish| {
-            limits.push(limit);
-            wishes.push((name, wish));
-        });
-        if wishes.is_empty() {
-            member.due = Time::MAX;
-            return;
-        }
-        let call = Arc::new(member.process.call(self.now, wishes, false));
-        member.under_way = Some((call.seq, self.now, limits));
-        self.reach(it, &call);
-        // No answer after a second: the next call.
-        let late = self.now + Duration::from_secs(1);
-        self.members[it].due = late;
-        self.members[it].soon = self.now + Duration::from_millis(60);
-        self.at(late.plus_nanos(1), Event::Call(it));
-    }
-
-    fn reach(&mut self, it: usize, call: &Arc<Call>) {
-        let is_lost = self.random.u32(0..100) < self.case.lost;
-        if !is_lost {
-            let at = self.soon(MS / 4, 2 * MS);
-            self.at(at, Event::Store(it, call.clone(), true));
-        }
-        if self.random.u32(0..100) < self.case.lost {
-            let at = self.soon(MS, 800 * MS);
-            self.at(at, Event::Store(it, call.clone(), false));
-        }
-    }
-
-    fn clock_us(&self) -> u64 {
-        let us = i64::try_from(self.now.as_nanos() / 1_000).expect("a time of the case");
-        u64::try_from(us + self.step_ms * 1_000).expect("a step that is less than an hour")
-    }
-
-    fn store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
-        if self.now < self.stalls_until {
-            let at = self.stalls_until;
-            self.at(at, Event::Store(it, call, is_first));
-            return;
-        }
-        let clock_us = self.clock_us();
-        self.outcome.calls += 1;
-        if self.past.last().is_none_or(|(at, _)| self.now.since(*at) > Duration::from_millis(100)) {
-            self.past.push((self.now, self.ledgers.clone()));
-        }
-        let mut got = Vec::new();
-        for entry in &call.lines {
-            let kept = self.ledgers.get(&entry.limit).cloned().unwrap_or_default();
-            let answered = call.answer(entry, &kept, &self.root, clock_us);
-            self.check(&answered.text);
-            self.ledgers.insert(entry.limit.clone(), answered.text);
-            got.push(answered.got);
-        }
-        if is_first && self.random.u32(0..100) >= self.case.lost {
-            let at = self.soon(MS / 4, 2 * MS);
-            self.at(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
-        }
-    }
-
-    /// No unit is in two places.
-    fn check(&self, text: &str) {
-        let ledger: crate::capacity::ledger::Ledger = serde_json::from_str(text).expect("a ledger");
-        let standing = ledger.standing();
-        let held: u32 = standing.holders.iter().map(|(_, held, _)| held).sum();
-        let all = held + standing.free + standing.occupied;
-        assert!(all <= standing.units && (standing.learning || all == standing.units), "{standing:?}");
-    }
-
-    fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
-        let member = &mut self.members[it];
-        // An answer that came too late: another call has been made.
-        let Some((seq, began, limits)) = member.under_way.take_if(|(seq, ..)| *seq == call.seq) else { return };
-        debug_assert_eq!(seq, call.seq);
-        let until = member.process.until(began);
-        let got = member.process.answered(self.now, call, answer);
-        for (limit, got) in limits.into_iter().zip(got) {
-            member.engine.hold(self.now, limit, &got, until);
-        }
-        member.due = began + Duration::from_millis(self.random.u64(240..260));
-        member.soon = began + Duration::from_millis(60);
-        let due = member.due;
-        self.at(due, Event::Call(it));
-        self.go_on(it);
-    }
-
     fn befall(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::Kill(it) => self.members[it].is_gone = true,
@@ -456,11 +424,12 @@ impl World {
                 }
             }
             Trouble::Leave(it) => {
+                let now = self.local(it);
                 let member = &mut self.members[it];
                 let mut given = Vec::new();
-                member.engine.give_all(self.now, |name, wish| given.push((name, wish)));
+                member.engine.give_all(now, |name, wish| given.push((name, wish)));
                 (member.has_left, member.under_way) = (true, None);
-                let call = Arc::new(member.process.call(self.now, given, true));
+                let call = Arc::new(member.process.call(now, given, true));
                 self.store(it, call, false);
             }
             Trouble::Stall(time) => self.stalls_until = self.now + time,
@@ -478,4 +447,10 @@ impl World {
             Trouble::Step(by_ms) => self.step_ms += by_ms,
         }
     }
+}
+
+fn local(now: Time, ahead: u64, gains: i64) -> Time {
+    let gained = i128::from(now.as_nanos()) * i128::from(gains) / 1_000_000;
+    let shown = i128::from(now.as_nanos()) + i128::from(ahead) + gained;
+    Time::from_nanos(u64::try_from(shown).expect("a time of the case"))
 }

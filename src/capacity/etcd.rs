@@ -1,0 +1,242 @@
+//! The pool in etcd: a key for each limit below a prefix, read and written by etcd's JSON gateway, `/v3/kv/range` and `/v3/kv/txn`:
+//! <https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/>. Reads are linearizable, and a write compares the key's revision.
+
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::swapping::{Answered, Found, Swapping, Swaps, date};
+use crate::error::Error;
+
+/// All keys begin with this, unless the URL has a path.
+const PREFIX: &str = "integration-client";
+/// The longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(1);
+/// A bigger answer is none of ours.
+const MAX_BYTES: usize = 16 << 20;
+/// How a log-in's token that was forgotten is refused: gRPC's `UNAUTHENTICATED`, and what etcd 3.4 makes of it.
+const NO_TOKEN: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+
+/// The pool in etcd.
+pub(crate) type Etcd = Swapping<Server>;
+
+pub(crate) struct Server {
+    http: reqwest::Client,
+    /// Without path, user and password.
+    server: Url,
+    prefix: String,
+    user: Option<(String, String)>,
+    token: Mutex<Option<String>>,
+}
+
+#[derive(Deserialize)]
+struct Range {
+    #[serde(default)]
+    kvs: Vec<Pair>,
+}
+
+#[derive(Deserialize)]
+struct Pair {
+    #[serde(default)]
+    value: String,
+    mod_revision: String,
+}
+
+/// Fields that are false or empty are left out of an answer.
+#[derive(Deserialize)]
+struct Txn {
+    #[serde(default)]
+    succeeded: bool,
+}
+
+/// An answer with its date.
+struct Dated<T>(T, Option<u64>);
+
+#[derive(Deserialize)]
+struct Token {
+    token: String,
+}
+
+/// Opens the pool at `etcd://[user:password@]host:port[/prefix]`, or `etcds://` for TLS.
+pub(super) async fn open(url: &str) -> Result<Etcd, Error> {
+    let failed = |why: String| Error::config(format!("sharing through etcd: {why}"));
+    let etcd = Server::new(url).map_err(failed)?;
+    // A server that is away, a wrong password and missing rights are told now.
+    let probe = "probe";
+    let Answered { found, .. } = etcd.read(probe).await.map_err(failed)?;
+    let version = found.as_ref().map(|found| found.version.as_str());
+    etcd.write(probe, String::new(), version).await.map_err(failed)?;
+    Ok(Swapping::new(etcd))
+}
+
+impl Server {
+    fn new(url: &str) -> Result<Server, String> {
+        let rest = url.strip_prefix("etcd").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
+        let rest = rest.ok_or("the URL begins with etcd:// or etcds://")?;
+        // The scheme of a URL that is not of the web cannot be changed to one that is.
+        let mut server =
+            Url::parse(&format!("http{rest}")).map_err(|_| "the URL is etcd://host:2379 or etcds://host:2379")?;
+        if server.query().is_some() {
+            return Err("the URL has no query: etcd://host:2379/prefix".to_owned());
+        }
+        let prefix = server.path().trim_matches('/');
+        let prefix = if prefix.is_empty() { PREFIX.to_owned() } else { prefix.to_owned() };
+        server.set_path("");
+        if server.port().is_none() {
+            server.set_port(Some(2_379)).map_err(|()| "the URL names no host")?;
+        }
+        let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let user = server.password().map(|password| (decoded(server.username()), decoded(password)));
+        if user.is_none() && !server.username().is_empty() {
+            return Err("the URL names a user without a password".to_owned());
+        }
+        let (_, _) = (server.set_username(""), server.set_password(None));
+        let http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .connect_timeout(CONNECT)
+            .build()
+            .map_err(|error| format!("no HTTP client can be made: {error}"))?;
+        Ok(Server { http, server, prefix, user, token: Mutex::default() })
+    }
+
+    fn key(&self, limit: &str) -> String {
+        BASE64_STANDARD.encode(format!("{}/limit/{limit}", self.prefix))
+    }
+
+    /// Asks with a token where the URL has a user; a token that the server does not know any more is replaced by another.
+    async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<Dated<T>, String> {
+        let Some((name, password)) = &self.user else {
+            return self.post(path, body, None).await.map_err(|(_, why)| why);
+        };
+        let token = self.token.lock().clone();
+        if let Some(token) = token {
+            match self.post(path, body, Some(&token)).await {
+                Err((Some(status), _)) if NO_TOKEN.contains(&status) => {}
+                answered => return answered.map_err(|(_, why)| why),
+            }
+        }
+        let login = json!({"name": name, "password": password});
+        let Dated(Token { token }, _) =
+            self.post("/v3/auth/authenticate", &login, None).await.map_err(|(_, why)| why)?;
+        *self.token.lock() = Some(token.clone());
+        self.post(path, body, Some(&token)).await.map_err(|(_, why)| why)
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        token: Option<&str>,
+    ) -> Result<Dated<T>, (Option<StatusCode>, String)> {
+        let mut url = self.server.clone();
+        url.set_path(path);
+        let mut request = self.http.post(url).json(body);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let broken = |error: reqwest::Error| (None, in_words(&error));
+        let mut response = request.send().await.map_err(broken)?;
+        let (status, date) = (response.status(), date(response.headers()));
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(broken)? {
+            if bytes.len().saturating_add(piece.len()) > MAX_BYTES {
+                return Err((None, "the answer is too large to be one of etcd".to_owned()));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        if !status.is_success() {
+            return Err((Some(status), refused(status, &bytes)));
+        }
+        let read = serde_json::from_slice(&bytes).map(|answer| Dated(answer, date));
+        read.map_err(|_| (None, "the answer is none of etcd's JSON gateway".to_owned()))
+    }
+}
+
+impl Swaps for Server {
+    async fn read(&self, limit: &str) -> Result<Answered, String> {
+        let Dated(range, date) = self.ask::<Range>("/v3/kv/range", &json!({"key": self.key(limit)})).await?;
+        let Some(Pair { value, mod_revision }) = range.kvs.into_iter().next() else {
+            return Ok(Answered { found: None, date });
+        };
+        let text = BASE64_STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        // What is no text is no ledger.
+        let text = text.unwrap_or_else(|| "?".to_owned());
+        Ok(Answered { found: Some(Found { text, version: mod_revision }), date })
+    }
+
+    async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
+        let key = self.key(limit);
+        // Revision 0: there is no such key.
+        let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version.unwrap_or("0")});
+        let put = json!({"request_put": {"key": key, "value": BASE64_STANDARD.encode(text)}});
+        let Dated(txn, _) = self.ask::<Txn>("/v3/kv/txn", &json!({"compare": [same], "success": [put]})).await?;
+        Ok(txn.succeeded)
+    }
+}
+
+/// What a refusal says. etcd puts the reason into `error` or `message`.
+fn refused(status: StatusCode, body: &[u8]) -> String {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let why = said.get("message").or_else(|| said.get("error")).and_then(Value::as_str).unwrap_or_default();
+    let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
+    let help = match status {
+        StatusCode::NOT_FOUND => "; is this etcd 3.4 or later, with its JSON gateway on (`--enable-grpc-gateway`)?",
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "; the user needs to read and write keys with the prefix integration-client/ or that of the URL"
+        }
+        _ if why.contains("user name is empty") => "; the server wants a user: etcd://user:password@host:2379",
+        _ => "",
+    };
+    format!("the server answered {status}: {why}{help}")
+}
+
+/// An error without the address.
+fn in_words(error: &reqwest::Error) -> String {
+    let what = match error {
+        error if error.is_timeout() => "the server does not answer in time",
+        error if error.is_connect() => "the server cannot be reached",
+        _ => "the server cannot be asked",
+    };
+    let mut last: &dyn std::error::Error = error;
+    while let Some(behind) = last.source() {
+        last = behind;
+    }
+    match std::error::Error::source(error) {
+        Some(_) => format!("{what}: {last}"),
+        None => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let etcd = Server::new("etcds://app:p%40ss@db.internal").unwrap();
+        assert_eq!((etcd.server.as_str(), etcd.prefix.as_str()), ("https://db.internal:2379/", PREFIX));
+        assert_eq!(etcd.user, Some(("app".to_owned(), "p@ss".to_owned())));
+        let etcd = Server::new("etcd://[::1]:4001/shop/live/").unwrap();
+        assert_eq!((etcd.server.as_str(), etcd.prefix.as_str()), ("http://[::1]:4001/", "shop/live"));
+        assert_eq!(etcd.key("v/day"), BASE64_STANDARD.encode("shop/live/limit/v/day"));
+        for wrong in ["etcd://", "etcd://host?x=1", "etcd://app@host", "etcd:host"] {
+            assert!(Server::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let said = refused(StatusCode::BAD_REQUEST, br#"{"error":"etcdserver: user name is empty","code":3}"#);
+        assert!(said.contains("etcd://user:password@"), "{said}");
+        assert!(refused(StatusCode::NOT_FOUND, b"404 page not found").contains("--enable-grpc-gateway"));
+    }
+}

@@ -1,0 +1,18 @@
+//! Replaces `objects.rs` where the feature `object-store` is off.
+
+use super::call::{Answer, Call};
+use crate::error::Error;
+
+/// No such pool can be opened.
+pub(crate) enum Objects {}
+
+impl Objects {
+    pub(super) async fn exchange(&self, _call: &Call) -> Result<Answer, String> {
+        match *self {}
+    }
+}
+
+#[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+pub(super) async fn open(_url: &str) -> Result<Objects, Error> {
+    Err(Error::config("sharing through an object store is not compiled in; enable the feature `object-store`"))
+}

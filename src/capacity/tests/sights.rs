@@ -1,0 +1,193 @@
+//! What processes make of times that others have written, each by a clock of its own.
+
+use crate::capacity::call::{Call, Entry};
+use crate::capacity::ledger::{Figures, Got, Line, State};
+use crate::capacity::sights::{AllSights, Now};
+
+const S: u64 = 1_000_000;
+const FIGURES: Figures = Figures { units: 16, again_us: 60 * S, transit_us: S, takes_used: false };
+
+/// A process with a clock that has nothing to do with those of the others.
+struct Peer {
+    id: u64,
+    clock_at_start: u64,
+    seq: u64,
+    sights: AllSights,
+}
+
+/// The store's text, and the true time in microseconds.
+struct World {
+    text: String,
+    now: u64,
+    writings: u64,
+    /// Whether its answers have dates, and by how many seconds they are wrong.
+    dates: bool,
+    wrong: i64,
+}
+
+impl World {
+    fn new() -> World {
+        World { text: String::new(), now: 0, writings: 0, dates: false, wrong: 0 }
+    }
+
+    fn call(&mut self, peer: &mut Peer, line: Line) -> Got {
+        peer.seq += 1;
+        let known_seq = peer.seq - 1;
+        let entry = Entry { limit: "v/day".into(), known_seq, expected_us: None, line };
+        let call = Call { process: peer.id, seq: peer.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
+        self.writings += 1;
+        let clock_us = peer.clock_at_start + self.now;
+        let date = self.dates.then_some((1_000_000 + self.now / S).saturating_add_signed(self.wrong));
+        let now = Now::new(clock_us, clock_us, date);
+        let written = peer.sights.answer(&call, &call.lines[0], &self.text, &now, self.writings);
+        self.text = written.text;
+        written.got.expect("a process that stays is answered")
+    }
+}
+
+fn peer(id: u64) -> Peer {
+    Peer { id, clock_at_start: id * 100_000 * S, seq: 0, sights: AllSights::default() }
+}
+
+fn line(claim: u32, want: u32) -> Line {
+    Line { figures: FIGURES, claim, returned: Vec::new(), want: [0, want, 0], need: u32::from(want > 0), paused_us: 0 }
+}
+
+fn returned(claim: u32, units: u32, free_in: u64) -> Line {
+    Line { returned: vec![(free_in, units)], ..line(claim, 0) }
+}
+
+fn units(got: &Got) -> u32 {
+    got.units.iter().map(|(_, units)| units).sum()
+}
+
+#[test]
+fn what_is_free_is_free_for_whoever_comes() {
+    let mut world = World::new();
+    assert_eq!(units(&world.call(&mut peer(1), line(0, 10))), 10);
+    assert_eq!(units(&world.call(&mut peer(2), line(0, 10))), 6, "the first has the others");
+}
+
+#[test]
+fn a_unit_that_counts_still_is_waited_for_from_the_first_sight_of_it() {
+    let mut world = World::new();
+    let (mut one, mut two, mut late) = (peer(1), peer(2), peer(3));
+    world.call(&mut one, line(0, 16));
+    world.call(&mut one, returned(0, 16, 40 * S));
+    world.now += 2 * S;
+    assert_eq!(units(&world.call(&mut two, line(0, 8))), 0);
+    // The slack of a second, and 200 millionths.
+    for (at, free) in [(42, 0), (43, 0), (44, 8)] {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut two, line(0, 8))), free, "{at}");
+    }
+    // What it saw to be free is free for a newcomer too.
+    assert_eq!(units(&world.call(&mut late, line(0, 8))), 8);
+}
+
+#[test]
+fn a_newcomer_waits_for_all_that_was_left_and_delays_nobody() {
+    let mut world = World::new();
+    let (mut one, mut two) = (peer(1), peer(2));
+    world.call(&mut one, line(0, 16));
+    world.call(&mut one, returned(0, 16, 40 * S));
+    world.call(&mut two, line(0, 8));
+    for at in 1..40 {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut peer(100 + at), line(0, 0))), 0);
+    }
+    world.now = 42 * S;
+    assert_eq!(units(&world.call(&mut peer(3), line(0, 8))), 0, "it saw them now");
+    assert_eq!(units(&world.call(&mut two, line(0, 8))), 8);
+}
+
+#[test]
+fn a_newcomer_counts_what_lies_between_the_dates_less_what_they_may_be_wrong_by() {
+    for (wrong, waits) in [(0, 43 + 20), (10, 43 + 10), (-10, 43 + 30)] {
+        let mut world = World { dates: true, ..World::new() };
+        let mut one = peer(1);
+        world.call(&mut one, line(0, 16));
+        world.call(&mut one, returned(0, 16, 40 * S));
+        world.wrong = wrong;
+        world.now = 30 * S;
+        let mut late = peer(2);
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 0);
+        world.now = (waits - 3) * S;
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 0, "{wrong}");
+        world.now = (waits + 1) * S;
+        assert_eq!(units(&world.call(&mut late, line(0, 8))), 8, "{wrong}");
+    }
+}
+
+#[test]
+fn what_was_over_long_ago_is_free_for_the_first_of_the_next_day() {
+    let mut world = World { dates: true, ..World::new() };
+    let mut one = peer(1);
+    world.call(&mut one, line(0, 16));
+    world.call(&mut one, returned(0, 16, 40 * S));
+    world.now = 86_400 * S;
+    assert_eq!(units(&world.call(&mut peer(2), line(0, 8))), 8);
+}
+
+#[test]
+fn units_that_look_alike_to_a_newcomer_stay_apart_for_the_others() {
+    let mut world = World::new();
+    let (mut one, mut two) = (peer(1), peer(2));
+    world.call(&mut one, line(0, 16));
+    world.call(&mut one, returned(8, 8, 40 * S));
+    world.call(&mut two, line(0, 0));
+    // The second has waited for the first half for 8 s when the other comes.
+    world.now = 8 * S;
+    world.call(&mut one, returned(0, 8, 40 * S));
+    for at in [9, 10, 11] {
+        world.now = at * S;
+        world.call(&mut peer(100 + at), line(0, 0));
+        world.call(&mut two, line(0, 0));
+    }
+    world.now = 45 * S;
+    assert_eq!(units(&world.call(&mut two, line(0, 16))), 8, "the other half counts still");
+    world.now = 51 * S;
+    assert_eq!(units(&world.call(&mut two, line(8, 16))), 8);
+}
+
+#[test]
+fn a_lease_ends_for_others_only_after_it_ended_for_its_holder() {
+    let mut world = World::new();
+    let (mut one, mut two) = (peer(1), peer(2));
+    world.call(&mut one, line(0, 16));
+    world.now = 4 * S;
+    // It sees the lease of 10 s first when 4 s of it are over, and counts 10 s, the slack, transit and window from then.
+    for (at, free) in [(4, 0), (14, 0), (60, 0), (75, 0), (80, 10)] {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut two, line(0, 10))), free, "{at}");
+    }
+    assert_eq!(world.call(&mut one, line(16, 16)).state, State::Lost);
+}
+
+#[test]
+fn a_text_that_is_no_ledger_is_one_that_was_lost() {
+    let mut world = World::new();
+    world.call(&mut peer(1), line(0, 16));
+    let without_stamps = world.text.replacen("\"stamps\":[[", "\"stamps\":[],\"x\":[[", 1);
+    let empty_stamps = {
+        let mut kept: serde_json::Value = serde_json::from_str(&world.text).expect("a text of ours");
+        kept["stamps"] = serde_json::json!([]);
+        kept.to_string()
+    };
+    for text in ["?", "{}", "null", "[]", "{\"stamps\":[],\"ledger\":{}}", &without_stamps, &empty_stamps] {
+        world.text = text.to_owned();
+        let got = world.call(&mut peer(2), line(0, 10));
+        assert_eq!((units(&got), got.state), (0, State::Learning), "{text}");
+    }
+}
+
+#[test]
+fn a_store_that_went_back_is_found_by_whoever_knows_better() {
+    let mut world = World::new();
+    let mut one = peer(1);
+    world.call(&mut one, line(0, 4));
+    let before = world.text.clone();
+    world.call(&mut one, line(4, 10));
+    world.text = before;
+    assert_eq!(world.call(&mut one, line(10, 10)).state, State::Learning);
+}

@@ -1,0 +1,192 @@
+//! The calls of the processes, and the store that answers them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Event, Keeper, MS, World};
+use crate::capacity::call::{Answer, Call};
+use crate::capacity::ledger::Ledger;
+use crate::capacity::sights::Now;
+use crate::clock::Time;
+use crate::engine::PooledLimit;
+use crate::engine::limit::Wish;
+
+impl World {
+    pub(super) fn call(&mut self, it: usize) {
+        let now = self.local(it);
+        let member = &mut self.members[it];
+        // A call without an answer is given up when the next is due.
+        let waits = if member.under_way.is_some() { member.due } else { member.soon.min(member.due) };
+        if member.has_left || self.now < waits {
+            return;
+        }
+        let (mut limits, mut wishes): (Vec<PooledLimit>, Vec<(String, Wish)>) = Default::default();
+        member.engine.wishes(now, |limit, name, wish| {
+            limits.push(limit);
+            wishes.push((name, wish));
+        });
+        if wishes.is_empty() {
+            member.due = Time::MAX;
+            return;
+        }
+        let call = Arc::new(member.process.call(now, wishes, false));
+        member.under_way = Some((call.seq, now, limits));
+        self.reach(it, &call);
+        // No answer after a second: the next call.
+        let late = self.now + self.case.every.max(Duration::from_secs(1));
+        self.members[it].due = late;
+        self.members[it].soon = self.now + self.case.every * 6 / 25;
+        self.at(late.plus_nanos(1), Event::Call(it));
+    }
+
+    fn reach(&mut self, it: usize, call: &Arc<Call>) {
+        let is_lost = self.random.u32(0..100) < self.case.lost;
+        if !is_lost {
+            let at = self.soon(MS / 4, 2 * MS);
+            self.at(at, Event::Store(it, call.clone(), true));
+        }
+        if self.random.u32(0..100) < self.case.lost {
+            let at = self.soon(MS, 800 * MS);
+            self.at(at, Event::Store(it, call.clone(), false));
+        }
+    }
+
+    pub(super) fn clock_us(&self) -> u64 {
+        let us = i64::try_from(self.now.as_nanos() / 1_000).expect("a time of the case");
+        u64::try_from(us + self.step_ms * 1_000).expect("a step that is less than an hour")
+    }
+
+    pub(super) fn store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
+        if self.now < self.stalls_until {
+            let at = self.stalls_until;
+            self.at(at, Event::Store(it, call, is_first));
+            return;
+        }
+        if self.case.keeper != Keeper::Server {
+            let text = |limit: &String| self.ledgers.get(limit).cloned().unwrap_or_default();
+            let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
+            let texts: Vec<_> = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
+            // A store says no date where it holds nothing.
+            let skewed = self.clock_us() + self.random.u64(0..8_000_000);
+            let date = texts.iter().all(|(text, _)| !text.is_empty()).then_some(1_000_000_000 + skewed / 1_000_000);
+            let (at, dated) = (self.soon(MS / 4, 30 * MS), (date, self.now));
+            self.at(at, Event::Read(it, call, is_first, texts, dated));
+            return;
+        }
+        let clock_us = self.clock_us();
+        self.outcome.calls += 1;
+        if self.past.last().is_none_or(|(at, _)| self.now.since(*at) > Duration::from_millis(100)) {
+            self.past.push((self.now, self.ledgers.clone()));
+        }
+        let mut got = Vec::new();
+        for entry in &call.lines {
+            let kept = self.ledgers.get(&entry.limit).cloned().unwrap_or_default();
+            let answered = call.answer(entry, &kept, &self.root, clock_us);
+            self.check(&answered.text);
+            self.ledgers.insert(entry.limit.clone(), answered.text);
+            got.push(answered.got);
+        }
+        if is_first && self.random.u32(0..100) >= self.case.lost {
+            let at = self.soon(MS / 4, 2 * MS);
+            self.at(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
+        }
+    }
+
+    /// A process answers its own call by what it has read.
+    pub(super) fn read(
+        &mut self,
+        it: usize,
+        call: Arc<Call>,
+        is_first: bool,
+        mut texts: Vec<(String, u64)>,
+        (date, then): (Option<u64>, Time),
+    ) {
+        let clock_us = self.local(it).as_nanos() / 1_000;
+        let took_us = u64::try_from(self.now.since(then).as_micros()).expect("a time of the case");
+        let now = Now::new(clock_us - took_us, clock_us, date);
+        let by_wall = self.case.keeper == Keeper::SwapsByWallClock;
+        let mut got = Vec::new();
+        for (entry, (text, _)) in call.lines.iter().zip(&mut texts) {
+            if by_wall {
+                let answered = call.answer(entry, text, &self.root, clock_us);
+                *text = answered.text;
+                got.push(answered.got);
+                continue;
+            }
+            let written = self.members[it].sights.answer(&call, entry, text, &now, self.random.u64(1..));
+            *text = written.text;
+            got.push(written.got);
+        }
+        let at = self.soon(MS / 4, 30 * MS);
+        self.at(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, got })));
+    }
+
+    /// A store that swaps writes what is as it was read. The rest is read again.
+    pub(super) fn write(
+        &mut self,
+        it: usize,
+        call: Arc<Call>,
+        is_first: bool,
+        texts: Vec<(String, u64)>,
+        answer: Arc<Answer>,
+    ) {
+        if self.now < self.stalls_until {
+            let at = self.stalls_until;
+            self.at(at, Event::Write(it, call, is_first, texts, answer));
+            return;
+        }
+        self.outcome.calls += 1;
+        let is = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
+        if call.lines.iter().zip(&texts).any(|(entry, (_, version))| is(&entry.limit) != *version) {
+            // It is read again, unless the process has given this call up.
+            let member = &self.members[it];
+            if member.has_left || member.under_way.as_ref().is_some_and(|(seq, ..)| *seq == call.seq) {
+                let at = self.soon(MS, 30 * MS);
+                self.at(at, Event::Store(it, call, is_first));
+            }
+            return;
+        }
+        for (entry, (text, version)) in call.lines.iter().zip(texts) {
+            self.check(&text);
+            self.ledgers.insert(entry.limit.clone(), text);
+            self.versions.insert(entry.limit.clone(), version + 1);
+        }
+        if is_first && self.random.u32(0..100) >= self.case.lost {
+            let at = self.soon(MS / 4, 30 * MS);
+            self.at(at, Event::Reply(it, call, answer));
+        }
+    }
+
+    /// No unit is in two places.
+    fn check(&self, text: &str) {
+        let mut kept: serde_json::Value = serde_json::from_str(text).expect("a ledger");
+        if self.case.keeper == Keeper::Swaps {
+            kept = kept["ledger"].take();
+        }
+        let ledger: Ledger = serde_json::from_value(kept).expect("a ledger");
+        let standing = ledger.standing();
+        let held: u32 = standing.holders.iter().map(|(_, held, _)| held).sum();
+        let all = held + standing.free + standing.occupied;
+        assert!(all <= standing.units && (standing.learning || all == standing.units), "{standing:?}");
+    }
+
+    pub(super) fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
+        let now = self.local(it);
+        let member = &mut self.members[it];
+        // An answer that came too late: another call has been made.
+        let Some((seq, began, limits)) = member.under_way.take_if(|(seq, ..)| *seq == call.seq) else { return };
+        debug_assert_eq!(seq, call.seq);
+        let until = member.process.until(began);
+        let got = member.process.answered(now, call, answer);
+        for (limit, got) in limits.into_iter().zip(got) {
+            member.engine.hold(now, limit, &got, until);
+        }
+        let began = self.now.as_nanos().saturating_sub(now.since(began).as_nanos() as u64);
+        let (began, every) = (Time::from_nanos(began), self.case.every.as_millis() as u64);
+        member.due = began + Duration::from_millis(self.random.u64(every * 24 / 25..every * 26 / 25));
+        member.soon = began + self.case.every * 6 / 25;
+        let due = member.due;
+        self.at(due, Event::Call(it));
+        self.go_on(it);
+    }
+}
