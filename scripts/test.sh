@@ -17,11 +17,12 @@
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
 # folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some. The tests of message
-# brokers do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS).
+# brokers do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS), and with a
+# server that speaks the protocol of SQS (scripts/sqs.sh; IC_TEST_SQS), which comes from PyPI. IC_SQS=off leaves that one out.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
-# PyPI, from which the SDKs of other languages and axe-core come.
+# PyPI, from which the SDKs of other languages, the server of SQS and axe-core come.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -128,7 +129,7 @@ check_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
-    for feature in kafka nats rabbitmq; do
+    for feature in kafka nats rabbitmq sqs; do
         echo "-- message brokers: $feature"
         cargo clippy --locked -p integration-client-intake --lib --no-default-features --features "$feature" -- -D warnings
     done
@@ -179,7 +180,7 @@ with_servers() {
 with_brokers() {
     local settings
     # In place of the trap of with_servers, which is inside.
-    trap 'scripts/rabbitmq.sh stop; scripts/nats.sh stop; scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
+    trap 'scripts/sqs.sh stop; scripts/rabbitmq.sh stop; scripts/nats.sh stop; scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
     if [[ -z ${IC_TEST_RABBITMQ:-} ]]; then
         settings=$(scripts/rabbitmq.sh start) || die "no RabbitMQ for the tests of message brokers; see above"
         eval "$settings"
@@ -187,6 +188,16 @@ with_brokers() {
     if [[ -z ${IC_TEST_NATS:-} ]]; then
         settings=$(scripts/nats.sh start) || die "no NATS for the tests of message brokers; see above"
         eval "$settings"
+    fi
+    if [[ -z ${IC_TEST_SQS:-} && ${IC_SQS:-} != off ]]; then
+        if settings=$(scripts/sqs.sh start); then
+            eval "$settings"
+        elif [[ ${REGISTRIES:-} == required ]]; then
+            die "no server for the tests of SQS, and REGISTRIES=required; see above"
+        else
+            note "NOT checked, because its server could not be started: SQS as a source of requests"
+            export IC_SQS=off
+        fi
     fi
     "$@"
 }
