@@ -128,7 +128,7 @@ impl Sqs {
     }
 
     /// The messages of one request; waits for one for up to `wait_s`.
-    async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Intake>, String> {
+    async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Message>, String> {
         let shared = &self.shared;
         let request = shared.client.receive_message().queue_url(&shared.queue_url);
         let request = request.max_number_of_messages(most.clamp(1, BATCH) as i32).wait_time_seconds(wait_s);
@@ -136,7 +136,7 @@ impl Sqs {
         let request = request.message_system_attribute_names(Of::SentTimestamp);
         let request = request.message_system_attribute_names(Of::MessageGroupId);
         let received = request.send().await.map_err(|error| problem::text(&error))?;
-        Ok(received.messages.unwrap_or_default().into_iter().map(|message| self.hand_over(message)).collect())
+        Ok(received.messages.unwrap_or_default())
     }
 
     fn hand_over(&self, message: Message) -> Intake {
@@ -265,7 +265,8 @@ impl IntakeSource for Sqs {
                     fetched.extend(received);
                 }
             }
-            Ok(fetched)
+            // Only now: what a dropped call has received is not extended, and comes again.
+            Ok(fetched.into_iter().map(|message| self.hand_over(message)).collect())
         })
     }
 
