@@ -17,12 +17,13 @@
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL, a Redis, an etcd and a server of S3's protocol of
 # their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, s3.sh), unless IC_TEST_POSTGRES, IC_TEST_REDIS,
-# IC_TEST_ETCD and IC_TEST_S3 name some; IC_TEST_S3=off leaves out the last, which comes from PyPI. The tests of message brokers
-# do the same with RabbitMQ and NATS (scripts/rabbitmq.sh, scripts/nats.sh; IC_TEST_RABBITMQ, IC_TEST_NATS).
+# IC_TEST_ETCD and IC_TEST_S3 name some. The tests of message brokers do the same with RabbitMQ, NATS and a server of SQS's protocol
+# (scripts/rabbitmq.sh, nats.sh, sqs.sh; IC_TEST_RABBITMQ, IC_TEST_NATS, IC_TEST_SQS). The servers of S3's and SQS's protocols come
+# from PyPI: IC_TEST_S3=off and IC_SQS=off leave them out.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
-# PyPI, from which the SDKs of other languages and axe-core come.
+# PyPI, from which the SDKs of other languages, the server of SQS and axe-core come.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -129,7 +130,7 @@ check_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
-    for feature in kafka nats rabbitmq; do
+    for feature in kafka nats rabbitmq sqs; do
         echo "-- message brokers: $feature"
         cargo clippy --locked -p integration-client-intake --lib --no-default-features --features "$feature" -- -D warnings
     done
@@ -201,7 +202,7 @@ stop_servers() {
 with_brokers() {
     local settings
     # In place of the trap of with_servers, which is inside.
-    trap 'scripts/rabbitmq.sh stop; scripts/nats.sh stop; stop_servers' EXIT
+    trap 'scripts/sqs.sh stop; scripts/rabbitmq.sh stop; scripts/nats.sh stop; stop_servers' EXIT
     if [[ -z ${IC_TEST_RABBITMQ:-} ]]; then
         settings=$(scripts/rabbitmq.sh start) || die "no RabbitMQ for the tests of message brokers; see above"
         eval "$settings"
@@ -209,6 +210,16 @@ with_brokers() {
     if [[ -z ${IC_TEST_NATS:-} ]]; then
         settings=$(scripts/nats.sh start) || die "no NATS for the tests of message brokers; see above"
         eval "$settings"
+    fi
+    if [[ -z ${IC_TEST_SQS:-} && ${IC_SQS:-} != off ]]; then
+        if settings=$(scripts/sqs.sh start); then
+            eval "$settings"
+        elif [[ ${REGISTRIES:-} == required ]]; then
+            die "no server for the tests of SQS, and REGISTRIES=required; see above"
+        else
+            note "NOT checked, because its server could not be started: SQS as a source of requests"
+            export IC_SQS=off
+        fi
     fi
     "$@"
 }

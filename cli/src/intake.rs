@@ -21,8 +21,8 @@ Examples:
 A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
 and headers, body, priority, cost, idempotency_key and deadline where needed.
 It is acknowledged when its request is in the store. One that is no such object
-goes to NAME.refused (RabbitMQ, Kafka), NAME_REFUSED (NATS), ic_intake_refused
-(table).
+goes to NAME.refused (RabbitMQ, Kafka), NAME_REFUSED (NATS), the queue that the
+URL names by ?dead= (SQS), ic_intake_refused (table).
 
 The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
 What is in the store then is sent by the next process that works on it.
@@ -35,8 +35,9 @@ could not begin or go on, 3 a second signal ended it.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Where the messages are: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` (RabbitMQ),
-    /// `nats://USER:PASSWORD@HOST:PORT?stream=NAME` (NATS JetStream), `kafka://USER:PASSWORD@HOST:PORT?topic=NAME` (Kafka, if the
-    /// program was built with it), or `table`, the table ic_intake of the store.
+    /// `nats://USER:PASSWORD@HOST:PORT?stream=NAME` (NATS JetStream), `kafka://USER:PASSWORD@HOST:PORT?topic=NAME` (Kafka) or
+    /// `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE` (Amazon SQS), if the program was built with them, or `table`, the table ic_intake
+    /// of the store.
     #[arg(value_name = "URL", env = "INTEGRATION_CLIENT_INTAKE", hide_env_values = true)]
     source: String,
 

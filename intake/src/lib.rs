@@ -16,10 +16,10 @@
 //! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds.
 //! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
 //!
-//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`. Without the feature a URL of the broker is an error that names it.
+//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`. Without the feature a URL of the broker is an error that names it.
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod address;
 mod error;
 #[cfg(feature = "kafka")]
@@ -30,9 +30,11 @@ mod nats;
 mod positions;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+#[cfg(feature = "sqs")]
+mod sqs;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod unsettled;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod waits;
 
 use integration_client::outbox::IntakeSource;
@@ -44,6 +46,8 @@ pub use self::kafka::Kafka;
 pub use self::nats::Nats;
 #[cfg(feature = "rabbitmq")]
 pub use self::rabbitmq::RabbitMq;
+#[cfg(feature = "sqs")]
+pub use self::sqs::Sqs;
 
 /// Connects to the broker that a URL names.
 ///
@@ -52,6 +56,7 @@ pub use self::rabbitmq::RabbitMq;
 /// | `amqp`, `amqps` | RabbitMQ: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` |
 /// | `kafka` | Kafka: `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&group=NAME` |
 /// | `nats`, `tls` | NATS JetStream: `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME` |
+/// | `sqs`, `sqs+http` | Amazon SQS, and servers that speak its protocol: `sqs://HOST:PORT/ACCOUNT/QUEUE?dead=QUEUE&region=NAME` |
 ///
 /// # Errors
 /// The URL is none of these, the feature of its broker is not enabled, or the broker refuses the first connection.
@@ -71,7 +76,11 @@ pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
         Some(("nats" | "tls", _)) => Ok(Box::new(Nats::connect(url).await?)),
         #[cfg(not(feature = "nats"))]
         Some(("nats" | "tls", _)) => Err(Error::new("NATS needs the feature `nats` of integration-client-intake")),
+        #[cfg(feature = "sqs")]
+        Some(("sqs" | "sqs+http", _)) => Ok(Box::new(Sqs::connect(url).await?)),
+        #[cfg(not(feature = "sqs"))]
+        Some(("sqs" | "sqs+http", _)) => Err(Error::new("SQS needs the feature `sqs` of integration-client-intake")),
         // Of a URL that is none, nothing is shown: it may hold a password.
-        _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, kafka://, nats:// or tls://")),
+        _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, kafka://, nats://, tls:// or sqs://")),
     }
 }

@@ -29,6 +29,12 @@ impl<D> Unsettled<D> {
         self.inner.lock().1.remove(&message.delivery)
     }
 
+    /// Calls `look` with each.
+    #[cfg(feature = "sqs")]
+    pub(crate) fn for_each(&self, look: impl FnMut(&mut D)) {
+        self.inner.lock().1.values_mut().for_each(look);
+    }
+
     /// The connection is gone by which they were delivered.
     #[cfg(feature = "rabbitmq")]
     pub(crate) fn forget_all(&self) {

@@ -213,7 +213,7 @@ async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
     let is_empty = async || publishing.is_finished() && left(cluster, "killed") == 0;
     // A worker has its partitions some seconds after its start: the cluster waits for others, and misses the one that was killed.
     let lives = Duration::from_millis(5_000)..Duration::from_millis(6_500);
-    support::kill_and_judge("kafka", &url(cluster, "killed"), Some(&set), lives, is_empty).await;
+    support::kill_and_judge("kafka", &url(cluster, "killed"), support::MESSAGES, Some(&set), lives, is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,7 +146,15 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     let set = |what: &str| support::run_script("nats.sh", what);
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || left(&context().await, "KILLED").await == 0;
-    support::kill_and_judge("nats", &format!("{}?stream=KILLED", url()), broker, support::LIVES, is_empty).await;
+    support::kill_and_judge(
+        "nats",
+        &format!("{}?stream=KILLED", url()),
+        support::MESSAGES,
+        broker,
+        support::LIVES,
+        is_empty,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

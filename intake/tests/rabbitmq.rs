@@ -178,7 +178,15 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     let set = |what: &str| support::run_script("rabbitmq.sh", what);
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || Server::connect().await.waiting(queue).await == 0;
-    support::kill_and_judge("rabbitmq", &format!("{}?queue={queue}", url()), broker, support::LIVES, is_empty).await;
+    support::kill_and_judge(
+        "rabbitmq",
+        &format!("{}?queue={queue}", url()),
+        support::MESSAGES,
+        broker,
+        support::LIVES,
+        is_empty,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

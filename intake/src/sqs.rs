@@ -1,0 +1,322 @@
+//! Amazon SQS, and what else speaks its protocol.
+//!
+//! Messages are received ten at a time, by long polls. A message that was received is invisible to others for the queue's
+//! visibility timeout; a task extends it for as long as the message is held here, and a process that was killed extends nothing,
+//! so that its messages come again. An invisible message counts as received once more each time it comes: a queue with a redrive
+//! policy moves it away after some of these. That is why messages for a full lane are given back only where there is no such
+//! policy, and held otherwise.
+
+mod place;
+mod problem;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{
+    ChangeMessageVisibilityBatchRequestEntry as Extend, DeleteMessageBatchRequestEntry as Delete, Message,
+    MessageAttributeValue, MessageSystemAttributeName as Of, QueueAttributeName,
+};
+use futures_util::future::join_all;
+use integration_client::outbox::{Intake, IntakeSource, MessageRef};
+use integration_client::{BoxError, BoxFuture, Error as Refusal};
+
+use self::place::{Place, WAIT_S};
+use crate::error::Error;
+use crate::unsettled::Unsettled;
+use crate::waits::Waits;
+
+/// Messages of one request: the most that SQS allows.
+const BATCH: usize = 10;
+/// Requests for messages under way at once, while each of them brings as many as it may.
+const AT_ONCE: usize = 8;
+/// The visibility timeout of a queue that states none, or one within which nothing could be extended.
+const INVISIBLE_S: i32 = 30;
+const LEAST_INVISIBLE_S: i32 = 2;
+/// The longest that SQS allows.
+const MOST_INVISIBLE_S: i32 = 43_200;
+/// The attribute of a refused message that holds the reason.
+const WHY: &str = "refused-because";
+/// The longest reason that is put into an attribute.
+const LONGEST_WHY: usize = 500;
+/// Attributes that a message may have.
+const MOST_ATTRIBUTES: usize = 10;
+
+/// A queue of Amazon SQS, or of a server that speaks its protocol, as a source of requests.
+///
+/// The queue must exist. Its visibility timeout is used, and extended for as long as a message is held. A message that is no
+/// valid request goes to the queue that the URL names by `dead`, with the reason in the attribute `refused-because`; where it
+/// names none, the message is left to the queue's redrive policy, which moves it after its `maxReceiveCount`. A queue that has
+/// neither is an error.
+///
+/// A redelivered message is recognised by its message id, which SQS gives it. A producer that sends a message twice, because it
+/// did not get the first answer, makes two messages of it: an `idempotency_key` in the content makes them one, and so does a
+/// FIFO queue within five minutes, by its deduplication id.
+pub struct Sqs {
+    shared: Arc<Shared>,
+    name: String,
+    dead_url: Option<String>,
+    /// The queue moves messages that were received too often.
+    has_redrive: bool,
+    extending: tokio::task::JoinHandle<()>,
+}
+
+/// What the task that extends needs too.
+struct Shared {
+    client: Client,
+    queue_url: String,
+    invisible_s: i32,
+    unsettled: Unsettled<Delivery>,
+}
+
+#[derive(Clone)]
+struct Delivery {
+    message: Message,
+    /// Held for a third of the visibility timeout at least.
+    is_old: bool,
+}
+
+impl Delivery {
+    fn receipt(&self) -> &str {
+        self.message.receipt_handle().unwrap_or_default()
+    }
+
+    fn attribute(&self, of: &Of) -> Option<&str> {
+        self.message.attributes()?.get(of).map(String::as_str)
+    }
+}
+
+impl Sqs {
+    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME`, or to `sqs+http` where a test server has no TLS. The keys
+    /// are those of the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and `AWS_SESSION_TOKEN` with temporary ones.
+    /// The region is the one that the URL names, or that the host of AWS names, or `AWS_REGION`. `dead` is the name of a queue of
+    /// the same account, or the URL of a queue.
+    ///
+    /// # Errors
+    /// The URL names no queue, no keys are set, the server refuses them or does not answer, a queue does not exist, or there is
+    /// no way for refused messages.
+    pub async fn connect(url: &str) -> Result<Sqs, Error> {
+        let env = |name: &str| std::env::var(name).ok();
+        let place = Place::read(url, env)?;
+        let client = place.client(env)?;
+        let Place { queue_url, dead_url, name, .. } = place;
+        let of_queue = attributes(&client, &queue_url).await;
+        let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;
+        if let Some(dead) = &dead_url {
+            let found = attributes(&client, dead).await;
+            found.map_err(|problem| Error::new(format!("{name}: the queue of refused messages {dead}: {problem}")))?;
+        }
+        let has_redrive = of_queue.get(&QueueAttributeName::RedrivePolicy).is_some_and(|policy| !policy.is_empty());
+        if !has_redrive && dead_url.is_none() {
+            return Err(Error::new(format!("{name}: {NO_WAY}")));
+        }
+        let stated = of_queue.get(&QueueAttributeName::VisibilityTimeout).and_then(|stated| stated.parse().ok());
+        let invisible_s = stated.unwrap_or(INVISIBLE_S).clamp(LEAST_INVISIBLE_S, MOST_INVISIBLE_S);
+        let shared = Arc::new(Shared { client, queue_url, invisible_s, unsettled: Unsettled::new() });
+        #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
+        let extending = tokio::spawn(extend(shared.clone(), name.clone()));
+        Ok(Sqs { shared, name, dead_url, has_redrive, extending })
+    }
+
+    /// The name under which message ids are known; by default host, port, account and queue. Set it where the queue is reached
+    /// at different addresses: a message that is redelivered under another name is another message.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Sqs {
+        self.name = name.into();
+        self
+    }
+
+    /// The messages of one request; waits for one for up to `wait_s`.
+    async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Message>, String> {
+        let shared = &self.shared;
+        let request = shared.client.receive_message().queue_url(&shared.queue_url);
+        let request = request.max_number_of_messages(most.clamp(1, BATCH) as i32).wait_time_seconds(wait_s);
+        let request = request.visibility_timeout(shared.invisible_s).message_attribute_names("All");
+        let request = request.message_system_attribute_names(Of::SentTimestamp);
+        let request = request.message_system_attribute_names(Of::MessageGroupId);
+        let received = request.send().await.map_err(|error| problem::text(&error))?;
+        Ok(received.messages.unwrap_or_default())
+    }
+
+    fn hand_over(&self, message: Message) -> Intake {
+        let delivery = Delivery { message, is_old: false };
+        let intake = match delivery.message.message_id() {
+            Some(id) => Intake::json(id, delivery.message.body().unwrap_or_default()),
+            None => Intake::invalid("", "the message has no message id"),
+        };
+        let sent = delivery.attribute(&Of::SentTimestamp).and_then(|sent| sent.parse().ok());
+        let at = sent.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        self.shared.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
+    }
+
+    /// Sends a refused message to the queue of refused messages, and deletes it after that.
+    async fn put_aside(&self, dead_url: &str, delivery: &Delivery, why: &Refusal) -> Result<(), BoxError> {
+        let shared = &self.shared;
+        let message = &delivery.message;
+        let mut attributes = message.message_attributes().cloned().unwrap_or_default();
+        if attributes.len() < MOST_ATTRIBUTES || attributes.contains_key(WHY) {
+            // Control characters are not allowed there.
+            let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
+            let why =
+                MessageAttributeValue::builder().data_type("String").string_value(why.replace(char::is_control, " "));
+            attributes.insert(WHY.to_owned(), why.build()?);
+        }
+        let request = shared.client.send_message().queue_url(dead_url);
+        let request = request.message_body(message.body().unwrap_or_default()).set_message_attributes(Some(attributes));
+        let request = if dead_url.ends_with(".fifo") {
+            let group = delivery.attribute(&Of::MessageGroupId).unwrap_or("refused");
+            request.message_group_id(group).message_deduplication_id(message.message_id().unwrap_or_default())
+        } else {
+            request
+        };
+        request.send().await.map_err(|error| problem::text(&error))?;
+        self.delete(std::slice::from_ref(delivery)).await;
+        Ok(())
+    }
+
+    /// A message that could not be deleted comes again, and is recognised.
+    async fn delete(&self, deliveries: &[Delivery]) {
+        let shared = &self.shared;
+        let requests = deliveries.chunks(BATCH).map(|batch| async move {
+            let entries = batch.iter().enumerate().map(|(number, delivery)| {
+                Delete::builder().id(number.to_string()).receipt_handle(delivery.receipt()).build()
+            });
+            let entries = entries.collect::<Result<Vec<Delete>, _>>().map_err(|error| error.to_string())?;
+            let request = shared.client.delete_message_batch().queue_url(&shared.queue_url);
+            let told = request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))?;
+            match told.failed().first() {
+                Some(failed) => Err(format!("{} of {}: {}", told.failed().len(), batch.len(), failed.code())),
+                None => Ok(()),
+            }
+        });
+        for problem in join_all(requests).await.into_iter().filter_map(Result::err) {
+            tracing::warn!(source = self.name, problem, "messages could not be deleted; they are delivered again");
+        }
+    }
+}
+
+const NO_WAY: &str = "the queue has no redrive policy, and the URL names no queue for messages that are no valid request: make \
+                      a queue and name it (?dead=QUEUE), or set a redrive policy";
+
+async fn attributes(client: &Client, queue_url: &str) -> Result<HashMap<QueueAttributeName, String>, String> {
+    let request = client.get_queue_attributes().queue_url(queue_url).attribute_names(QueueAttributeName::All);
+    let found = request.send().await.map_err(|error| problem::text(&error))?;
+    Ok(found.attributes.unwrap_or_default())
+}
+
+/// Keeps invisible what is held, for as long as it is held. Runs until it is aborted.
+async fn extend(shared: Arc<Shared>, name: String) {
+    // What is held at two of these times in turn is extended: in time, and nothing that is settled soon.
+    let every = Duration::from_secs(shared.invisible_s.unsigned_abs().into()) / 3;
+    loop {
+        tokio::time::sleep(every).await;
+        let mut old = Vec::new();
+        shared.unsettled.for_each(|delivery| {
+            if std::mem::replace(&mut delivery.is_old, true) {
+                old.push(delivery.clone());
+            }
+        });
+        let requests = old.chunks(BATCH).map(|batch| async {
+            let entries = batch.iter().enumerate().map(|(number, delivery)| {
+                let entry = Extend::builder().id(number.to_string()).receipt_handle(delivery.receipt());
+                entry.visibility_timeout(shared.invisible_s).build()
+            });
+            let entries = entries.collect::<Result<Vec<Extend>, _>>().map_err(|error| error.to_string())?;
+            let request = shared.client.change_message_visibility_batch().queue_url(&shared.queue_url);
+            // Of single messages it fails where they were deleted meanwhile.
+            request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))
+        });
+        if let Some(problem) = join_all(requests).await.into_iter().find_map(Result::err) {
+            tracing::warn!(source = name, problem, "messages could not be kept back; they may be delivered again");
+        }
+    }
+}
+
+impl IntakeSource for Sqs {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            let mut waits = Waits::default();
+            let mut fetched = loop {
+                match self.receive(most, WAIT_S).await {
+                    Ok(none) if none.is_empty() => waits = Waits::default(),
+                    Ok(fetched) => break fetched,
+                    Err(problem) => {
+                        let wait = waits.next();
+                        let wait_ms = wait.as_millis() as u64;
+                        tracing::warn!(source = self.name, problem, wait_ms, "the broker is away");
+                        tokio::time::sleep(wait).await;
+                    }
+                }
+            };
+            // While each request brings as many as it may, there are more: twice as many requests, up to a bound.
+            let mut requests = 1;
+            let mut is_full = fetched.len() == BATCH;
+            while is_full && most - fetched.len() >= BATCH {
+                requests = (2 * requests).min(AT_ONCE).min((most - fetched.len()) / BATCH);
+                for received in join_all((0..requests).map(|_| self.receive(BATCH, 0))).await {
+                    // A problem is found again, and said, by the next call.
+                    let received = received.unwrap_or_default();
+                    is_full &= received.len() == BATCH;
+                    fetched.extend(received);
+                }
+            }
+            // Only now: what a dropped call has received is not extended, and comes again.
+            Ok(fetched.into_iter().map(|message| self.hand_over(message)).collect())
+        })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let taken = messages.iter().filter_map(|message| self.shared.unsettled.take(message));
+            self.delete(&taken.collect::<Vec<Delivery>>()).await;
+            Ok(())
+        })
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            // Without a queue of ours it comes again when it is visible, until the redrive policy moves it.
+            if let Some(delivery) = self.shared.unsettled.take(message)
+                && let Some(dead_url) = &self.dead_url
+                && let Err(error) = self.put_aside(dead_url, &delivery, why).await
+            {
+                tracing::warn!(source = self.name, %error, "a refused message could not be put aside; it is delivered again");
+            }
+            Ok(())
+        })
+    }
+
+    /// Only where being received often does a message no harm.
+    fn can_postpone(&self) -> bool {
+        !self.has_redrive
+    }
+
+    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let Some(delivery) = self.shared.unsettled.take(message) else { return Ok(()) };
+            let shared = &self.shared;
+            let request = shared.client.change_message_visibility().queue_url(&shared.queue_url);
+            let after_s = after.as_millis().div_ceil(1000).min(MOST_INVISIBLE_S as u128) as i32;
+            // If it fails, the message comes again when its visibility timeout is over.
+            let _ = request.receipt_handle(delivery.receipt()).visibility_timeout(after_s).send().await;
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Sqs {
+    fn drop(&mut self) {
+        self.extending.abort();
+    }
+}
+
+impl std::fmt::Debug for Sqs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sqs").field("name", &self.name).finish_non_exhaustive()
+    }
+}

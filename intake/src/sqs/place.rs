@@ -1,0 +1,134 @@
+//! Where a queue of SQS is, and the keys to it: from the URL and the environment.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::timeout::TimeoutConfig;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::waits::PATIENCE;
+
+/// For how long the server waits for a message before it answers that there is none; the longest that SQS allows.
+pub(super) const WAIT_S: i32 = 20;
+
+/// A queue, and where refused messages go.
+pub(super) struct Place {
+    /// Scheme, host and port, to which requests go.
+    endpoint: String,
+    region: String,
+    pub(super) queue_url: String,
+    /// The queue of refused messages.
+    pub(super) dead_url: Option<String>,
+    pub(super) name: String,
+}
+
+/// A variable of the environment that is not empty.
+fn set(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    env(name).filter(|value| !value.is_empty())
+}
+
+impl Place {
+    pub(super) fn read(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Place, Error> {
+        let address = Address::read("SQS", url, &["dead", "region"])?;
+        let url = &address.url;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Error::new(format!("SQS: the URL must hold no keys: {KEYS}")));
+        }
+        let (scheme, default_port) = if url.scheme() == "sqs+http" { ("http", 80) } else { ("https", 443) };
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let path = url.path();
+        let (Some(host), Some((parent, queue))) = (host, path.rsplit_once('/').filter(|(_, queue)| !queue.is_empty()))
+        else {
+            return Err(Error::new("SQS: the URL must name a host and a queue: sqs://HOST/ACCOUNT/QUEUE"));
+        };
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let endpoint = format!("{scheme}://{host}{port}");
+        let beside = |dead: &str| match dead {
+            url if url.starts_with("https://") || url.starts_with("http://") => url.to_owned(),
+            name => format!("{endpoint}{parent}/{name}"),
+        };
+        let of_env = || set(&env, "AWS_REGION").or_else(|| set(&env, "AWS_DEFAULT_REGION"));
+        let region = address.get("region").map(str::to_owned).or_else(|| region_of(host)).or_else(of_env);
+        Ok(Place {
+            queue_url: format!("{endpoint}{parent}/{queue}"),
+            dead_url: address.get("dead").map(beside),
+            name: format!("sqs:{}{path}", address.place(default_port)),
+            region: region.unwrap_or_else(|| "us-east-1".to_owned()),
+            endpoint,
+        })
+    }
+
+    /// A client that tries each request once: what fails is logged and tried again by the source.
+    pub(super) fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
+        let keys = (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY"));
+        let (Some(id), Some(secret)) = keys else {
+            return Err(Error::new(format!("{}: no keys are set: {KEYS}", self.name)));
+        };
+        let token = set(&env, "AWS_SESSION_TOKEN");
+        let longest = PATIENCE.saturating_add(std::time::Duration::from_secs(WAIT_S as u64));
+        let config = aws_sdk_sqs::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(self.region.clone()))
+            .credentials_provider(Credentials::new(id, secret, token, None, "environment"))
+            .endpoint_url(&self.endpoint)
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().connect_timeout(PATIENCE).operation_timeout(longest).build())
+            .build();
+        Ok(Client::from_conf(config))
+    }
+}
+
+/// Where keys come from.
+pub(super) const KEYS: &str =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys";
+
+/// The region that a host of AWS names: `sqs.eu-west-1.amazonaws.com`, also behind the name of a private endpoint.
+fn region_of(host: &str) -> Option<String> {
+    let mut labels = host.split('.');
+    labels.find(|label| *label == "sqs")?;
+    let region = labels.next()?;
+    host.contains(".amazonaws.com").then(|| region.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_env(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn url_names_endpoint_region_and_queues() {
+        let place = Place::read("sqs://sqs.eu-west-1.amazonaws.com/123/orders?dead=bad", no_env).unwrap();
+        assert_eq!(place.endpoint, "https://sqs.eu-west-1.amazonaws.com");
+        assert_eq!(place.queue_url, "https://sqs.eu-west-1.amazonaws.com/123/orders");
+        assert_eq!(place.dead_url.as_deref(), Some("https://sqs.eu-west-1.amazonaws.com/123/bad"));
+        assert_eq!(place.name, "sqs:sqs.eu-west-1.amazonaws.com:443/123/orders");
+        assert_eq!(place.region, "eu-west-1");
+        let place = Place::read("sqs+http://127.0.0.1:9324/000000000000/q", no_env).unwrap();
+        assert_eq!(place.queue_url, "http://127.0.0.1:9324/000000000000/q");
+        assert_eq!((place.dead_url, &*place.region), (None, "us-east-1"));
+    }
+
+    #[test]
+    fn region_of_the_url_comes_before_the_host_and_the_environment() {
+        let env = |name: &str| (name == "AWS_REGION").then(|| "eu-north-1".to_owned());
+        let region = |url: &str| Place::read(url, env).unwrap().region;
+        assert_eq!(region("sqs://vpce-1.sqs.eu-west-1.vpce.amazonaws.com/1/q?region=x"), "x");
+        assert_eq!(region("sqs://vpce-1.sqs.eu-west-1.vpce.amazonaws.com/1/q"), "eu-west-1");
+        assert_eq!(region("sqs://queues.example/1/q"), "eu-north-1");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_and_no_key_is_shown() {
+        let problem = |url: &str| Place::read(url, no_env).err().unwrap().to_string();
+        assert!(problem("sqs://host").contains("sqs://HOST/ACCOUNT/QUEUE"));
+        assert!(problem("sqs://host/1/").contains("sqs://HOST/ACCOUNT/QUEUE"));
+        let error = problem("sqs://AKID:hunter2@host/1/q");
+        assert!(error.contains("AWS_ACCESS_KEY_ID") && !error.contains("hunter2"), "{error}");
+        let error = Place::read("sqs://host/1/q", no_env).unwrap().client(no_env).err().unwrap().to_string();
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY"), "{error}");
+    }
+}

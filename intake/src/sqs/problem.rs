@@ -1,0 +1,60 @@
+//! What a failed request to SQS says to the person who must mend it.
+
+use std::error::Error as _;
+
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+
+use super::place::KEYS;
+
+/// The permissions that a source needs.
+const PERMISSIONS: &str = "sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and \
+                           sqs:SendMessage for the queue of refused messages";
+
+/// One line. Of an error of the server only its code is shown: the text of a refused signature may hold the session's token.
+pub(super) fn text<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    if let Some(error) = error.as_service_error() {
+        return of_code(error.meta().code().unwrap_or("an error without a code"));
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn of_code(code: &str) -> String {
+    let advice = match code.rsplit('.').next().unwrap_or(code) {
+        "NonExistentQueue" | "QueueDoesNotExist" => "there is no such queue: make it first, or correct the URL",
+        "InvalidClientTokenId" | "UnrecognizedClientException" | "SignatureDoesNotMatch" | "InvalidSecurity" => {
+            return format!("the keys were refused ({code}): {KEYS}; the region must be the queue's (?region=NAME)");
+        }
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => {
+            "the keys have expired: start again with new ones, and check the clock of this machine"
+        }
+        "AccessDenied" | "AccessDeniedException" => {
+            return format!("these keys may not do this ({code}); needed are {PERMISSIONS}");
+        }
+        "RequestThrottled" | "ThrottlingException" => "too many requests",
+        _ => return format!("the server answered {code}"),
+    };
+    format!("{advice} ({code})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_advice() {
+        assert!(of_code("AWS.SimpleQueueService.NonExistentQueue").contains("make it first"));
+        assert!(of_code("SignatureDoesNotMatch").contains("AWS_SECRET_ACCESS_KEY"));
+        assert!(of_code("AccessDenied").contains("sqs:ReceiveMessage"));
+        assert_eq!(of_code("Teapot"), "the server answered Teapot");
+    }
+}

@@ -1,0 +1,228 @@
+//! Amazon SQS, against the server that `IC_TEST_SQS` names; `scripts/sqs.sh start` starts one, which the test may pause.
+//! `IC_SQS=off` leaves this out where the server cannot be fetched.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too"
+)]
+
+mod support;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::{Message, QueueAttributeName as Attribute, SendMessageBatchRequestEntry as Entry};
+use integration_client_intake::Sqs;
+
+use support::{client, line, store_path, wait_until};
+
+/// Fewer than of other brokers: the server takes about 200 a second.
+const MESSAGES: usize = 2_000;
+/// Messages in the queue at once: the server looks at all of them with every request.
+const AT_ONCE: usize = 300;
+const LIVES: Range<Duration> = Duration::from_millis(500)..Duration::from_secs(2);
+
+fn server() -> String {
+    std::env::var("IC_TEST_SQS")
+        .expect("IC_TEST_SQS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/sqs.sh start)\"` before")
+}
+
+fn url(queue: &str) -> String {
+    format!("{}/123456789012/{queue}", server())
+}
+
+/// Sends each message once: a second try after a lost answer would be a second message.
+fn sqs() -> Client {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .endpoint_url(server().replace("sqs+", ""))
+        .retry_config(RetryConfig::disabled())
+        .build();
+    Client::from_conf(config)
+}
+
+/// A queue of the test, empty.
+struct Queue {
+    client: Client,
+    url: String,
+}
+
+impl Queue {
+    async fn make(name: &str, attributes: &[(Attribute, &str)]) -> Queue {
+        let client = sqs();
+        let attributes: HashMap<_, _> =
+            attributes.iter().map(|(name, value)| (name.clone(), (*value).to_owned())).collect();
+        let made = client.create_queue().queue_name(name).set_attributes(Some(attributes)).send().await.unwrap();
+        let queue = Queue { client, url: made.queue_url.unwrap() };
+        queue.client.purge_queue().queue_url(&queue.url).send().await.unwrap();
+        queue
+    }
+
+    async fn send(&self, contents: impl IntoIterator<Item = String>) {
+        let is_fifo = self.url.ends_with(".fifo");
+        let entries = contents.into_iter().enumerate().map(|(number, content)| {
+            let entry = Entry::builder().id(number.to_string()).message_body(content);
+            let entry = if is_fifo { entry.message_group_id("acme") } else { entry };
+            entry.build().unwrap()
+        });
+        let request = self.client.send_message_batch().queue_url(&self.url);
+        let told = request.set_entries(Some(entries.collect())).send().await.unwrap();
+        assert!(told.failed().is_empty(), "{told:?}");
+    }
+
+    /// Messages that are not deleted: those that can be received, and all.
+    async fn left(&self) -> (usize, usize) {
+        let told = self.client.get_queue_attributes().queue_url(&self.url).attribute_names(Attribute::All).send().await;
+        let told = told.unwrap().attributes.unwrap();
+        let count = |name: Attribute| told.get(&name).map_or(0, |count| count.parse::<usize>().unwrap());
+        let visible = count(Attribute::ApproximateNumberOfMessages);
+        (visible, visible + count(Attribute::ApproximateNumberOfMessagesNotVisible))
+    }
+
+    async fn is_empty(&self) -> bool {
+        self.left().await.1 == 0
+    }
+
+    async fn receive(&self) -> Vec<Message> {
+        let request = self.client.receive_message().queue_url(&self.url).max_number_of_messages(10);
+        request.message_attribute_names("All").send().await.unwrap().messages.unwrap_or_default()
+    }
+}
+
+/// One test after the other: the last one pauses the server that all of them use.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqs_queues() {
+    if std::env::var("IC_SQS").is_ok_and(|set| set == "off") {
+        return;
+    }
+    what_is_missing_is_said().await;
+    bad_messages_are_refused_with_the_reason().await;
+    redrive_policy_moves_what_is_refused().await;
+    a_message_for_a_full_lane_comes_again().await;
+    what_is_held_stays_invisible().await;
+    killed_workers_and_a_paused_broker_lose_nothing().await;
+}
+
+async fn what_is_missing_is_said() {
+    let error = Sqs::connect(&url("nowhere?dead=bad")).await.unwrap_err().to_string();
+    assert!(error.contains("nowhere") && error.contains("make it first"), "{error}");
+    Queue::make("alone", &[]).await;
+    let error = Sqs::connect(&url("alone")).await.unwrap_err().to_string();
+    assert!(error.contains("?dead=QUEUE"), "{error}");
+    let error = Sqs::connect(&url("alone?dead=nowhere")).await.unwrap_err().to_string();
+    assert!(error.contains("queue of refused messages") && error.contains("make it first"), "{error}");
+    let error = Sqs::connect("sqs+http://127.0.0.1:1/1/q?dead=x").await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1/1/q"), "{error}");
+}
+
+async fn bad_messages_are_refused_with_the_reason() {
+    let queue =
+        Queue::make("bad.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::ContentBasedDeduplication, "true")]);
+    let refused = Queue::make("bad-refused.fifo", &[(Attribute::FifoQueue, "true")]);
+    let (queue, refused) = tokio::join!(queue, refused);
+    let contents = ["{".to_owned(), line("acme", "/two"), line("nobody", "/three"), line("acme", "/four")];
+    queue.send(contents).await;
+    let (client, transport) = client(&store_path("sqs-bad"), |store| store).await;
+    let source = Sqs::connect(&url("bad.fifo?dead=bad-refused.fifo")).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 2 && queue.is_empty().await).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
+    let messages = refused.receive().await;
+    let why = |number: usize| messages[number].message_attributes().unwrap()["refused-because"].string_value().unwrap();
+    assert_eq!((messages.len(), messages[0].body()), (2, Some("{")));
+    assert!(why(0).contains("not JSON") && why(1).contains("nobody"), "{} {}", why(0), why(1));
+}
+
+async fn redrive_policy_moves_what_is_refused() {
+    let dead = Queue::make("moved", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:moved","maxReceiveCount":"2"}"#;
+    let queue = Queue::make("moving", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
+    queue.send(["{".to_owned(), line("acme", "/good")]).await;
+    let (client, transport) = client(&store_path("sqs-moved"), |store| store).await;
+    let source = Sqs::connect(&url("moving")).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 1 && dead.left().await.0 == 1).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
+}
+
+async fn a_message_for_a_full_lane_comes_again() {
+    Queue::make("full-refused", &[]).await;
+    let queue = Queue::make("full", &[]).await;
+    let tenants = ["acme", "acme", "umbra"].into_iter().enumerate();
+    queue.send(tenants.map(|(number, tenant)| line(tenant, &format!("/{number}")))).await;
+    let store = store_path("sqs-full");
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let source = Sqs::connect(&url("full?dead=full-refused")).await.unwrap();
+    let looking = async {
+        wait_until(async || queue.left().await.1 == 1).await;
+        let (working, transport) = client(&store, |store| store).await;
+        wait_until(async || transport.calls().len() == 3 && queue.is_empty().await).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
+}
+
+/// A redrive policy counts how often a message was received, so that a message for a full lane must not be received again.
+async fn what_is_held_stays_invisible() {
+    let dead = Queue::make("held-moved", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:held-moved","maxReceiveCount":"1"}"#;
+    let queue = Queue::make("held", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
+    queue.send([line("acme", "/first"), line("acme", "/second")]).await;
+    let store = store_path("sqs-held");
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let source = Sqs::connect(&url("held")).await.unwrap();
+    let looking = async {
+        wait_until(async || queue.left().await == (0, 1)).await;
+        // Three times the visibility timeout.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!((queue.left().await, dead.left().await), ((0, 1), (0, 0)));
+        let (working, transport) = client(&store, |store| store).await;
+        wait_until(async || transport.calls().len() == 2 && queue.is_empty().await).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2);
+}
+
+async fn killed_workers_and_a_paused_broker_lose_nothing() {
+    Queue::make("killed-refused", &[]).await;
+    // What a killed worker had comes again soon.
+    let queue = Queue::make("killed", &[(Attribute::VisibilityTimeout, "2")]).await;
+    let is_published = AtomicBool::new(false);
+    let publishing = async {
+        for first in (0..MESSAGES).step_by(10) {
+            while first.is_multiple_of(100) && queue.left().await.1 > AT_ONCE {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            queue.send((first..first + 10).map(|number| line("acme", &format!("/{number}")))).await;
+        }
+        is_published.store(true, Ordering::Relaxed);
+    };
+    let is_ours = std::env::var_os("IC_TEST_SQS_DIR").is_some();
+    // It keeps all in memory, so that it is not killed: it does not answer for a while.
+    let set = |what: &str| support::run_script("sqs.sh", if what == "kill" { "pause" } else { "resume" });
+    let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
+    let is_empty = async || is_published.load(Ordering::Relaxed) && queue.is_empty().await;
+    let url = url("killed?dead=killed-refused");
+    tokio::join!(publishing, support::kill_and_judge("sqs", &url, MESSAGES, broker, LIVES, is_empty));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a part of the test above, in a process of its own"]
+async fn worker() {
+    support::work().await;
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# A private server that speaks the protocol of Amazon SQS (moto), for tests, on a free port of this machine. It keeps all in
+# memory: it can be stopped for a while, and not be started again.
+#
+#   eval "$(scripts/sqs.sh start)"   starts it, and sets IC_TEST_SQS (its URL), IC_TEST_SQS_DIR and keys that it takes
+#   scripts/sqs.sh pause             stops the server with SIGSTOP: connections to it hang
+#   scripts/sqs.sh resume            lets it go on
+#   scripts/sqs.sh stop              ends it and removes the folder
+#
+# Needs python3 with venv, and a connection to PyPI, or to a mirror (PIP_INDEX_URL), once: the server, of the versions in
+# scripts/sqs/requirements.lock, stays in target/. To change a version, change requirements.txt, and then, in that folder:
+#
+#   uv pip compile --universal --generate-hashes --no-annotate --no-header --python-version 3.10 requirements.txt -o requirements.lock
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() {
+    echo "scripts/sqs.sh: $*" >&2
+    exit 1
+}
+
+# shellcheck source=scripts/servers.sh
+source scripts/servers.sh
+
+# The folder of the installed server; the lock file's hash is in its name.
+installed() {
+    local venv
+    venv=target/sqs-$(sha256sum scripts/sqs/requirements.lock | head -c 12)
+    if [[ ! -e $venv/complete ]]; then
+        rm -rf "$venv"
+        python3 -m venv "$venv" >&2 || die "python3 has no venv (on Debian: apt-get install python3-venv)"
+        "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/sqs/requirements.lock >&2 ||
+            die "the server could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"
+        touch "$venv/complete"
+    fi
+    echo "$venv"
+}
+
+start() {
+    local dir port venv
+    venv=$(installed)
+    dir=$(mktemp -d)
+    port=$(free_port)
+    setsid "$venv/bin/python" scripts/sqs/server.py "$port" >"$dir/log" 2>&1 </dev/null &
+    echo "$!" >"$dir/pid"
+    for _ in {1..600}; do
+        if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            echo "export IC_TEST_SQS_DIR=$dir IC_TEST_SQS=sqs+http://127.0.0.1:$port" \
+                "AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_REGION=us-east-1"
+            return
+        fi
+        sleep 0.1
+    done
+    die "the server did not start; it said: $(tail -n 5 "$dir/log" 2>/dev/null)"
+}
+
+signal() {
+    builtin kill "-$1" "$(cat "${IC_TEST_SQS_DIR:?}/pid")"
+}
+
+stop() {
+    local dir=${IC_TEST_SQS_DIR:-}
+    if [[ -n $dir && -d $dir ]]; then
+        end_process "$dir/pid" || true
+        rm -rf "$dir"
+    fi
+}
+
+case ${1:-} in
+    start | stop) "$1" ;;
+    pause) signal STOP ;;
+    resume) signal CONT ;;
+    *) die "start, pause, resume or stop" ;;
+esac
