@@ -12,7 +12,7 @@ machine. The last line sums up:
 process wrote to the disk, results included (the kernel's count of pages), for each line. `cpu_us_per_job` and
 `vendor_us_per_job`: processor time of the program and of the vendor; the processors divided by their sum are what the run cannot
 exceed. `bare`: rows a second that SQLite
-alone takes through the same tables in groups, with the same syncs, in the same run: accepted, claimed, started, ended.
+alone takes through the same tables in the same run: accepted, claimed, started and ended, with a synced commit each for 256 rows.
 Not part of the checks: figures depend on what else runs.
 """
 
@@ -156,7 +156,7 @@ def main(arguments):
         build()
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
     os.environ["IC_RUN_KEY"] = "key"
-    # Not /tmp, which may be memory: a sync must reach a disk.
+    # Not the folder for temporary files, which may be memory: a sync must reach a disk.
     with tempfile.TemporaryDirectory(dir=target) as folder:
         folder = pathlib.Path(folder)
         write_input(folder, lines, tenants)
@@ -165,8 +165,8 @@ def main(arguments):
         # The vendor ends when its standard input closes.
         vendor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            while "listening" not in vendor.stdout.readline():
-                pass
+            if not any("listening" in line for line in vendor.stdout):
+                raise SystemExit("the vendor did not start; is its port taken?")
             figures = {"lines": lines} | measure(folder, target / "integration-client", lines)
         finally:
             vendor.stdin.close()

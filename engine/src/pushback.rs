@@ -283,7 +283,7 @@ impl Engine {
             // The vendor itself says that most of a window is left: what refused is another limit, or was an accident.
             let says_room = pace.counting == Counting::Windows
                 && about == Some(*target)
-                && report.is_some_and(|report| report.remaining >= report.limit / 2);
+                && report.is_some_and(|report| report.remaining > report.limit / 2);
             let in_use = match has_been_refused {
                 true => is_meant || fullest < 0.5,
                 false => is_meant && !says_room,

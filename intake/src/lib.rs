@@ -12,8 +12,10 @@
 //!
 //! - A message is acknowledged when its request is on the disk. A redelivered message is recognised by its id, and becomes no
 //!   second request.
-//! - A message that is no valid request goes to a queue of refused messages with the reason, and holds up no other.
-//! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds.
+//! - A message that is no valid request goes to a queue of refused messages with the reason, or the way that docs/INTAKE.md
+//!   names for the broker.
+//! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds, or is held where the broker
+//!   cannot take it back.
 //! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
 //!
 //! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`. Without the feature a URL of the broker is an error that names it.

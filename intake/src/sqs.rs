@@ -11,6 +11,7 @@ mod problem;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::Client;
@@ -23,6 +24,7 @@ use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 
 use self::place::{Place, WAIT_S};
+use self::problem::Problem;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::Waits;
@@ -36,6 +38,8 @@ const INVISIBLE_S: i32 = 30;
 const LEAST_INVISIBLE_S: i32 = 2;
 /// The longest that SQS allows.
 const MOST_INVISIBLE_S: i32 = 43_200;
+/// For how long one answer is waited for where others must not wait for it.
+const SOON: Duration = Duration::from_secs(2);
 /// The attribute of a refused message that holds the reason.
 const WHY: &str = "refused-because";
 /// The longest reason that is put into an attribute.
@@ -53,12 +57,16 @@ const MOST_ATTRIBUTES: usize = 10;
 /// A redelivered message is recognised by its message id, which SQS gives it. A producer that sends a message twice, because it
 /// did not get the first answer, makes two messages of it: an `idempotency_key` in the content makes them one, and so does a
 /// FIFO queue within five minutes, by its deduplication id.
+///
+/// Drop it when `feed_from` has ended: the messages that it still had in hand stay invisible for as long as it lives.
 pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
     dead_url: Option<String>,
     /// The queue moves messages that were received too often.
     has_redrive: bool,
+    /// A message could not be given back since the last answer.
+    is_away: AtomicBool,
     extending: tokio::task::JoinHandle<()>,
 }
 
@@ -116,7 +124,7 @@ impl Sqs {
         let shared = Arc::new(Shared { client, queue_url, invisible_s, unsettled: Unsettled::new() });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
         let extending = tokio::spawn(extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, has_redrive, extending })
+        Ok(Sqs { shared, name, dead_url, has_redrive, is_away: AtomicBool::new(false), extending })
     }
 
     /// The name under which message ids are known; by default host, port, account and queue. Set it where the queue is reached
@@ -128,14 +136,15 @@ impl Sqs {
     }
 
     /// The messages of one request; waits for one for up to `wait_s`.
-    async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Message>, String> {
+    async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Message>, Problem> {
         let shared = &self.shared;
         let request = shared.client.receive_message().queue_url(&shared.queue_url);
         let request = request.max_number_of_messages(most.clamp(1, BATCH) as i32).wait_time_seconds(wait_s);
         let request = request.visibility_timeout(shared.invisible_s).message_attribute_names("All");
         let request = request.message_system_attribute_names(Of::SentTimestamp);
         let request = request.message_system_attribute_names(Of::MessageGroupId);
-        let received = request.send().await.map_err(|error| problem::text(&error))?;
+        let received = request.send().await.map_err(|error| Problem::of(&error))?;
+        self.is_away.store(false, Relaxed);
         Ok(received.messages.unwrap_or_default())
     }
 
@@ -214,12 +223,12 @@ async fn extend(shared: Arc<Shared>, name: String) {
         let mut old = Vec::new();
         shared.unsettled.for_each(|delivery| {
             if std::mem::replace(&mut delivery.is_old, true) {
-                old.push(delivery.clone());
+                old.push(delivery.receipt().to_owned());
             }
         });
         let requests = old.chunks(BATCH).map(|batch| async {
-            let entries = batch.iter().enumerate().map(|(number, delivery)| {
-                let entry = Extend::builder().id(number.to_string()).receipt_handle(delivery.receipt());
+            let entries = batch.iter().enumerate().map(|(number, receipt)| {
+                let entry = Extend::builder().id(number.to_string()).receipt_handle(receipt);
                 entry.visibility_timeout(shared.invisible_s).build()
             });
             let entries = entries.collect::<Result<Vec<Extend>, _>>().map_err(|error| error.to_string())?;
@@ -227,7 +236,12 @@ async fn extend(shared: Arc<Shared>, name: String) {
             // Of single messages it fails where they were deleted meanwhile.
             request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))
         });
-        if let Some(problem) = join_all(requests).await.into_iter().find_map(Result::err) {
+        // One that hangs must not hold up the next round: in its time all that is held would become visible.
+        let problem = match tokio::time::timeout(every, join_all(requests)).await {
+            Ok(answers) => answers.into_iter().find_map(Result::err),
+            Err(_) => Some(format!("no answer within {every:?}")),
+        };
+        if let Some(problem) = problem {
             tracing::warn!(source = name, problem, "messages could not be kept back; they may be delivered again");
         }
     }
@@ -245,7 +259,8 @@ impl IntakeSource for Sqs {
                 match self.receive(most, WAIT_S).await {
                     Ok(none) if none.is_empty() => waits = Waits::default(),
                     Ok(fetched) => break fetched,
-                    Err(problem) => {
+                    Err(Problem { text, is_final: true }) => return Err(text.into()),
+                    Err(Problem { text: problem, .. }) => {
                         let wait = waits.next();
                         let wait_ms = wait.as_millis() as u64;
                         tracing::warn!(source = self.name, problem, wait_ms, "the broker is away");
@@ -258,9 +273,11 @@ impl IntakeSource for Sqs {
             let mut is_full = fetched.len() == BATCH;
             while is_full && most - fetched.len() >= BATCH {
                 requests = (2 * requests).min(AT_ONCE).min((most - fetched.len()) / BATCH);
-                for received in join_all((0..requests).map(|_| self.receive(BATCH, 0))).await {
+                // What was received before is not extended yet: it must not wait for long. What comes later comes again.
+                let receives = (0..requests).map(|_| tokio::time::timeout(SOON, self.receive(BATCH, 0)));
+                for received in join_all(receives).await {
                     // A problem is found again, and said, by the next call.
-                    let received = received.unwrap_or_default();
+                    let received = received.ok().and_then(Result::ok).unwrap_or_default();
                     is_full &= received.len() == BATCH;
                     fetched.extend(received);
                 }
@@ -301,9 +318,15 @@ impl IntakeSource for Sqs {
             let Some(delivery) = self.shared.unsettled.take(message) else { return Ok(()) };
             let shared = &self.shared;
             let request = shared.client.change_message_visibility().queue_url(&shared.queue_url);
+            // At the end of the hand-over each held message is given back in turn: not to a server that does not answer.
+            if after.is_zero() && self.is_away.load(Relaxed) {
+                return Ok(());
+            }
             let after_s = after.as_millis().div_ceil(1000).min(MOST_INVISIBLE_S as u128) as i32;
             // If it fails, the message comes again when its visibility timeout is over.
-            let _ = request.receipt_handle(delivery.receipt()).visibility_timeout(after_s).send().await;
+            let request = request.receipt_handle(delivery.receipt()).visibility_timeout(after_s);
+            let is_told = tokio::time::timeout(SOON, request.send()).await.is_ok_and(|answer| answer.is_ok());
+            self.is_away.store(!is_told, Relaxed);
             Ok(())
         })
     }

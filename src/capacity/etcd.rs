@@ -19,10 +19,14 @@ use crate::error::Error;
 const PREFIX: &str = "integration-client";
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(1);
+/// A server that takes longer to answer counts as away.
+const WHOLE: Duration = Duration::from_secs(2);
 /// A bigger answer is none of ours.
 const MAX_BYTES: usize = 16 << 20;
 /// How a log-in's token that was forgotten is refused: gRPC's `UNAUTHENTICATED`, and what etcd 3.4 makes of it.
 const NO_TOKEN: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+/// And these words: users or roles were changed since the token was given.
+const OLD_TOKEN: &str = "auth store is old";
 
 /// The pool in etcd.
 pub(crate) type Etcd = Swapping<Server>;
@@ -103,6 +107,7 @@ impl Server {
             .retry(reqwest::retry::never())
             .referer(false)
             .connect_timeout(CONNECT)
+            .timeout(WHOLE)
             .build()
             .map_err(|error| format!("no HTTP client can be made: {error}"))?;
         Ok(Server { http, server, prefix, user, token: Mutex::default() })
@@ -120,7 +125,7 @@ impl Server {
         let token = self.token.lock().clone();
         if let Some(token) = token {
             match self.post(path, body, Some(&token)).await {
-                Err((Some(status), _)) if NO_TOKEN.contains(&status) => {}
+                Err((Some(status), why)) if NO_TOKEN.contains(&status) || why.contains(OLD_TOKEN) => {}
                 answered => return answered.map_err(|(_, why)| why),
             }
         }

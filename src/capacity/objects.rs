@@ -62,6 +62,7 @@ impl Bucket {
                     builder = builder.with_config(known(&key)?, value);
                 }
                 check_endpoint(builder.get_config_value(&AmazonS3ConfigKey::Endpoint))?;
+                check_endpoint(builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint))?;
                 check_region(builder.get_config_value(&AmazonS3ConfigKey::Region))?;
                 Box::new(builder.with_retry(retry).build().map_err(|error| in_words(&error))?)
             }
@@ -221,14 +222,20 @@ fn in_words(error: &object_store::Error) -> String {
         }
         Error::Unauthenticated { source, .. } => ("it does not accept the keys of the environment", source),
         Error::Generic { source, .. } => ("it cannot be asked", source),
-        other => return other.to_string().chars().take(300).collect(),
+        other => return without_body(&other.to_string()),
     };
     let mut last: &dyn std::error::Error = source.as_ref();
     while let Some(behind) = last.source() {
         last = behind;
     }
-    let last: String = last.to_string().chars().filter(|c| !c.is_control()).take(300).collect();
-    format!("{what}: {last}")
+    format!("{what}: {}", without_body(&last.to_string()))
+}
+
+/// What a server said, by its code alone: the rest of the document may repeat a session's token or the keys' name.
+fn without_body(said: &str) -> String {
+    let code = said.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let shown = code.unwrap_or_else(|| said.split('<').next().unwrap_or_default());
+    shown.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
 #[cfg(test)]
@@ -250,6 +257,14 @@ mod tests {
             let error = Bucket::new(url).map(drop).unwrap_err();
             assert!(error.contains(wrong) && !error.contains("hunter2"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn error_of_a_server_shows_its_code_and_no_token() {
+        let said = "400: <Error><Code>ExpiredToken</Code><Message>expired</Message><Token-0>hunter2</Token-0></Error>";
+        assert_eq!(without_body(said), "ExpiredToken");
+        assert_eq!(without_body("503: <html>hunter2"), "503: ");
+        assert_eq!(without_body("nothing\nlistens"), "nothinglistens");
     }
 
     #[test]

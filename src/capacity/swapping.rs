@@ -16,7 +16,7 @@ use crate::BoxFuture;
 use crate::clock::Clock;
 
 /// Limits whose ledgers are read and written beside each other.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// Times that a ledger is read, should others write it meanwhile.
 const ROUNDS: u32 = 16;
 /// The longest wait before the second round, in milliseconds. It doubles from round to round, up to [`LONGEST_MS`].

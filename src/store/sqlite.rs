@@ -28,7 +28,8 @@ const CACHE: &str = "-8192";
 const CHECKPOINT: &str = "4000";
 
 /// Where SQLite keeps what it needs to undo a statement that fails in the middle: the former pages of each. By default that is a file,
-/// written anew for every statement that changes more than 64 KiB, which was more bytes than the log itself.
+/// written anew for every statement that changes more than 64 KiB, which was more bytes than the log itself. Sorts are in memory then,
+/// too: the largest is that of the index which an upgrade builds, some tens of bytes for each waiting job.
 const UNDO: &str = "MEMORY";
 
 /// Rows that sqlx's thread hands over before it waits for the reader. With fewer than a claim returns (sqlx's default is 50) the two

@@ -29,10 +29,12 @@ const ENOUGH: u64 = 16_384;
 const SOON: Duration = Duration::from_secs(4);
 /// Lines that are no jobs, of which each is said.
 pub(super) const SAID: u64 = 10;
-/// Pages that are read and not accepted yet.
+/// Pages that were read and wait, beside those that are being accepted.
 const READ: usize = 4;
 /// No further page goes with those before it when these have so many bytes: all of them are in memory, more than once.
 const BYTES_TOGETHER: u64 = 1 << 20;
+/// Nor when these have so many lines: one transaction takes them all, and the ends of jobs wait for it.
+const LINES_TOGETHER: u64 = 4_096;
 /// After this a page that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon it is seen that there is room for more.
@@ -40,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether so many jobs are far enough ahead of what is sent, at a rate of so many jobs a second.
 fn is_far_ahead(jobs: u64, per_second: Option<f64>) -> bool {
-    jobs >= AHEAD || jobs >= ENOUGH && per_second.is_some_and(|rate| rate * SOON.as_secs_f64() >= jobs as f64)
+    jobs >= AHEAD || jobs >= ENOUGH && per_second.is_some_and(|rate| rate * SOON.as_secs_f64() >= ENOUGH as f64)
 }
 
 /// Pages that are to be accepted together.
@@ -194,7 +196,7 @@ impl Feed {
     /// Waits for a page, and takes those that were read by then with it.
     async fn read(&mut self) -> Result<Ready, String> {
         let mut ready = Ready { mark: self.far.mark.borrow().clone(), ..Ready::default() };
-        let begin = ready.mark.offset;
+        let (begin, begin_lines) = (ready.mark.offset, ready.mark.lines);
         let mut next = self.pages.recv().await;
         loop {
             let shown = &self.shown;
@@ -216,7 +218,8 @@ impl Feed {
                 }
                 ready.bad = Some(why);
             }
-            let is_full = ready.mark.offset.saturating_sub(begin) >= BYTES_TOGETHER;
+            let is_full = ready.mark.offset.saturating_sub(begin) >= BYTES_TOGETHER
+                || ready.mark.lines.saturating_sub(begin_lines) >= LINES_TOGETHER;
             if ready.bad.is_some() || ready.mark.complete || is_full {
                 return Ok(ready);
             }
@@ -283,7 +286,7 @@ mod tests {
     #[test]
     fn feed_goes_further_ahead_of_what_is_sent_slowly() {
         assert!(!is_far_ahead(ENOUGH - 1, Some(1e6)), "a little is always ahead");
-        assert!(is_far_ahead(ENOUGH, Some(10_000.0)));
+        assert!(is_far_ahead(ENOUGH, Some(10_000.0)) && is_far_ahead(60_000, Some(10_000.0)));
         assert!(!is_far_ahead(ENOUGH, Some(100.0)), "others behind them in the file may be faster");
         assert!(!is_far_ahead(ENOUGH, None), "nobody knows yet");
         assert!(is_far_ahead(AHEAD, None) && is_far_ahead(AHEAD, Some(0.0)));

@@ -1,5 +1,5 @@
-//! Writes result lines. A reader that stops reading, or a disk that hangs, blocks one thread and no other; what waits for it is
-//! bounded in bytes.
+//! Writes result lines. A reader that stops reading, or a disk that hangs, blocks at most one thread of those that end jobs and the thread of
+//! the results; all other results wait in a queue that is bounded in bytes.
 //!
 //! A line for a file is written by whoever has it, where no other line is waiting or being written: to hand each of them to
 //! another thread and to hear of its end takes longer than to write it. All other lines go through a queue to a thread of

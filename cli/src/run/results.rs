@@ -215,7 +215,8 @@ impl Results {
         reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
     }
 
-    /// As [`write`](Self::write), on a thread that may be blocked: without another thread where that can be.
+    /// As [`write`](Self::write), but writes the line itself where the output is a file and no other line waits: must be called on a
+    /// thread that may block.
     async fn write_here(&self, number: u64, kind: usize, bytes: usize, line: impl Fn() -> Value) -> io::Result<()> {
         if let Some(lines) = &self.lines
             && !lines.is_broken()

@@ -162,7 +162,9 @@ impl Others {
         }
         // A window would have ended meanwhile, and with it all that it held.
         let has_ended = self.due.is_some_and(|due| due <= seen.granted);
-        if has_ended && !is_new && seen.used >= limit / 4 {
+        // After a silence, and of a few units, others may have taken what is used now.
+        let was_as_high = last.used >= limit / 4 && since < pace.window_ns as f64 && seen.used as f64 > taken;
+        if has_ended && !is_new && seen.used >= limit / 4 && was_as_high {
             (self.regrown, self.dropped) = (self.regrown.max(limit as f64), 0.0);
         }
         if is_new || has_ended || self.due.is_none() {

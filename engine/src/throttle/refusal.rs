@@ -69,7 +69,9 @@ impl Throttle {
             self.cut_for = Some((endpoint, self.learned));
         }
         if self.refusals == 0 {
-            self.reports.refused();
+            if in_use {
+                self.reports.refused();
+            }
             self.stands_since = now;
         }
         self.refusals = self.refusals.saturating_add(1);

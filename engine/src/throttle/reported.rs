@@ -136,7 +136,7 @@ impl QuotaTracker {
         self.told_of
     }
 
-    /// A request was refused that paused the limit.
+    /// A request was refused for this limit.
     pub(super) fn refused(&mut self) {
         self.foreign.refused();
     }

@@ -42,6 +42,10 @@ impl Place {
         else {
             return Err(Error::new("SQS: the URL must name a host and a queue: sqs://HOST/ACCOUNT/QUEUE"));
         };
+        if let Some(left) = url.query().filter(|query| !query.is_empty()) {
+            let name = left.split(['=', '&']).next().unwrap_or_default();
+            return Err(Error::new(format!("SQS: the URL has no parameter `{name}`; it may have `dead` and `region`")));
+        }
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let endpoint = format!("{scheme}://{host}{port}");
         let beside = |dead: &str| match dead {
@@ -50,9 +54,16 @@ impl Place {
         };
         let of_env = || set(&env, "AWS_REGION").or_else(|| set(&env, "AWS_DEFAULT_REGION"));
         let region = address.get("region").map(str::to_owned).or_else(|| region_of(host)).or_else(of_env);
+        let queue_url = format!("{endpoint}{parent}/{queue}");
+        let dead_url = address.get("dead").map(beside);
+        if dead_url.as_ref() == Some(&queue_url) {
+            return Err(Error::new(
+                "SQS: `dead` names the queue itself: refused messages would come again without end",
+            ));
+        }
         Ok(Place {
-            queue_url: format!("{endpoint}{parent}/{queue}"),
-            dead_url: address.get("dead").map(beside),
+            queue_url,
+            dead_url,
             name: format!("sqs:{}{path}", address.place(default_port)),
             region: region.unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
@@ -87,7 +98,7 @@ pub(super) const KEYS: &str =
 fn region_of(host: &str) -> Option<String> {
     let mut labels = host.split('.');
     labels.find(|label| *label == "sqs")?;
-    let region = labels.next()?;
+    let region = labels.next().filter(|region| *region != "amazonaws")?;
     host.contains(".amazonaws.com").then(|| region.to_owned())
 }
 
@@ -126,6 +137,9 @@ mod tests {
         let problem = |url: &str| Place::read(url, no_env).err().unwrap().to_string();
         assert!(problem("sqs://host").contains("sqs://HOST/ACCOUNT/QUEUE"));
         assert!(problem("sqs://host/1/").contains("sqs://HOST/ACCOUNT/QUEUE"));
+        assert!(problem("sqs://host/1/q?regoin=x").contains("`regoin`"));
+        assert!(problem("sqs://host/1/q?dead=q").contains("itself"));
+        assert_eq!(Place::read("sqs://sqs.amazonaws.com/1/q", no_env).unwrap().region, "us-east-1");
         let error = problem("sqs://AKID:hunter2@host/1/q");
         assert!(error.contains("AWS_ACCESS_KEY_ID") && !error.contains("hunter2"), "{error}");
         let error = Place::read("sqs://host/1/q", no_env).unwrap().client(no_env).err().unwrap().to_string();

@@ -10,6 +10,32 @@ use super::place::KEYS;
 const PERMISSIONS: &str = "sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and \
                            sqs:SendMessage for the queue of refused messages";
 
+/// A request to the server that failed.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// Trying again does not help: somebody has to change something, and start the program again.
+    pub(super) is_final: bool,
+}
+
+impl Problem {
+    pub(super) fn of<E, R>(error: &SdkError<E, R>) -> Problem
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+        R: std::fmt::Debug + 'static,
+    {
+        let code = error.as_service_error().and_then(|error| error.meta().code()).unwrap_or_default();
+        Problem { text: text(error), is_final: is_final(code) }
+    }
+}
+
+/// Keys are read once, and a queue that was deleted does not come back.
+fn is_final(code: &str) -> bool {
+    let code = code.rsplit('.').next().unwrap_or(code);
+    ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "NonExistentQueue", "QueueDoesNotExist"]
+        .contains(&code)
+}
+
 /// One line. Of an error of the server only its code is shown: the text of a refused signature may hold the session's token.
 pub(super) fn text<E, R>(error: &SdkError<E, R>) -> String
 where
@@ -56,5 +82,7 @@ mod tests {
         assert!(of_code("SignatureDoesNotMatch").contains("AWS_SECRET_ACCESS_KEY"));
         assert!(of_code("AccessDenied").contains("sqs:ReceiveMessage"));
         assert_eq!(of_code("Teapot"), "the server answered Teapot");
+        assert!(is_final("AWS.SimpleQueueService.NonExistentQueue") && is_final("ExpiredToken"));
+        assert!(!is_final("RequestThrottled") && !is_final(""));
     }
 }
