@@ -31,16 +31,16 @@ const SOON: Duration = Duration::from_secs(4);
 pub(super) const SAID: u64 = 10;
 /// Pages that were read and wait, beside those that are being accepted.
 const READ: usize = 4;
-/// No further page goes with those before it when these have so many bytes: all of them are in memory, more than once.
+/// The input in bytes after which a group of pages is accepted without a further one: a group is in memory more than once.
 const BYTES_TOGETHER: u64 = 1 << 20;
-/// Nor when these have so many lines: one transaction takes them all, and the ends of jobs wait for it.
+/// The same in lines: one transaction accepts the whole group, and writes of ended jobs wait for it.
 const LINES_TOGETHER: u64 = 4_096;
 /// After this a page that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon it is seen that there is room for more.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether so many jobs are far enough ahead of what is sent, at a rate of so many jobs a second.
+/// Whether the feed waits: `jobs` are accepted and have not ended, and `per_second` end in a second.
 fn is_far_ahead(jobs: u64, per_second: Option<f64>) -> bool {
     jobs >= AHEAD || jobs >= ENOUGH && per_second.is_some_and(|rate| rate * SOON.as_secs_f64() >= ENOUGH as f64)
 }
@@ -212,7 +212,7 @@ impl Feed {
                 None => Some(format!("{shown}: it cannot be read any further")),
             };
             if let Some(why) = why {
-                // What was read before is accepted all the same.
+                // The pages that were read before the error are accepted; the run ends after that.
                 if ready.mark.offset == begin {
                     return Err(why);
                 }

@@ -1,8 +1,8 @@
 //! Writes result lines. A reader that stops reading, or a disk that hangs, blocks at most one thread of those that end jobs and the thread of
 //! the results; all other results wait in a queue that is bounded in bytes.
 //!
-//! A line for a file is written by whoever has it, where no other line is waiting or being written: to hand each of them to
-//! another thread and to hear of its end takes longer than to write it. All other lines go through a queue to a thread of
+//! The thread that ends a job writes its line into a file itself, where no other line is waiting or being written: to hand the line
+//! to another thread and to wait for it takes longer than to write it. All other lines go through a queue to a thread of
 //! their own, which writes what has gathered there together.
 
 use std::fs::{File, OpenOptions};

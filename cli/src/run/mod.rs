@@ -351,7 +351,7 @@ impl Going {
             return Some(End::Stopped(why));
         }
         self.rate.note(now, seen.done + seen.dead);
-        // An estimate goes over all that waits: not for what nobody sees.
+        // The estimate looks at every waiting job, so it is made only when it is shown.
         if !self.progress.is_due(now) {
             return None;
         }

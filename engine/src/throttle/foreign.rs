@@ -9,7 +9,7 @@
 
 use crate::time::Time;
 
-/// What is left to others falls to its part of 1/e in so many windows: while they had room, and while they had none.
+/// Windows in which the units that are left to others fall to 1/e: while others had room, and while they had none.
 const FALLS: [f64; 2] = [1.5, 16.0];
 /// There was room in a window if so many units were left at least.
 const ROOM: u64 = 2;
