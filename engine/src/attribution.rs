@@ -115,11 +115,14 @@ impl Engine {
                 Whose::Vendor => matches!(target, Target::Shared(1, _)),
             });
         }
-        // A refusal for an account or a vendor is no reason to try another endpoint of it.
+        // A refusal for an account or a vendor is no reason to try another endpoint of it. What is used up may be a limit of this
+        // endpoint all the same: it stands beside the whole, and learns.
+        let mut of_endpoint = Vec::new();
         if whose.is_some_and(|whose| whose != Whose::Endpoint) {
-            let whole = |target: &Target| !self.is_of_endpoint(origin, *target);
-            if limits.iter().any(whole) {
-                limits.retain(whole);
+            let parts: (Vec<Target>, Vec<Target>) =
+                limits.iter().partition(|target| !self.is_of_endpoint(origin, **target));
+            if !parts.0.is_empty() {
+                (limits, of_endpoint) = parts;
             }
         }
         let now = self.now;
@@ -133,7 +136,12 @@ impl Engine {
         };
         // A busy lane's slots are full all the time: they are meant beside the rates, and not in their place.
         let (full_rates, mut meant) = (full(self, &rates), full(self, &slots));
+        of_endpoint.retain(|target| full_rates.is_empty() && self.is_rate(origin, *target));
         meant.extend(if full_rates.is_empty() { rates } else { full_rates });
-        if meant.is_empty() { limits } else { meant }
+        if meant.is_empty() {
+            meant = limits;
+        }
+        meant.extend(full(self, &of_endpoint));
+        meant
     }
 }

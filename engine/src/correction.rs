@@ -5,6 +5,7 @@ use super::cost::{Cost, Settled};
 use super::keys::PermitKey;
 use super::origin::Origin;
 use super::slab::Key;
+use super::throttle::Report;
 use crate::time::Time;
 
 /// What a request was believed to cost, and what it did.
@@ -61,21 +62,22 @@ impl Engine {
         Some(Correction { believed: need.cost, actual })
     }
 
-    /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that
-    /// count in such windows need not reckon with every phase. Comes before [`answered`](Self::answered).
-    pub fn window_ends(&mut self, now: Time, key: PermitKey, limit: u64, reset_ns: u64, error_ns: u64) {
+    /// An answer says when a window ends, give or take `error_ns`: the guard of a limit that counts in such windows need not reckon
+    /// with every phase. Comes before [`answered`](Self::answered).
+    pub fn window_ends(&mut self, now: Time, key: PermitKey, report: &Report, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
-        let (origin, granted) = (self.believed_limits(&permit.origin), permit.granted());
+        let Some(reset_ns) = report.reset_ns else { return };
+        let (origin, granted) = (permit.origin, permit.granted());
         // The vendor said so at some moment between the grant and now, and by a clock that drifts.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
         let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);
-        self.each_cell(&origin, |cell, spec| {
-            if spec.counts_windows_of(limit) {
-                cell.window_ends(spec, now, from, to);
-            }
-        });
+        let about = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
+        let Some((cell, spec)) = about.and_then(|target| self.limit_at(&origin, target)) else { return };
+        if spec.counts_windows_of(report.limit) {
+            cell.window_ends(spec, now, from, to);
+        }
         self.wake_if_waiting(&origin, true);
     }
 }

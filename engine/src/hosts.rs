@@ -11,7 +11,6 @@ use super::keys::HolderKey;
 use super::notices::Forgotten;
 use super::origin::Origin;
 use super::origin::Target;
-use super::slab::Key;
 
 impl Engine {
     /// A lane of these holders is answered by `host`, which its tenant's variables choose; none for the vendor's own.
@@ -50,11 +49,5 @@ impl Engine {
     /// A limit that one lane has alone is that lane's own.
     fn has_one_voice(&self, holder: HolderKey) -> bool {
         self.lanes.holder(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
-    }
-
-    /// The limits of a request about which its answer is believed.
-    pub(super) fn believed_limits(&self, origin: &Origin) -> Origin {
-        let holders = origin.holders.map(|holder| if self.has_one_voice(holder) { holder } else { Key::NONE });
-        Origin { holders, ..*origin }
     }
 }

@@ -95,10 +95,8 @@ impl Engine {
         }
         let notices = self.on_response(now, key, word, besides);
         for report in besides.iter().chain(word.report()) {
-            if let Some(reset) =
-                report.reset_ns.filter(|_| !matches!(word, Feedback::Refused(..) | Feedback::RefusedFor(..)))
-            {
-                self.window_ends(now, key, report.limit, reset, RESET_ERROR_NS);
+            if !matches!(word, Feedback::Refused(..) | Feedback::RefusedFor(..)) {
+                self.window_ends(now, key, report, RESET_ERROR_NS);
             }
         }
         match whole {

@@ -1,6 +1,7 @@
 //! Decisions of the engine, on a virtual clock. Nothing sleeps.
 
 mod answers;
+mod attribution;
 mod change;
 mod check;
 mod concurrency;

@@ -71,7 +71,8 @@ impl ReportedQuota {
             return now;
         }
         if self.regrows && pace.window_ns > 0 {
-            let unit = pace.window_ns / self.limit.max(1);
+            // Others take of what comes back.
+            let unit = (pace.window_ns / self.limit.max(1)).max(self.spacing.unwrap_or(0));
             let lacking = cost.saturating_sub(self.credit).unsigned_abs();
             return self.at.plus_nanos(unit.saturating_mul(lacking)).min(self.until);
         }
@@ -290,7 +291,12 @@ impl QuotaTracker {
         let is_known = (known.is_some() || counting == Counting::Log) && unexplained > 0;
         // Nothing is left, and our own count does not explain it: the vendor's word is all there is. Where a window's units come back
         // together, even a few that are not ours say so; of units that come back one by one most have to be others'.
-        let explained = if counting.regrows() { limit / 4 } else { limit - limit / EXPLAINED };
+        let explained = match counting {
+            _ if counting.regrows() => limit / 4,
+            // A window that is stated to be one holds nothing that comes back before its end.
+            Counting::Windows if pace.counting == Counting::Windows => limit,
+            _ => limit - limit / EXPLAINED,
+        };
         let waits = remaining == 0 && u64::from(books.units) < explained;
         let ends_at_once = waits && !counting.regrows();
         if pace.window_ns == 0 || !(is_shared || is_known || ends_at_once) {
@@ -340,8 +346,11 @@ impl QuotaTracker {
                 self.foreign.seen(now, foreign, remaining, limit, self.round_trip, pace.window_ns);
                 let on_the_way = (others * self.round_trip as f64 / 2.0).round();
                 let kept_free = f64::from(self.foreign.margin()).max(1.0 + on_the_way) + (surplus / SURPLUS) as f64;
+                // Beside one unit, which the spacing keeps free.
+                let spare = self.foreign.margin() - 1;
                 let told = match pace.counting {
-                    Counting::Log => ReportedQuota { foreign: self.foreign.held(), ..told },
+                    // Where less is left, only a unit of ours that comes back makes room: what others hold comes back to them.
+                    Counting::Log => ReportedQuota { foreign: self.foreign.held(), margin: spare, ..told },
                     // Our mirror says too much: the vendor's word alone decides.
                     _ => told,
                 };
@@ -350,7 +359,8 @@ impl QuotaTracker {
                     let enough = kept_free + NEARLY_ALL * limit as f64;
                     let speed = SLOWEST + (SHORTER - SLOWEST) * (left as f64 / enough).min(1.0);
                     let rate = (full - others).max(full / 2.0) * speed;
-                    let credit = i64::try_from(left).unwrap_or(i64::MAX).min(told.credit);
+                    let usable = if pace.counting == Counting::Log { left } else { left.saturating_sub(spare.into()) };
+                    let credit = i64::try_from(usable).unwrap_or(i64::MAX).min(told.credit);
                     ReportedQuota { credit, spacing: Some((1.0 / rate) as u64), ..told }
                 } else {
                     told

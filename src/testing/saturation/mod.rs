@@ -28,6 +28,7 @@ use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
+use crate::engine::throttle::Report;
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
 
@@ -257,8 +258,9 @@ impl Run {
             Event::Answer(permit, window_ends) => {
                 self.decisions += 1;
                 let now = self.clock();
-                if let Some(reset) = window_ends {
-                    self.engine.window_ends(now, permit, self.case.limit.into(), reset, PHASE_ERROR);
+                if window_ends.is_some() {
+                    let report = Report { limit: self.case.limit.into(), reset_ns: window_ends, ..Report::default() };
+                    self.engine.window_ends(now, permit, &report, PHASE_ERROR);
                 }
                 self.engine.answered(now, permit);
                 self.engine.finished(now, permit);

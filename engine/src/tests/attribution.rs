@@ -1,0 +1,79 @@
+//! Of which limit an answer speaks, where several are alike.
+
+use std::time::Duration;
+
+use super::scopes::{COUNTED, FREE, Scope, tenants, to};
+use super::*;
+use crate::plan::Counting;
+use crate::throttle::{Mode, Notice, Report, Wait};
+
+/// So many units in a window, all of them for use, counted in fixed windows.
+fn fixed(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
+    let kind = LimitKind::Rate {
+        bucket: BucketSpec::new(limit, f64::from(limit), window_ns, 0),
+        guard: GuardSpec::Log(LogSpec::new(limit, 0, window_ns, TRANSIT).fixed()),
+    };
+    let pace = Pace {
+        unit_ns: window_ns / u64::from(limit),
+        limit: limit.into(),
+        window_ns,
+        counting: Counting::Windows,
+        mode: Mode::Adaptive,
+    };
+    LimitSpec { kind, pace, ..per_second(name, limit) }
+}
+
+fn says(remaining: u64, reset_ns: u64) -> Feedback {
+    Feedback::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(reset_ns), ..Report::default() }))
+}
+
+/// Sends so many, and all but the last are answered without a word.
+fn burst(bench: &mut Bench, lane: LaneKey, ask: Ask, requests: usize) -> PermitKey {
+    let mut permits: Vec<PermitKey> = (0..requests).map(|_| bench.granted(lane, ask)).collect();
+    let last = permits.pop().unwrap();
+    permits.into_iter().for_each(|permit| bench.engine.finished(bench.now, permit));
+    last
+}
+
+#[test]
+fn reset_ends_the_window_that_it_is_said_of_and_no_longer_one_of_the_same_figure() {
+    let limits = vec![fixed("minute", 100, 60 * SECOND), fixed("hour", 100, 3_600 * SECOND)];
+    let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(limits) });
+    let last = burst(&mut bench, lane, ask(Tier::High), 100);
+    bench.engine.answered_with(bench.now, last, says(0, 20 * SECOND), &[], true);
+    for _ in 0..100 {
+        bench.waits(lane, ask(Tier::High));
+    }
+    let next = bench.now + Duration::from_secs(3_590);
+    assert_eq!(bench.serve(next, SECOND / 20).len(), 0, "the hour is used up");
+}
+
+#[test]
+fn window_without_rest_stands_although_our_own_count_explains_nearly_all_of_it() {
+    let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![fixed("minute", 100, 60 * SECOND)]) });
+    let last = burst(&mut bench, lane, ask(Tier::High), 99);
+    bench.engine.answered_with(bench.now, last, says(0, 20 * SECOND), &[], true);
+    let (_, until) = bench.waits(lane, ask(Tier::High));
+    assert_eq!(until, Until::At(bench.now + Duration::from_millis(20_500)), "somebody else had the hundredth");
+}
+
+#[test]
+fn refusal_for_an_account_stops_it_and_slows_the_limit_of_the_endpoint_that_is_used_up() {
+    let (mut bench, lanes) = tenants(Scope::AccountEndpoint, Mode::Adaptive);
+    // A limit of the whole account which is hardly used.
+    let whole = fixed("whole", 10_000, 60 * SECOND);
+    let mut plan = (*bench.engine.lanes[lanes[0]].plan).clone();
+    plan.account = plan.account.iter().cloned().chain([SharedSpec { spec: whole, endpoint: None }]).collect();
+    let plan = Arc::new(plan);
+    let lanes = ["a", "b"].map(|tenant| bench.lane(tenant, "other", &plan));
+    let last = burst(&mut bench, lanes[0], to(COUNTED), 70);
+    let refusal = Feedback::RefusedFor(Whose::Account, Wait::Stated(10 * SECOND), None);
+    let heard = bench.heard(last, refusal);
+    let slowed = heard.iter().filter(|noticed| matches!(noticed.notice, Notice::Yielded { .. })).count();
+    assert_eq!(slowed, 1, "{heard:?}");
+    for (lane, endpoint) in [(lanes[0], FREE), (lanes[1], FREE), (lanes[1], COUNTED)] {
+        let (waiter, until) = bench.waits(lane, to(endpoint));
+        assert_eq!(until, Until::At(bench.now + Duration::from_secs(10)), "{endpoint:?}");
+        bench.engine.cancel(bench.now, waiter);
+    }
+}
