@@ -20,6 +20,7 @@
 
 mod edge;
 mod ends;
+mod share;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -301,19 +302,6 @@ impl WindowLog {
         true
     }
 
-    #[inline]
-    fn lower_ready_at(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Time {
-        let lower = self.before.as_ref().map_or(Lower::NONE, |before| &before.lower);
-        lower.ready_at(spec.share(), now, units, high)
-    }
-
-    #[inline]
-    fn take_lower(&mut self, spec: &LogSpec, granted: Time, units: u32, high: bool) {
-        if !high && spec.reserve > 0 {
-            self.before.get_or_insert_default().lower.take(spec.share(), granted, units, high);
-        }
-    }
-
     /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant.
     pub(crate) fn only_reserve_lacks(&self, spec: &LogSpec, units: u32) -> bool {
         Self::fits(spec, self.units, self.high, units, true)
@@ -413,8 +401,8 @@ impl WindowLog {
     /// The vendor counted `units` more than was believed.
     pub(crate) fn owe(&mut self, spec: &LogSpec, now: Time, units: u32) {
         self.advance(spec, now);
-        self.units = self.units.saturating_add(units);
         self.take_lower(spec, now, units, false);
+        self.units = self.units.saturating_add(units);
         self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
     }
 

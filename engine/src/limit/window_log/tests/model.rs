@@ -52,14 +52,37 @@ impl Model {
 
     fn take_lower(&mut self, now: u64, units: u32, high: bool) {
         let window = self.spec.window;
-        if high || self.spec.reserve == 0 {
+        if high || self.spec.reserve == 0 || self.is_far_from_share(units) {
             return;
+        }
+        if self.is_far_from_share(0) {
+            self.lower = self.counted_lower();
         }
         self.lower.drain(..self.count_lower(|(at, _)| at + window <= now));
         match self.lower.last_mut() {
             Some((at, in_slot)) if now <= *at => *in_slot += units,
             _ => self.lower.push((now, units)),
         }
+    }
+
+    /// Nothing is counted for the lower tiers while they have used, with these units, at most a quarter of their share.
+    fn is_far_from_share(&self, units: u32) -> bool {
+        let lower = self.held.iter().filter(|held| !held.high).map(|held| held.units).sum::<u32>();
+        lower + units <= (self.spec.limit - self.spec.reserve) / 4
+    }
+
+    /// What ended in the order of the ends, and then what is under way, in which nothing is earlier than the one before.
+    fn counted_lower(&self) -> Vec<(u64, u32)> {
+        let mut held: Vec<&Held> = self.held.iter().filter(|held| !held.high).collect();
+        held.sort_by_key(|held| (held.under_way, held.at));
+        let mut counted: Vec<(u64, u32)> = Vec::new();
+        for held in held {
+            match counted.last_mut() {
+                Some((at, in_slot)) if held.at <= *at => *in_slot += held.units,
+                _ => counted.push((held.at, held.units)),
+            }
+        }
+        counted
     }
 
     fn leave_lower(&mut self, granted: u64, units: u32, high: bool) {
@@ -70,9 +93,14 @@ impl Model {
     /// The first moment at which a window holds so many more of the lower tiers.
     fn lower_ready_at(&self, now: u64, units: u32, high: bool) -> Option<u64> {
         let (share, window) = (self.spec.limit - self.spec.reserve, self.spec.window);
-        let ends = self.lower.iter().map(|(at, _)| at + window).filter(|end| *end > now);
+        let lower = match () {
+            () if self.is_far_from_share(units) => Vec::new(),
+            () if self.is_far_from_share(0) => self.counted_lower(),
+            () => self.lower.clone(),
+        };
+        let ends = lower.iter().map(|(at, _)| at + window).filter(|end| *end > now);
         let fits = |now: u64| {
-            let used: u32 = self.lower.iter().filter(|(at, _)| at + window > now).map(|(_, units)| units).sum();
+            let used: u32 = lower.iter().filter(|(at, _)| at + window > now).map(|(_, units)| units).sum();
             high || used + units <= share
         };
         [now].into_iter().chain(ends).find(|at| fits(*at))
