@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
-# A private server that speaks as S3 does, for tests: moto from PyPI, in memory, on a free port of this machine. It is installed once,
-# into target/.
+# A private server that speaks as S3 does, for tests: moto, in memory, on a free port of this machine.
 #
 #   eval "$(scripts/s3.sh start)"   starts it with a bucket, and sets IC_TEST_S3 (the bucket's URL), IC_TEST_S3_DIR and AWS_…
 #   scripts/s3.sh signal NAME       sends a signal to the server
 #   scripts/s3.sh stop              stops it
 #
-# Needs python3 and curl.
+# Needs curl, and what `installed_moto` in scripts/servers.sh needs.
 
 set -euo pipefail
-
-readonly MOTO_VERSION=5.2.5 FLASK_VERSION=3.1.3 FLASK_CORS_VERSION=6.0.5
 
 die() {
     echo "scripts/s3.sh: $*" >&2
@@ -22,14 +19,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
 start() {
     local dir port server endpoint venv
-    venv=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/target/moto-$MOTO_VERSION
-    if [[ ! -x $venv/bin/moto_server ]]; then
-        rm -rf "$venv"
-        mkdir -p "$(dirname "$venv")"
-        python3 -m venv "$venv" >&2 && "$venv/bin/pip" install -q --disable-pip-version-check \
-            "moto[s3]==$MOTO_VERSION" "flask==$FLASK_VERSION" "flask-cors==$FLASK_CORS_VERSION" >&2 ||
-            { rm -rf "$venv"; die "moto cannot be installed from PyPI"; }
-    fi
+    venv=$(installed_moto)
     dir=$(mktemp -d)
     port=$(free_port)
     endpoint=http://127.0.0.1:$port

@@ -13,6 +13,29 @@ free_port() {
     die "no free port was found"
 }
 
+# moto, which speaks the protocols of SQS and S3, of the versions in scripts/moto/requirements.lock: prints the folder of the virtual
+# environment. It is installed once into target/, with the lock file's hash in its name. To change a version, change requirements.txt,
+# and then, in that folder:
+#
+#   uv pip compile --universal --generate-hashes --no-annotate --no-header --python-version 3.10 requirements.txt -o requirements.lock
+#
+# Needs python3 with venv, and once a connection to PyPI or to a mirror (PIP_INDEX_URL).
+installed_moto() {
+    local root lock venv
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    lock=$root/scripts/moto/requirements.lock
+    venv=$root/target/moto-$(sha256sum "$lock" | head -c 12)
+    if [[ ! -e $venv/complete ]]; then
+        rm -rf "$venv"
+        mkdir -p "$root/target"
+        python3 -m venv "$venv" >&2 || die "python3 has no venv (on Debian: apt-get install python3-venv)"
+        "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r "$lock" >&2 ||
+            die "moto could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"
+        touch "$venv/complete"
+    fi
+    echo "$venv"
+}
+
 # end_process FILE: kills the process whose id the file holds, and waits until it is gone. Fails where there is no such file.
 end_process() {
     local pid

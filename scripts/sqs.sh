@@ -7,10 +7,7 @@
 #   scripts/sqs.sh resume            lets it go on
 #   scripts/sqs.sh stop              ends it and removes the folder
 #
-# Needs python3 with venv, and a connection to PyPI, or to a mirror (PIP_INDEX_URL), once: the server, of the versions in
-# scripts/sqs/requirements.lock, stays in target/. To change a version, change requirements.txt, and then, in that folder:
-#
-#   uv pip compile --universal --generate-hashes --no-annotate --no-header --python-version 3.10 requirements.txt -o requirements.lock
+# Needs what `installed_moto` in scripts/servers.sh needs.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,26 +20,12 @@ die() {
 # shellcheck source=scripts/servers.sh
 source scripts/servers.sh
 
-# The folder of the installed server; the lock file's hash is in its name.
-installed() {
-    local venv
-    venv=target/sqs-$(sha256sum scripts/sqs/requirements.lock | head -c 12)
-    if [[ ! -e $venv/complete ]]; then
-        rm -rf "$venv"
-        python3 -m venv "$venv" >&2 || die "python3 has no venv (on Debian: apt-get install python3-venv)"
-        "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/sqs/requirements.lock >&2 ||
-            die "the server could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"
-        touch "$venv/complete"
-    fi
-    echo "$venv"
-}
-
 start() {
     local dir port venv
-    venv=$(installed)
+    venv=$(installed_moto)
     dir=$(mktemp -d)
     port=$(free_port)
-    setsid "$venv/bin/python" scripts/sqs/server.py "$port" >"$dir/log" 2>&1 </dev/null &
+    setsid "$venv/bin/python" scripts/moto/sqs.py "$port" >"$dir/log" 2>&1 </dev/null &
     echo "$!" >"$dir/pid"
     for _ in {1..600}; do
         if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then

@@ -9,7 +9,7 @@
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
 # The tests of the console run in Chromium: as root it is installed with apt-get where it is missing, and npm fetches axe-core.
-# IC_BROWSER=off leaves them out. etcd is installed in the same way; IC_ETCD=off leaves it out.
+# etcd is installed in the same way.
 #
 # Two build profiles are in use, for compile time: dev for everything, release for the quickstart. Benches are compiled as far
 # as clippy does. Builds with the dev profile are of the whole workspace: of a part of it, what it depends on would have other
@@ -19,7 +19,9 @@
 # their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, s3.sh), unless IC_TEST_POSTGRES, IC_TEST_REDIS,
 # IC_TEST_ETCD and IC_TEST_S3 name some. The tests of message brokers do the same with RabbitMQ, NATS and a server of SQS's protocol
 # (scripts/rabbitmq.sh, nats.sh, sqs.sh; IC_TEST_RABBITMQ, IC_TEST_NATS, IC_TEST_SQS). The servers of S3's and SQS's protocols come
-# from PyPI: IC_TEST_S3=off and IC_SQS=off leave them out.
+# from PyPI.
+#
+# What cannot be installed is left out by the value `off`: IC_TEST_BROWSER=off, IC_TEST_ETCD=off, IC_TEST_S3=off, IC_TEST_SQS=off.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
@@ -174,19 +176,12 @@ with_servers() {
         settings=$(scripts/redis.sh start) || die "no Redis for the tests of shared limits; see above"
         eval "$settings"
     fi
-    if [[ ${IC_ETCD:-} == off ]]; then
-        export IC_TEST_ETCD=off
-    elif [[ -z ${IC_TEST_ETCD:-} ]]; then
+    if [[ -z ${IC_TEST_ETCD:-} ]]; then
         settings=$(scripts/etcd.sh start) || die "no etcd for the tests of shared limits; see above"
         eval "$settings"
     fi
     if [[ -z ${IC_TEST_S3:-} ]]; then
-        if [[ ! -d target/moto-5.2.5 ]] && ! from_registries "limits shared through an object store"; then
-            export IC_TEST_S3=off
-        else
-            settings=$(scripts/s3.sh start) || die "no server of S3's protocol for the tests of shared limits; see above"
-            eval "$settings"
-        fi
+        moto_server s3 IC_TEST_S3 "limits shared through an object store"
     fi
     "$@"
 }
@@ -196,6 +191,19 @@ stop_servers() {
     for server in postgres redis etcd s3; do
         "scripts/$server.sh" stop
     done
+}
+
+# moto_server NAME VARIABLE WHAT: starts one of the servers that come from PyPI; WHAT is left out where that is not possible.
+moto_server() {
+    local settings
+    if settings=$("scripts/$1.sh" start); then
+        eval "$settings"
+    elif [[ ${REGISTRIES:-} == required ]]; then
+        die "scripts/$1.sh could not start its server, and REGISTRIES=required; see above"
+    else
+        note "NOT checked, because its server could not be started: $3"
+        export "$2=off"
+    fi
 }
 
 # The same with message brokers.
@@ -211,15 +219,8 @@ with_brokers() {
         settings=$(scripts/nats.sh start) || die "no NATS for the tests of message brokers; see above"
         eval "$settings"
     fi
-    if [[ -z ${IC_TEST_SQS:-} && ${IC_SQS:-} != off ]]; then
-        if settings=$(scripts/sqs.sh start); then
-            eval "$settings"
-        elif [[ ${REGISTRIES:-} == required ]]; then
-            die "no server for the tests of SQS, and REGISTRIES=required; see above"
-        else
-            note "NOT checked, because its server could not be started: SQS as a source of requests"
-            export IC_SQS=off
-        fi
+    if [[ -z ${IC_TEST_SQS:-} ]]; then
+        moto_server sqs IC_TEST_SQS "SQS as a source of requests"
     fi
     "$@"
 }
@@ -241,24 +242,23 @@ from_registries() {
     return 1
 }
 
-# Chromium and its driver, and axe-core, which finds what assistive technology cannot read. IC_BROWSER=off leaves out the tests
-# that need them.
+# Chromium and its driver, and axe-core, which finds what assistive technology cannot read.
 browser_ready() {
     local folder=target/axe-$AXE_VERSION
-    [[ ${IC_BROWSER:-} != off ]] || return 0
+    [[ ${IC_TEST_BROWSER:-} != off ]] || return 0
     if ! have chromedriver; then
         have apt-get && [[ $(id -u) == 0 ]] ||
-            die "no browser for the tests of the console: install chromium and chromium-driver, or set IC_BROWSER=off"
+            die "no browser for the tests of the console: install chromium and chromium-driver, or set IC_TEST_BROWSER=off"
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null
     fi
     if [[ -z ${IC_AXE:-} ]]; then
         if [[ ! -f $folder/package/axe.min.js ]] && ! from_registries "the console in a browser"; then
-            export IC_BROWSER=off
+            export IC_TEST_BROWSER=off
             return 0
         fi
         if [[ ! -f $folder/package/axe.min.js ]]; then
-            have npm || die "npm is missing, which fetches axe-core for the tests of the console; or set IC_BROWSER=off"
+            have npm || die "npm is missing, which fetches axe-core for the tests of the console; or set IC_TEST_BROWSER=off"
             mkdir -p "$folder"
             (cd "$folder" && npm pack --silent "axe-core@$AXE_VERSION" >/dev/null)
             echo "$AXE_SHA256  $folder/axe-core-$AXE_VERSION.tgz" | sha256sum --check --quiet
@@ -268,10 +268,10 @@ browser_ready() {
     fi
 }
 
-# etcd, from which a test reads its configuration. IC_ETCD=off leaves it out.
+# etcd, from which a test reads its configuration.
 etcd_ready() {
-    [[ ${IC_ETCD:-} != off ]] && ! have etcd || return 0
-    have apt-get && [[ $(id -u) == 0 ]] || die "etcd is missing: install etcd-server, or set IC_ETCD=off"
+    [[ ${IC_TEST_ETCD:-} != off ]] && ! have etcd || return 0
+    have apt-get && [[ $(id -u) == 0 ]] || die "etcd is missing: install etcd-server, or set IC_TEST_ETCD=off"
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends etcd-server >/dev/null
 }

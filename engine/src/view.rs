@@ -8,6 +8,7 @@ use super::keys::LaneKey;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
 use super::notices::Holder;
+use super::slab::Key;
 use super::throttle::Discovered;
 use super::{Engine, Until, WaitReason};
 use crate::time::Time;
@@ -199,6 +200,9 @@ impl Engine {
     fn is_slowed(&mut self, key: LaneKey) -> bool {
         let now = self.now;
         let Some(lane) = self.lanes.get_mut(key) else { return false };
+        if lane.shared == [Key::NONE; 2] && lane.is_at_full_speed() {
+            return false;
+        }
         let (plan, shared) = (lane.plan.clone(), lane.shared);
         let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
         for (cell, spec) in lane.whole() {
@@ -227,6 +231,25 @@ impl Engine {
         let slowed = !held && paused_until <= now && self.is_slowed(key);
         let left = self.headroom(now, key, NO_ENDPOINT);
         Some(Brief { waiting, in_flight, held, paused_until, slowed, left })
+    }
+
+    /// Reads where the lanes with these hashes are, for those who look for each of them next. In a loop as short as this one the
+    /// processor waits for the memory of several lanes at once, and afterwards for none.
+    pub fn touch(&self, hashes: impl Iterator<Item = u64>) {
+        std::hint::black_box(hashes.filter(|hash| self.lanes.may_have(*hash)).count());
+    }
+
+    /// [`brief`](Self::brief) of many lanes, each into the place of its number. Their limits are read first, for the same reason as
+    /// in [`touch`](Self::touch).
+    pub fn briefs(&mut self, now: Time, lanes: &[(usize, LaneKey)], into: &mut [Option<Brief>]) {
+        let insides = lanes.iter().filter_map(|(_, key)| self.lanes.get(*key));
+        let first = insides.filter_map(|lane| lane.own.as_slice().first());
+        std::hint::black_box(first.map(|cell| u64::from(cell.under_way())).sum::<u64>());
+        for (number, key) in lanes {
+            if let Some(place) = into.get_mut(*number) {
+                *place = self.brief(now, *key);
+            }
+        }
     }
 
     /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at

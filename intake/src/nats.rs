@@ -190,10 +190,10 @@ impl IntakeSource for Nats {
         true
     }
 
-    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            if let Some(message) = self.unsettled.take(message) {
-                let after = Some(after).filter(|after| !after.is_zero());
+            let after = Some(after).filter(|after| !after.is_zero());
+            for message in messages.iter().filter_map(|message| self.unsettled.take(message)) {
                 // If this gets lost, the message is delivered again after `ack_wait`.
                 let _ = message.ack_with(AckKind::Nak(after)).await;
             }

@@ -305,14 +305,16 @@ impl IntakeSource for RabbitMq {
         true
     }
 
-    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            if !after.is_zero() {
-                self.put_aside(message, Aside::Later(after)).await;
-            } else if let Some(delivery) = self.unsettled.take(message) {
-                let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-                // If it fails, it does so with its connection, and the broker delivers the message again.
-                let _ = delivery.nack(back).await;
+            for message in messages {
+                if !after.is_zero() {
+                    self.put_aside(message, Aside::Later(after)).await;
+                } else if let Some(delivery) = self.unsettled.take(message) {
+                    let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
+                    // If it fails, it does so with its connection, and the broker delivers the message again.
+                    let _ = delivery.nack(back).await;
+                }
             }
             Ok(())
         })

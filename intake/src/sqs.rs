@@ -8,16 +8,16 @@
 
 mod place;
 mod problem;
+mod visibility;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry as Extend, DeleteMessageBatchRequestEntry as Delete, Message,
-    MessageAttributeValue, MessageSystemAttributeName as Of, QueueAttributeName,
+    DeleteMessageBatchRequestEntry as Delete, Message, MessageAttributeValue, MessageSystemAttributeName as Of,
+    QueueAttributeName,
 };
 use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
@@ -65,8 +65,6 @@ pub struct Sqs {
     dead_url: Option<String>,
     /// The queue moves messages that were received too often.
     has_redrive: bool,
-    /// A message could not be given back since the last answer.
-    is_away: AtomicBool,
     extending: tokio::task::JoinHandle<()>,
 }
 
@@ -76,6 +74,8 @@ struct Shared {
     queue_url: String,
     invisible_s: i32,
     unsettled: Unsettled<Delivery>,
+    /// Held while visibilities are changed: an extension that is under way must not undo that a message was given back.
+    changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -121,10 +121,16 @@ impl Sqs {
         }
         let stated = of_queue.get(&QueueAttributeName::VisibilityTimeout).and_then(|stated| stated.parse().ok());
         let invisible_s = stated.unwrap_or(INVISIBLE_S).clamp(LEAST_INVISIBLE_S, MOST_INVISIBLE_S);
-        let shared = Arc::new(Shared { client, queue_url, invisible_s, unsettled: Unsettled::new() });
+        let shared = Arc::new(Shared {
+            client,
+            queue_url,
+            invisible_s,
+            unsettled: Unsettled::new(),
+            changing: tokio::sync::Mutex::default(),
+        });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
-        let extending = tokio::spawn(extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, has_redrive, is_away: AtomicBool::new(false), extending })
+        let extending = tokio::spawn(visibility::extend(shared.clone(), name.clone()));
+        Ok(Sqs { shared, name, dead_url, has_redrive, extending })
     }
 
     /// The name under which message ids are known; by default host, port, account and queue. Set it where the queue is reached
@@ -144,7 +150,6 @@ impl Sqs {
         let request = request.message_system_attribute_names(Of::SentTimestamp);
         let request = request.message_system_attribute_names(Of::MessageGroupId);
         let received = request.send().await.map_err(|error| Problem::of(&error))?;
-        self.is_away.store(false, Relaxed);
         Ok(received.messages.unwrap_or_default())
     }
 
@@ -214,39 +219,6 @@ async fn attributes(client: &Client, queue_url: &str) -> Result<HashMap<QueueAtt
     Ok(found.attributes.unwrap_or_default())
 }
 
-/// Keeps invisible what is held, for as long as it is held. Runs until it is aborted.
-async fn extend(shared: Arc<Shared>, name: String) {
-    // What is held at two of these times in turn is extended: in time, and nothing that is settled soon.
-    let every = Duration::from_secs(shared.invisible_s.unsigned_abs().into()) / 3;
-    loop {
-        tokio::time::sleep(every).await;
-        let mut old = Vec::new();
-        shared.unsettled.for_each(|delivery| {
-            if std::mem::replace(&mut delivery.is_old, true) {
-                old.push(delivery.receipt().to_owned());
-            }
-        });
-        let requests = old.chunks(BATCH).map(|batch| async {
-            let entries = batch.iter().enumerate().map(|(number, receipt)| {
-                let entry = Extend::builder().id(number.to_string()).receipt_handle(receipt);
-                entry.visibility_timeout(shared.invisible_s).build()
-            });
-            let entries = entries.collect::<Result<Vec<Extend>, _>>().map_err(|error| error.to_string())?;
-            let request = shared.client.change_message_visibility_batch().queue_url(&shared.queue_url);
-            // Of single messages it fails where they were deleted meanwhile.
-            request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))
-        });
-        // One that hangs must not hold up the next round: in its time all that is held would become visible.
-        let problem = match tokio::time::timeout(every, join_all(requests)).await {
-            Ok(answers) => answers.into_iter().find_map(Result::err),
-            Err(_) => Some(format!("no answer within {every:?}")),
-        };
-        if let Some(problem) = problem {
-            tracing::warn!(source = name, problem, "messages could not be kept back; they may be delivered again");
-        }
-    }
-}
-
 impl IntakeSource for Sqs {
     fn name(&self) -> &str {
         &self.name
@@ -313,20 +285,13 @@ impl IntakeSource for Sqs {
         !self.has_redrive
     }
 
-    fn later<'a>(&'a self, message: &'a MessageRef, after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let Some(delivery) = self.shared.unsettled.take(message) else { return Ok(()) };
-            let shared = &self.shared;
-            let request = shared.client.change_message_visibility().queue_url(&shared.queue_url);
-            // At the end of the hand-over each held message is given back in turn: not to a server that does not answer.
-            if after.is_zero() && self.is_away.load(Relaxed) {
-                return Ok(());
-            }
-            let after_s = after.as_millis().div_ceil(1000).min(MOST_INVISIBLE_S as u128) as i32;
-            // If it fails, the message comes again when its visibility timeout is over.
-            let request = request.receipt_handle(delivery.receipt()).visibility_timeout(after_s);
-            let is_told = tokio::time::timeout(SOON, request.send()).await.is_ok_and(|answer| answer.is_ok());
-            self.is_away.store(!is_told, Relaxed);
+            let given_back = messages.iter().filter_map(|message| self.shared.unsettled.take(message));
+            let receipts: Vec<String> = given_back.map(|delivery| delivery.receipt().to_owned()).collect();
+            // Messages of requests that fail come again when their visibility timeout is over. A server that does not answer must not
+            // hold up the end of the hand-over.
+            let _ = tokio::time::timeout(SOON, visibility::give_back(&self.shared, &receipts, after)).await;
             Ok(())
         })
     }

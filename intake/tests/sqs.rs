@@ -1,5 +1,5 @@
 //! Amazon SQS, against the server that `IC_TEST_SQS` names; `scripts/sqs.sh start` starts one, which the test may pause.
-//! `IC_SQS=off` leaves this out where the server cannot be fetched.
+//! `IC_TEST_SQS=off` leaves this out where the server cannot be fetched.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -101,13 +101,13 @@ impl Queue {
 /// One test after the other: the last one pauses the server that all of them use.
 #[tokio::test(flavor = "multi_thread")]
 async fn sqs_queues() {
-    if std::env::var("IC_SQS").is_ok_and(|set| set == "off") {
+    if std::env::var("IC_TEST_SQS").is_ok_and(|set| set == "off") {
         return;
     }
     what_is_missing_is_said().await;
     bad_messages_are_refused_with_the_reason().await;
     redrive_policy_moves_what_is_refused().await;
-    a_message_for_a_full_lane_comes_again().await;
+    messages_for_a_full_lane_come_again().await;
     what_is_held_stays_invisible().await;
     killed_workers_and_a_paused_broker_lose_nothing().await;
 }
@@ -158,22 +158,27 @@ async fn redrive_policy_moves_what_is_refused() {
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
 }
 
-async fn a_message_for_a_full_lane_comes_again() {
+async fn messages_for_a_full_lane_come_again() {
+    const ROOM: usize = 12;
     Queue::make("full-refused", &[]).await;
     let queue = Queue::make("full", &[]).await;
-    let tenants = ["acme", "acme", "umbra"].into_iter().enumerate();
-    queue.send(tenants.map(|(number, tenant)| line(tenant, &format!("/{number}")))).await;
+    // More than one request gives back.
+    let full: Vec<String> = (0..2 * ROOM).map(|number| line("acme", &format!("/{number}"))).collect();
+    for some in full.chunks(10) {
+        queue.send(some.iter().cloned()).await;
+    }
+    queue.send([line("umbra", "/other")]).await;
     let store = store_path("sqs-full");
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let accepting = support::accepting(&store, |store| store.max_lane_backlog(ROOM as u64)).await;
     let source = Sqs::connect(&url("full?dead=full-refused")).await.unwrap();
     let looking = async {
-        wait_until(async || queue.left().await.1 == 1).await;
+        wait_until(async || queue.left().await.1 == ROOM).await;
         let (working, transport) = client(&store, |store| store).await;
-        wait_until(async || transport.calls().len() == 3 && queue.is_empty().await).await;
+        wait_until(async || transport.calls().len() == 2 * ROOM + 1 && queue.is_empty().await).await;
         working.shutdown(Duration::from_secs(5)).await;
         accepting.shutdown(Duration::from_secs(5)).await;
     };
-    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2 * ROOM as u64 + 1);
 }
 
 /// A redrive policy counts how often a message was received, so that a message for a full lane must not be received again.

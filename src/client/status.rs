@@ -99,8 +99,7 @@ impl IntegrationClient {
     /// ```
     pub fn lanes_page(&self, query: &LaneQuery) -> LanePage {
         let core = &self.core;
-        let all: Vec<_> = (0..survey::parts(core)).flat_map(|part| survey::survey_part(core, part)).collect();
-        survey::page(core, &all, query)
+        survey::page(core, &survey::survey(core), query)
     }
 
     /// At most `most` attempts in flight, the longest-running first.

@@ -87,7 +87,7 @@ impl Shared {
         let snapshot = self.snapshots.get(core).await;
         let below = snapshot.lanes.iter().filter(|lane| lane.facts.room < 1_000);
         let below = below.map(|lane| {
-            let name = (lane.route.id.clone(), lane.route.vendor.name.clone());
+            let name = (lane.tenant.clone(), lane.vendor.clone());
             (name, u8::try_from(lane.facts.room / 10).unwrap_or(100))
         });
         self.history.lock().sample(below);

@@ -3,8 +3,9 @@
 //! A lane that had all its room all the time needs none: nearly all of a large number of tenants rest.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
+
+use compact_str::CompactString;
 
 /// The time between two samples.
 pub(super) const EVERY: Duration = Duration::from_secs(20);
@@ -14,7 +15,8 @@ const KEPT: usize = 180;
 const TOGETHER: usize = 3;
 const FULL: u8 = 100;
 
-type Name = (Arc<str>, Arc<str>);
+/// Of a tenant and a vendor.
+type Name = (CompactString, CompactString);
 
 #[derive(Debug)]
 struct Ring {
@@ -49,8 +51,8 @@ impl History {
     }
 
     /// A lane's line, oldest first, in percent; empty where all was there all the time, or nothing is known.
-    pub(super) fn line(&self, tenant: &Arc<str>, vendor: &Arc<str>) -> Vec<u8> {
-        let Some(ring) = self.rings.get(&(tenant.clone(), vendor.clone())) else { return Vec::new() };
+    pub(super) fn line(&self, tenant: &str, vendor: &str) -> Vec<u8> {
+        let Some(ring) = self.rings.get(&(tenant.into(), vendor.into())) else { return Vec::new() };
         let known = self.taken.min(KEPT);
         let first = self.taken - known;
         let samples: Vec<u8> = (first..self.taken).map(|number| ring.samples[number % KEPT]).collect();
@@ -67,7 +69,7 @@ mod tests {
     }
 
     fn line(history: &History, tenant: &str) -> Vec<u8> {
-        history.line(&tenant.into(), &"v".into())
+        history.line(tenant, "v")
     }
 
     #[test]

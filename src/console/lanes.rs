@@ -1,7 +1,5 @@
 //! Lanes: lists, one of them in full, pause and resume.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -43,21 +41,24 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
     let core = client.core();
     let status = client.status(tenant, vendor).map_err(|error| Failed::of(&error))?;
     let route = core.registry.route(tenant, vendor).map_err(|error| Failed::of(&error))?;
-    let snapshot = shared.snapshots.get(core).await;
     let scopes: Vec<&str> = status.limits.iter().map(|limit| limit.scope).collect();
     let is_shared = |scope: &str| scopes.contains(&scope);
-    let others: Vec<&Arc<str>> = match is_shared("account") || is_shared("vendor") {
-        false => Vec::new(),
-        true => {
-            let uses = |other: &&survey::Surveyed| {
-                let other = &other.route;
+    let of_account = !is_shared("vendor");
+    let (mut others, mut named) = (0, Vec::new());
+    if is_shared("account") || is_shared("vendor") {
+        for part in 0..core.registry.routes.parts() {
+            core.registry.routes.each_of_part(part, |other| {
                 let is_vendor =
                     other.vendor.name == route.vendor.name && other.vendor.environment == route.vendor.environment;
-                is_vendor && other.id != route.id && (is_shared("vendor") || other.account == route.account)
-            };
-            snapshot.lanes.iter().filter(uses).map(|other| &other.route.id).collect()
+                if is_vendor && other.id != route.id && !(of_account && other.account != route.account) {
+                    others += 1;
+                    if named.len() < NAMED {
+                        named.push(other.id.clone());
+                    }
+                }
+            });
         }
-    };
+    }
     let estimates: serde_json::Map<String, Value> = [Priority::High, Priority::Normal, Priority::Low]
         .into_iter()
         .filter_map(|priority| {
@@ -73,7 +74,7 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
         "resets_in_s": check.and_then(|check| check.reset).map(|reset| reset.as_secs_f64()),
         "account": route.account,
         "environment": route.vendor.environment,
-        "shared_with": { "count": others.len(), "tenants": others.iter().take(NAMED).collect::<Vec<_>>() },
+        "shared_with": { "count": others, "tenants": named },
         "estimate": { "requests": ESTIMATED, "by_priority": estimates },
         "history": shared.history.lock().line(&status.tenant, &status.vendor),
         "recent": { "every_s": recent::EVERY.as_secs(), "limits": samples },

@@ -1,5 +1,7 @@
 //! Pages that concern no single lane: the overview, queues and workers of the store, vendors, and who shares limits.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::reply::{self, Failed, Reply};
@@ -53,10 +55,13 @@ pub(super) async fn vendors(shared: &Shared) -> Reply {
     let core = shared.client.core();
     let snapshot = shared.snapshots.get(core).await;
     let answer = snapshot.answer("vendors", || {
-        let mut seen: std::collections::BTreeMap<(&str, &str), (&Vendor, u64)> = std::collections::BTreeMap::new();
-        for lane in &snapshot.lanes {
-            let vendor = &lane.route.vendor;
-            seen.entry((&vendor.name, &vendor.environment)).or_insert((vendor, 0)).1 += 1;
+        let mut seen = BTreeMap::new();
+        for part in 0..core.registry.routes.parts() {
+            core.registry.routes.each_of_part(part, |route| {
+                let vendor = &route.vendor;
+                let name = (vendor.name.clone(), vendor.environment.clone());
+                seen.entry(name).or_insert_with(|| (vendor.clone(), 0u64)).1 += 1;
+            });
         }
         let observed = shared.client.overview().vendors;
         let shown = seen.into_values().map(|(vendor, tenants)| {
@@ -67,7 +72,7 @@ pub(super) async fn vendors(shared: &Shared) -> Reply {
                 "base_url": vendor.base_url,
                 "tenants": tenants,
                 "unpublished": vendor.unpublished,
-                "limits": limits(vendor),
+                "limits": limits(&vendor),
                 "quirks": vendor.quirks,
                 "observed": seen,
             })

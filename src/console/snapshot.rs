@@ -65,7 +65,7 @@ impl Snapshots {
         let (mut lanes, mut busy) = (Vec::with_capacity(core.registry.routes.len()), Duration::ZERO);
         for part in 0..parts(core) {
             let at = core.clock.now();
-            lanes.extend(survey_part(core, part));
+            survey_part(core, part, &mut lanes);
             busy += core.clock.now().since(at);
             tokio::task::yield_now().await;
         }

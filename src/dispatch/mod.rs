@@ -5,10 +5,10 @@
 //! one hash of its ids; for the others the tenant's configuration is needed.
 
 mod acquire;
+mod briefs;
 pub(crate) mod plan;
 mod shard;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,17 +20,16 @@ use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
 use crate::engine::cost::Cost;
 use crate::engine::keys::LaneKey;
-use crate::engine::{Ask, Bound, Brief, Engine, Group, Refusal, hash_ids};
+use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
+
 pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
+pub(crate) use briefs::Sought;
 use plan::{Plans, Policy};
 pub(crate) use shard::{PermitGuard, SWEEP_EVERY, Shard};
 
 /// All shards of a client.
-/// Lanes that a list looks at under one hold of a lock: some tens of microseconds.
-const TOGETHER: usize = 128;
-
 pub(crate) struct Dispatch {
     shards: Box<[Arc<Shard>]>,
     hasher: DefaultHashBuilder,
@@ -146,29 +145,6 @@ impl Dispatch {
         let shard = self.home_of(tenant, hash);
         let lane = shard.find(hash, &tenant.id, &tenant.vendor.name)?;
         Some(LaneRef { shard: shard.clone(), lane })
-    }
-
-    /// What a list shows of these lanes, in their order; none of those that are not in memory. At most [`TOGETHER`] are looked
-    /// at under one hold of a lock.
-    pub(crate) fn briefs<T: Deref<Target: Deref<Target = Tenant>>>(&self, tenants: &[T]) -> Vec<Option<Brief>> {
-        let mut found = vec![None; tenants.len()];
-        let mut by_shard: Vec<Vec<(usize, u64)>> = vec![Vec::new(); self.shards.len()];
-        for (number, tenant) in tenants.iter().enumerate() {
-            let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-            by_shard[self.number_of(self.home_hash(tenant, hash))].push((number, hash));
-        }
-        for (shard, wanted) in self.shards.iter().zip(by_shard) {
-            for some in wanted.chunks(TOGETHER) {
-                shard.look(|engine, now| {
-                    for (number, hash) in some {
-                        let tenant = &tenants[*number];
-                        let lane = engine.find(*hash, &tenant.id, &tenant.vendor.name);
-                        found[*number] = lane.and_then(|lane| engine.brief(now, lane));
-                    }
-                });
-            }
-        }
-        found
     }
 
     /// The lane of a tenant; creates it if necessary. The caller holds the lock that keeps the tenant from changing

@@ -108,8 +108,8 @@ impl IntakeSource for Broker {
         self.can_postpone
     }
 
-    fn later<'a>(&'a self, message: &'a MessageRef, _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.postponed.lock().unwrap().push(message.id.clone());
+    fn later<'a>(&'a self, messages: &'a [MessageRef], _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.postponed.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
         Box::pin(async { Ok(()) })
     }
 }

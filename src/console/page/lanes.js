@@ -38,7 +38,7 @@ export function view(main, params, page) {
       return [
         el("a", { href, "data-key": `${lane.tenant}/${lane.vendor}` }, lane.tenant),
         lane.vendor,
-        lane.limit ? `${lane.limit.name}\u00a0${number(lane.limit.limit)}` : "",
+        lane.limit ? `${lane.limit.name} ${number(lane.limit.limit)}` : "",
         room(lane.room),
         line(lane.history, "room in the last hour"),
         some(lane.waiting.high), some(lane.waiting.normal), some(lane.waiting.low),

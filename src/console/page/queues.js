@@ -24,7 +24,7 @@ export function view(main) {
       found.is_cut && el("p", { class: "fair" }, `Only the first ${number(found.queues.length)} queues are shown.`),
       rows.length ? table("Accepted requests that have not ended", [["Tenant"], ["Vendor"], ["Priority"], ["Waiting", "number"], ["In hand", "number"], ["First is due"]], rows) : el("p", {}, "Nothing waits."),
       el("h2", {}, "Workers"),
-      workers.length ? table("Processes that publish their status", [["Worker"], ["Said so"], ["Lanes that it works on", "number"]],
+      workers.length ? table("Processes that publish their status", [["Worker"], ["Last heartbeat"], ["Lanes that it works on", "number"]],
         workers.map((worker) => [worker.worker, `${seconds(worker.said_before_s)} ago`, number(worker.lanes)]))
         : el("p", {}, "None publishes its status."));
   }

@@ -3,20 +3,24 @@
 
 use std::sync::Arc;
 
+use compact_str::CompactString;
+
 use crate::clock::Time;
 use crate::core::Core;
 use crate::core::status::lanes::{LanePage, LaneQuery, LaneState, LaneSummary};
 use crate::core::status::select::{Facts, Selected, WHOLE, select};
 use crate::core::status::status_of;
 use crate::core::status::types::{LimitStatus, PausedBy, TenantStatus};
+use crate::dispatch::Sought;
 use crate::engine::Brief;
 use crate::route::Route;
 use crate::transport::tokens::TokenState;
 
-/// One lane of a survey.
+/// One lane of a survey. It owns its names, which are short and stand in it: lists are sorted and searched by them.
 #[derive(Clone, Debug)]
 pub(crate) struct Surveyed {
-    pub(crate) route: Arc<Route>,
+    pub(crate) tenant: CompactString,
+    pub(crate) vendor: CompactString,
     pub(crate) facts: Facts,
 }
 
@@ -25,18 +29,35 @@ pub(crate) fn parts(core: &Core) -> usize {
     core.registry.routes.parts()
 }
 
-/// The lanes of one part.
-pub(crate) fn survey_part(core: &Core, part: usize) -> Vec<Surveyed> {
-    let routes = core.registry.routes.part(part);
-    let briefs = core.registry.dispatch.briefs(&routes);
+/// Adds the lanes of one part to `all`.
+pub(crate) fn survey_part(core: &Core, part: usize, all: &mut Vec<Surveyed>) {
+    let Core { registry, egress, .. } = core;
+    let are_well = egress.hosts.are_well();
+    let (mut sought, mut doubtful): (Vec<Sought>, Vec<(usize, Arc<Route>)>) = (Vec::new(), Vec::new());
+    registry.routes.each_of_part(part, |route| {
+        if route.oauth.is_some() || !are_well {
+            doubtful.push((sought.len(), route.clone()));
+        }
+        sought.push(registry.dispatch.sought(route));
+    });
+    let briefs = registry.dispatch.briefs(&sought);
     let now = core.clock.now();
-    let surveyed = |(route, brief): (Arc<Route>, Option<Brief>)| {
-        let troubles =
-            Troubles { needs_reconnect: needs_reconnect(core, &route), is_unreachable: is_unreachable(core, &route) };
-        let facts = facts(brief, troubles, now);
-        Surveyed { route, facts }
-    };
-    routes.into_iter().zip(briefs).map(surveyed).collect()
+    let mut doubtful = doubtful.into_iter().peekable();
+    all.extend(sought.into_iter().zip(briefs).enumerate().map(|(number, (lane, brief))| {
+        let troubles = doubtful.next_if(|(doubted, _)| *doubted == number).map(|(_, route)| Troubles {
+            needs_reconnect: needs_reconnect(core, &route),
+            is_unreachable: is_unreachable(core, &route),
+        });
+        let facts = facts(brief, troubles.unwrap_or_default(), now);
+        Surveyed { tenant: lane.tenant, vendor: lane.vendor, facts }
+    }));
+}
+
+/// The lanes of all parts.
+pub(crate) fn survey(core: &Core) -> Vec<Surveyed> {
+    let mut all = Vec::with_capacity(core.registry.routes.len());
+    (0..parts(core)).for_each(|part| survey_part(core, part, &mut all));
+    all
 }
 
 fn needs_reconnect(core: &Core, route: &Route) -> bool {
@@ -85,11 +106,11 @@ fn facts(brief: Option<Brief>, troubles: Troubles, now: Time) -> Facts {
 /// The page that `query` asks for, with what can be said of each of its lanes now.
 pub(crate) fn page(core: &Core, all: &[Surveyed], query: &LaneQuery) -> LanePage {
     fn of(lane: &Surveyed) -> (&str, &str, Facts) {
-        (&lane.route.id, &lane.route.vendor.name, lane.facts)
+        (&lane.tenant, &lane.vendor, lane.facts)
     }
     let Selected { total, numbers, next } = select(all, of, query);
     let found = numbers.into_iter().filter_map(|number| all.get(number));
-    let lanes = found.filter_map(|lane| Some(summary(&status_of(core, &lane.route.id, &lane.route.vendor.name).ok()?)));
+    let lanes = found.filter_map(|lane| Some(summary(&status_of(core, &lane.tenant, &lane.vendor).ok()?)));
     LanePage { total, lanes: lanes.collect(), next }
 }
 

@@ -44,12 +44,15 @@ struct Good {
 struct Told {
     taken: Vec<MessageRef>,
     refused: Vec<(MessageRef, Error)>,
-    later: Vec<(MessageRef, Duration)>,
+    /// There was no room for them: they come again after [`POSTPONE`].
+    later: Vec<MessageRef>,
+    /// The hand-over ends: another process may take them at once.
+    back: Vec<MessageRef>,
 }
 
 impl Told {
     fn len(&self) -> usize {
-        self.taken.len() + self.refused.len() + self.later.len()
+        self.taken.len() + self.refused.len() + self.later.len() + self.back.len()
     }
 
     async fn tell(self, source: &dyn IntakeSource) -> Result<(), BoxError> {
@@ -60,8 +63,10 @@ impl Told {
             tracing::warn!(source = source.name(), message = message.id, %why, "a message was refused");
             source.refused(message, why).await?;
         }
-        for (message, after) in &self.later {
-            source.later(message, *after).await?;
+        for (messages, after) in [(self.later, POSTPONE), (self.back, Duration::ZERO)] {
+            if !messages.is_empty() {
+                source.later(&messages, after).await?;
+            }
         }
         Ok(())
     }
@@ -124,8 +129,7 @@ impl Outbox {
             }
             let is_stopped = *stop.borrow();
             if is_stopped && write.is_none() && can_postpone {
-                // Another process may take them at once.
-                told.later.extend(held.drain(..).map(|Good { message, .. }| (message, Duration::ZERO)));
+                told.back.extend(held.drain(..).map(|Good { message, .. }| message));
             }
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
                 let batch = std::mem::take(&mut held);
@@ -226,7 +230,7 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
                 messages.push(message);
                 jobs.push(job);
             }
-            Ok(false) if can_postpone && room.is_open() => written.told.later.push((message, POSTPONE)),
+            Ok(false) if can_postpone && room.is_open() => written.told.later.push(message),
             Ok(false) => written.held.push_back(Good { message, job }),
             Err(error) if is_down(&error) => {
                 // Each further question would wait as long as this one did.

@@ -115,13 +115,13 @@ pub trait IntakeSource: Send + Sync {
         false
     }
 
-    /// There is no room for the message now: the source delivers it again after about `after`, and other messages
+    /// There is no room for these messages now: the source delivers them again after about `after`, and other messages
     /// meanwhile. Called only if [`can_postpone`](Self::can_postpone) says `true`. The order among postponed messages of a
     /// tenant is the source's.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
-    fn later<'a>(&'a self, _message: &'a MessageRef, _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn later<'a>(&'a self, _messages: &'a [MessageRef], _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
     }
 }

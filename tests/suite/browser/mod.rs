@@ -1,7 +1,7 @@
 //! The console in a real browser: what an operator sees and does. Screenshots are kept in `target/tmp/console`.
 //!
 //! Needs `chromium` and `chromium-driver`, and axe-core's `axe.min.js` where `IC_AXE` says; `scripts/test.sh` sees to both.
-//! `IC_BROWSER=off` leaves these tests out.
+//! `IC_TEST_BROWSER=off` leaves these tests out.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test that cannot go on says why")]
 
 mod driver;
@@ -17,9 +17,9 @@ use driver::Browser;
 const LANES: usize = 10_000;
 
 fn is_off() -> bool {
-    let off = std::env::var("IC_BROWSER").is_ok_and(|value| value == "off");
+    let off = std::env::var("IC_TEST_BROWSER").is_ok_and(|value| value == "off");
     if off {
-        println!("left out: IC_BROWSER=off");
+        println!("left out: IC_TEST_BROWSER=off");
     }
     off
 }

@@ -1,4 +1,4 @@
-//! etcd itself, in a folder of its own. `IC_ETCD=off` leaves this out where it cannot be installed.
+//! etcd itself, in a folder of its own. `IC_TEST_ETCD=off` leaves this out where it cannot be installed.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -42,7 +42,7 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap_or_else(|error| panic!("no etcd (Debian's package etcd-server), or set IC_ETCD=off: {error}"))
+            .unwrap_or_else(|error| panic!("no etcd (Debian's package etcd-server), or set IC_TEST_ETCD=off: {error}"))
     }
 
     async fn is_up(&self) {
@@ -83,8 +83,8 @@ impl Etcd {
 
 #[tokio::test]
 async fn etcd_is_read_killed_and_asked_for_a_password() {
-    if std::env::var("IC_ETCD").is_ok_and(|value| value == "off") {
-        eprintln!("IC_ETCD=off: etcd is not tried");
+    if std::env::var("IC_TEST_ETCD").is_ok_and(|value| value == "off") {
+        eprintln!("IC_TEST_ETCD=off: etcd is not tried");
         return;
     }
     let folder = folder("remote-etcd");

@@ -1,0 +1,61 @@
+//! What lists show of many lanes. Walking over a hundred thousand lanes is mostly waiting for memory, so the walk goes in short
+//! steps over many lanes each, in which the processor can load the memory of several lanes at once.
+
+use compact_str::CompactString;
+
+use super::Dispatch;
+use crate::config::Tenant;
+use crate::engine::keys::LaneKey;
+use crate::engine::{Brief, hash_ids};
+
+/// Lanes that are looked at under one hold of a lock: some tens of microseconds.
+const TOGETHER: usize = 128;
+
+/// A lane that is looked for. It owns its names: a reference to the tenant would have to be counted, which is a write to memory
+/// that every sender of the tenant uses.
+#[derive(Debug)]
+pub(crate) struct Sought {
+    pub(crate) tenant: CompactString,
+    pub(crate) vendor: CompactString,
+    hash: u64,
+    shard: usize,
+}
+
+impl Dispatch {
+    /// How the lane of a tenant is looked for.
+    pub(crate) fn sought(&self, tenant: &Tenant) -> Sought {
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        Sought {
+            tenant: CompactString::new(&tenant.id),
+            vendor: CompactString::new(&tenant.vendor.name),
+            hash,
+            shard: self.number_of(self.home_hash(tenant, hash)),
+        }
+    }
+
+    /// What a list shows of these lanes, in their order; none of those that are not in memory. At most [`TOGETHER`] are looked
+    /// at under one hold of a lock.
+    pub(crate) fn briefs(&self, lanes: &[Sought]) -> Vec<Option<Brief>> {
+        let mut found = vec![None; lanes.len()];
+        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
+        for (number, lane) in lanes.iter().enumerate() {
+            by_shard[lane.shard].push(number);
+        }
+        let mut keys: Vec<(usize, LaneKey)> = Vec::with_capacity(TOGETHER);
+        for (shard, wanted) in self.shards.iter().zip(by_shard) {
+            for some in wanted.chunks(TOGETHER) {
+                keys.clear();
+                shard.look(|engine, now| {
+                    engine.touch(some.iter().map(|number| lanes[*number].hash));
+                    let key = |number: &usize| {
+                        let lane = &lanes[*number];
+                        Some((*number, engine.find(lane.hash, &lane.tenant, &lane.vendor)?))
+                    };
+                    keys.extend(some.iter().filter_map(key));
+                    engine.briefs(now, &keys, &mut found);
+                });
+            }
+        }
+        found
+    }
+}
