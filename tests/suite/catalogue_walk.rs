@@ -9,10 +9,9 @@ use integration_client::config::{Config, Sources};
 use integration_client::testing::walk::{Depth, Sum, cases};
 
 /// What falls short today. Whoever mends it lowers these; the goal is none. Of the smaller figures of this walk a pause is a
-/// larger part than of the whole walk's, so that more limits are used to less than nine tenths. Runs had 8 refusals, one unthrottled
-/// limit and 5 or 6 below nine tenths.
-const MOST_REFUSED: usize = 10;
-const MOST_UNTHROTTLED: usize = 2;
+/// larger part than of the whole walk's, so that more limits are used to less than nine tenths. Runs had 5 of these.
+const MOST_REFUSED: usize = 2;
+const MOST_UNTHROTTLED: usize = 0;
 const MOST_BELOW_90: usize = 9;
 
 #[test]

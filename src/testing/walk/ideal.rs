@@ -194,14 +194,25 @@ fn flow(
     }
 }
 
-/// Brings the accident forward where another limit is used up before it: no request would meet it.
+/// Brings the accident forward where another limit is used up before it: no request would meet it. Half of what can go before has
+/// gone then.
 pub(super) fn with_a_busy_accident(case: &Case, classes: &[Class], timeline: Timeline) -> Timeline {
-    let mut later = 0.0;
+    let (mut earlier, mut later) = (Vec::new(), 0.0);
     let soon = timeline.accident_at..timeline.accident_at + timeline.ends / SPANS as u64;
-    flow(case, classes, &timeline, &[], &[], |now, units| later += if soon.contains(&now) { units } else { 0.0 });
-    let is_idle = case.number().is_some() && later < 1.0;
-    let accident_at = if is_idle { timeline.accident_at / 6 } else { timeline.accident_at };
-    Timeline { accident_at, ..timeline }
+    flow(case, classes, &timeline, &[], &[], |now, units| match now {
+        _ if now < soon.start => earlier.push((now, units)),
+        _ if now < soon.end => later += units,
+        _ => {}
+    });
+    if case.number().is_none() || later >= 1.0 {
+        return timeline;
+    }
+    let mut left = earlier.iter().map(|(_, units)| units).sum::<f64>() / 2.0;
+    let half = earlier.into_iter().find(|(_, units)| {
+        left -= units;
+        left <= 0.0
+    });
+    Timeline { accident_at: half.map_or(0, |(now, _)| now), ..timeline }
 }
 
 /// Whether a refusal of one call by the walked limit pauses the other call.
