@@ -5,6 +5,9 @@
 #                                         PgBouncer before it, in transaction mode: IC_TEST_PGBOUNCER is its URL
 #   scripts/postgres.sh kill              ends all its processes with SIGKILL
 #   scripts/postgres.sh serve             starts it again
+#   scripts/postgres.sh standby           makes a standby that follows it
+#   scripts/postgres.sh promote           kills the server, promotes the standby and leads PgBouncer to it; what goes to
+#                                         IC_TEST_POSTGRES itself finds no server then
 #   scripts/postgres.sh stop              stops it and removes its folder
 #
 # Needs the programs of the packages `postgresql` (initdb, pg_ctl) and `pgbouncer`; they are installed where apt-get may. The server syncs to
@@ -39,9 +42,10 @@ as_owner() {
 # shellcheck source=scripts/servers.sh
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
+# serve BINARIES FOLDER PORT [DATA]
 serve() {
-    local bin=$1 dir=$2 port=$3
-    as_owner "$bin/pg_ctl" -s -w -t 60 -D "$dir/data" -l "$dir/log" \
+    local bin=$1 dir=$2 port=$3 data=${4:-data}
+    as_owner "$bin/pg_ctl" -s -w -t 60 -D "$dir/$data" -l "$dir/log" \
         -o "-p $port -k $dir -c listen_addresses=127.0.0.1 -c max_connections=200" start >&2 ||
         die "the server did not start; its log: $(tail -n 5 "$dir/log" 2>/dev/null)"
 }
@@ -113,6 +117,25 @@ serve_again() {
     serve "$(binaries)" "$dir" "${port%%/*}"
 }
 
+standby() {
+    local dir=${IC_TEST_POSTGRES_DIR:?} bin primary port
+    bin=$(binaries)
+    primary=${IC_TEST_POSTGRES##*:}
+    as_owner "$bin/pg_basebackup" -h 127.0.0.1 -p "${primary%%/*}" -U test -D "$dir/standby" -R -X stream -c fast >&2
+    port=$(free_port)
+    serve "$bin" "$dir" "$port" standby
+    echo "$port" >"$dir/standby.port"
+}
+
+promote() {
+    local dir=${IC_TEST_POSTGRES_DIR:?} port
+    port=$(cat "$dir/standby.port")
+    kill
+    as_owner "$(binaries)/pg_ctl" -s -w -D "$dir/standby" promote >&2
+    sed -i "s/ port=[0-9]*/ port=$port/" "$dir/pgbouncer.ini"
+    builtin kill -HUP "$(cat "$dir/pgbouncer.pid")"
+}
+
 stop() {
     local dir=${IC_TEST_POSTGRES_DIR:-}
     if [[ -n $dir && -d $dir/data ]]; then
@@ -120,12 +143,15 @@ stop() {
             builtin kill -TERM "$(cat "$dir/pgbouncer.pid")" 2>/dev/null || true
         fi
         as_owner "$(binaries)/pg_ctl" -s -D "$dir/data" -m immediate stop >&2 || true
+        if [[ -d $dir/standby ]]; then
+            as_owner "$(binaries)/pg_ctl" -s -D "$dir/standby" -m immediate stop >&2 || true
+        fi
         rm -rf "$dir"
     fi
 }
 
 case ${1:-} in
-    start | kill | stop) "$1" ;;
+    start | kill | standby | promote | stop) "$1" ;;
     serve) serve_again ;;
-    *) die "start, kill, serve or stop" ;;
+    *) die "start, kill, serve, standby, promote or stop" ;;
 esac

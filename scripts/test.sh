@@ -9,19 +9,20 @@
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
 # The tests of the console run in Chromium: as root it is installed with apt-get where it is missing, and npm fetches axe-core.
-# etcd is installed in the same way.
+# etcd and ZooKeeper are installed in the same way.
 #
 # Two build profiles are in use, for compile time: dev for everything, release for the quickstart. Benches are compiled as far
 # as clippy does. Builds with the dev profile are of the whole workspace: of a part of it, what it depends on would have other
 # features and be compiled once more.
 #
-# The tests of the store, and the runs that kill processes, go against a PostgreSQL, a Redis, an etcd and a server of S3's protocol of
-# their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, s3.sh), unless IC_TEST_POSTGRES, IC_TEST_REDIS,
-# IC_TEST_ETCD and IC_TEST_S3 name some. The tests of message brokers do the same with RabbitMQ, NATS and a server of SQS's protocol
-# (scripts/rabbitmq.sh, nats.sh, sqs.sh; IC_TEST_RABBITMQ, IC_TEST_NATS, IC_TEST_SQS). The servers of S3's and SQS's protocols come
+# The tests of the store, and the runs that kill processes, go against a PostgreSQL, a Redis, an etcd, a ZooKeeper and a server of S3's
+# protocol of their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, zookeeper.sh, s3.sh), unless IC_TEST_POSTGRES,
+# IC_TEST_REDIS, IC_TEST_ETCD, IC_TEST_ZOOKEEPER and IC_TEST_S3 name some. The tests of message brokers do the same with RabbitMQ, NATS
+# and a server of SQS's protocol (scripts/rabbitmq.sh, nats.sh, sqs.sh; IC_TEST_RABBITMQ, IC_TEST_NATS, IC_TEST_SQS). The servers of S3's and SQS's protocols come
 # from PyPI.
 #
-# What cannot be installed is left out by the value `off`: IC_TEST_BROWSER=off, IC_TEST_ETCD=off, IC_TEST_S3=off, IC_TEST_SQS=off.
+# What cannot be installed is left out by the value `off`: IC_TEST_BROWSER=off, IC_TEST_ETCD=off,
+# IC_TEST_ZOOKEEPER=off, IC_TEST_S3=off, IC_TEST_SQS=off.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count. REGISTRIES=required does the same for npm and
@@ -180,6 +181,10 @@ with_servers() {
         settings=$(scripts/etcd.sh start) || die "no etcd for the tests of shared limits; see above"
         eval "$settings"
     fi
+    if [[ -z ${IC_TEST_ZOOKEEPER:-} ]]; then
+        settings=$(scripts/zookeeper.sh start) || die "no ZooKeeper for the tests of shared limits; see above, or set IC_TEST_ZOOKEEPER=off"
+        eval "$settings"
+    fi
     if [[ -z ${IC_TEST_S3:-} ]]; then
         moto_server s3 IC_TEST_S3 "limits shared through an object store"
     fi
@@ -188,7 +193,7 @@ with_servers() {
 
 stop_servers() {
     local server
-    for server in postgres redis etcd s3; do
+    for server in postgres redis etcd zookeeper s3; do
         "scripts/$server.sh" stop
     done
 }

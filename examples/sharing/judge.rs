@@ -19,6 +19,10 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
         "sqlite" => format!("sqlite:{}", folder.join("capacity.db").display()),
         "postgres" => runtime.block_on(database::empty("sharing"))?,
         "etcd" => std::env::var("IC_TEST_ETCD").map_err(|_| "IC_TEST_ETCD names no server: run scripts/etcd.sh")?,
+        "zookeeper" => {
+            let missing = |_| "IC_TEST_ZOOKEEPER names no server: run scripts/zookeeper.sh";
+            std::env::var("IC_TEST_ZOOKEEPER").map_err(missing)?
+        }
         "s3" => {
             let url = std::env::var("IC_TEST_S3").map_err(|_| "IC_TEST_S3 names no server: run scripts/s3.sh")?;
             url.replacen('?', &format!("/{}?", std::process::id()), 1)

@@ -5,6 +5,8 @@
 //!     cargo run --release --example sharing -- --store sqlite --processes 4 --seconds 60 --fault kill
 //!     cargo run --release --example sharing --features redis -- --store redis --fault store-promote
 //!     cargo run --release --example sharing --features etcd -- --store etcd --window-ms 60000 --seconds 240 --fault store-restart
+//!     scripts/postgres.sh standby; IC_TEST_POSTGRES=$IC_TEST_PGBOUNCER cargo run --release --example sharing --features postgres -- \
+//!         --store postgres --fault store-promote
 //!
 //! With `--jobs N` the processes drain one outbox of so many jobs, and the last line is `sharing-jobs: processes=N jobs=N seconds=S
 //! ideal=S refused=N twice=N`; the ideal is the limit's 80 % from the first arrival on.
@@ -48,7 +50,7 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-const USAGE: &str = "--store sqlite|postgres|redis|etcd|s3|URL, --processes N, --limit N, --window-ms N, --seconds N, \
+const USAGE: &str = "--store sqlite|postgres|redis|etcd|zookeeper|s3|URL, --processes N, --limit N, --window-ms N, --seconds N, \
     --algorithm sliding|fixed|bucket, --demand uniform|hot|moving|tiers, \
     --fault none|kill|term|stop5|stop15|store-stop|store-kill|store-restart|store-flush|store-promote, --lease-ms N, --jobs N (with --store postgres), --seed N";
 

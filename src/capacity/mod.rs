@@ -15,7 +15,7 @@
 //! | `redis.rs` | reads and writes it in Redis or Valkey |
 //! | `sights.rs` | what is written to a store that compares and swaps and has no clock: pure |
 //! | `swapping.rs` | reads and writes it in such a store, again where another process was first |
-//! | `etcd.rs`, `objects.rs` | such stores: etcd, and S3 and Azure Blob Storage |
+//! | `etcd.rs`, `objects.rs`, `zookeeper/` | such stores: etcd, S3 and Azure Blob Storage, ZooKeeper |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`.
 
@@ -38,15 +38,20 @@ mod redis;
 #[cfg(not(feature = "redis"))]
 #[path = "redis_off.rs"]
 mod redis;
-#[cfg(any(feature = "etcd", feature = "object-store", test))]
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper", test))]
 mod sights;
 pub(crate) mod status;
 pub(crate) mod store_task;
 #[cfg(feature = "redis")]
 mod swap;
-#[cfg(any(feature = "etcd", feature = "object-store"))]
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
 mod swapping;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+#[cfg(not(feature = "zookeeper"))]
+#[path = "zookeeper_off.rs"]
+mod zookeeper;
 
 pub(crate) use pool_store::{Pace, Pool, open};

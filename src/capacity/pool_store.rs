@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::etcd::{self, Etcd};
 use super::objects::{self, Objects};
 use super::redis::{self, Redis};
+use super::zookeeper::{self, Zookeeper};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call};
 use crate::config::Holds;
@@ -21,6 +22,7 @@ pub(crate) enum Pool {
     Etcd(Etcd),
     /// S3 or Azure Blob Storage.
     Objects(Objects),
+    Zookeeper(Zookeeper),
 }
 
 /// How a store is called, and what it is good for.
@@ -50,6 +52,9 @@ impl Pace {
         leases: (Duration::from_secs(6), Duration::from_secs(10)),
         holds: Holds { windows_from: Duration::from_secs(60), name: "etcd" },
     };
+    /// As etcd.
+    const ZOOKEEPER: Pace =
+        Pace { holds: Holds { windows_from: Duration::from_secs(60), name: "ZooKeeper" }, ..Pace::ETCD };
     /// Each request is paid for.
     const OBJECTS: Pace = Pace {
         every: (Duration::from_secs(5), Duration::from_secs(5)),
@@ -67,6 +72,7 @@ impl Pool {
             Pool::Redis(redis) => redis.exchange(&call).await,
             Pool::Etcd(etcd) => etcd.exchange(&call).await,
             Pool::Objects(objects) => objects.exchange(&call).await,
+            Pool::Zookeeper(zookeeper) => zookeeper.exchange(&call).await,
         }
     }
 
@@ -75,6 +81,7 @@ impl Pool {
             Pool::Sql(_) | Pool::Redis(_) => Pace::OFTEN,
             Pool::Etcd(_) => Pace::ETCD,
             Pool::Objects(_) => Pace::OBJECTS,
+            Pool::Zookeeper(_) => Pace::ZOOKEEPER,
         }
     }
 }
@@ -89,6 +96,10 @@ pub(crate) async fn open(
         "redis" | "rediss" | "valkey" | "valkeys" => return Ok((Pool::Redis(redis::open(through).await?), None)),
         "etcd" | "etcds" => return Ok((Pool::Etcd(etcd::open(through).await?), None)),
         "s3" | "az" => return Ok((Pool::Objects(objects::open(through).await?), None)),
+        "zk" => {
+            let (zookeeper, task) = zookeeper::open(through).await?;
+            return Ok((Pool::Zookeeper(zookeeper), Some(task)));
+        }
         _ => {}
     }
     let (actor, task) = match (through, store) {

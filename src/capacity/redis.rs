@@ -21,8 +21,8 @@ const ROUNDS: u32 = 32;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// All keys have the same hash tag: a cluster keeps them on one server, as one script needs them.
-const ERA: &str = "{integration-client}:era";
-const LIMIT: &str = "{integration-client}:limit:";
+pub(super) const ERA: &str = "{integration-client}:era";
+pub(super) const LIMIT: &str = "{integration-client}:limit:";
 
 /// KEYS: the era, the limits. Returns the server's run, its clock in seconds and microseconds, and the texts.
 const READ: &str = "
@@ -48,6 +48,10 @@ for i = 2, #KEYS do
 end
 return written
 ";
+
+/// Where a test says what the clock shows: in seconds, and in microseconds beyond them.
+#[cfg(test)]
+pub(super) const TEST_CLOCK: [&str; 2] = ["{integration-client}:seconds", "{integration-client}:micros"];
 
 /// A connection to the server, which is made again after it broke.
 pub(crate) struct Redis {
@@ -103,6 +107,14 @@ fn problem(info: impl Fn(&str) -> Option<String>) -> Option<String> {
 }
 
 impl Redis {
+    /// The same pool with another clock than the server's.
+    #[cfg(test)]
+    pub(super) fn by_the_clock_of_a_test(self) -> Redis {
+        let [seconds, micros] = TEST_CLOCK;
+        let read = READ.replace("redis.call('TIME')", &format!("redis.call('MGET', '{seconds}', '{micros}')"));
+        Redis { read: Script::new(&read), ..self }
+    }
+
     pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
         self.try_exchange(call).await.map_err(|error| error.to_string())?.ok_or_else(|| {
             format!("other processes wrote the same limits during {ROUNDS} tries; use fewer processes or a longer `sharing_lease`")

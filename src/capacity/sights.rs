@@ -1,4 +1,4 @@
-//! The times of a ledger in a store that has no clock to trust: etcd, an object store. Pure.
+//! The times of a ledger in a store that has no clock to trust: etcd, an object store, ZooKeeper. Pure.
 //!
 //! Such a ledger states each time as what was left of it when it was written, and names that writing. A process counts what was left
 //! from the moment at which it first saw the writing, by its own clock. It saw it after it was written, so it never waits too

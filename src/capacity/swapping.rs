@@ -40,6 +40,7 @@ pub(crate) struct Answered {
 }
 
 /// The date of an answer in seconds since 1970.
+#[cfg_attr(not(any(feature = "etcd", feature = "object-store")), allow(dead_code, reason = "others do not speak HTTP"))]
 pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
     let text = headers.get(http::header::DATE)?.to_str().ok()?;
     let moment = DateTimeParser::new().parse_timestamp(text).ok()?;

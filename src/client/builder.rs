@@ -358,8 +358,8 @@ impl IntegrationClientBuilder {
     /// `"store"` for the [store](Self::store) of this client, or the URL of another: `postgres://…`, `redis://…` (also of Valkey;
     /// `rediss://…` with TLS; feature `redis`) or `sqlite:PATH`.
     ///
-    /// etcd (`etcd://host:2379`, `etcds://…`; feature `etcd`) and object stores (`s3://bucket/prefix`, `az://container/prefix`; feature
-    /// `object-store`) hold limits of a minute and more. A tenant's limit that is shorter is an error, unless it states `shared = false`.
+    /// etcd (`etcd://host:2379`, `etcds://…`; feature `etcd`), object stores (`s3://bucket/prefix`, `az://container/prefix`; feature
+    /// `object-store`) and ZooKeeper (`zk://host:2181,host:2181/path`; feature `zookeeper`) hold limits of a minute and more. A tenant's limit that is shorter is an error, unless it states `shared = false`.
     ///
     /// Each process holds some of a limit's units under a lease and counts by those. It asks the store a few times a second, in one
     /// call for all limits, and not when it sends. The first request after a rest waits for one such call. While the store does
@@ -386,7 +386,7 @@ impl IntegrationClientBuilder {
     }
 
     /// For how long a process may use the units that it holds without an answer of the store
-    /// ([`share_through`](Self::share_through)); 10 s by default, from 2 s to 10 minutes. In etcd from 6 s; in an object store 30 s by
+    /// ([`share_through`](Self::share_through)); 10 s by default, from 2 s to 10 minutes. In etcd and ZooKeeper from 6 s; in an object store 30 s by
     /// default, from 15 s. A longer lease rides out longer outages of
     /// the store, and keeps the units of a process that was killed away from the others for longer.
     pub fn sharing_lease(mut self, lease: Duration) -> Self {

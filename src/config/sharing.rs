@@ -120,8 +120,12 @@ impl fmt::Debug for Sharing {
 
 fn has_password(through: &str) -> bool {
     let is_secret = |name: &str| ["secret", "key", "token", "sas"].iter().any(|part| name.contains(part));
-    url::Url::parse(through).is_ok_and(|url| {
-        let in_query = matches!(url.scheme(), "s3" | "az") && url.query_pairs().any(|(name, _)| is_secret(&name));
-        url.password().is_some() || in_query
-    })
+    // A URL of several servers is none that can be parsed.
+    let authority = through.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(""));
+    let is_named = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let in_query = || {
+        let parsed = url::Url::parse(through).ok().filter(|url| matches!(url.scheme(), "s3" | "az"));
+        parsed.is_some_and(|url| url.query_pairs().any(|(name, _)| is_secret(&name)))
+    };
+    is_named || in_query()
 }

@@ -83,7 +83,7 @@ mod sqlite;
 mod sqlite;
 mod starts;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod tokens;
 pub(crate) mod usage;
 

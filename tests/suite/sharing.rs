@@ -101,7 +101,7 @@ async fn clients_share_a_limit_through_redis() {
 }
 
 /// Two clients share a limit of a minute through a store that is for such limits alone.
-#[cfg(any(feature = "etcd", feature = "object-store"))]
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
 async fn shared_by_the_minute(name: &str, store: &str) {
     let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(60));
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap();
@@ -139,6 +139,25 @@ async fn clients_share_a_limit_through_an_object_store() {
         let own = format!("/{}?", std::process::id());
         shared_by_the_minute("stored", &url.replacen('?', &own, 1)).await;
     }
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_zookeeper() {
+    let wanted = "`eval $(scripts/zookeeper.sh start)` before, or IC_TEST_ZOOKEEPER=off";
+    let url = std::env::var("IC_TEST_ZOOKEEPER").expect(wanted);
+    if url == "off" {
+        return;
+    }
+    let (own, rest) = (std::process::id(), url.strip_prefix("zk://").unwrap());
+    shared_by_the_minute("voted", &format!("{url}/{own}/a")).await;
+    // Nodes of a user, and one of two servers that is away.
+    let of_user = format!("zk://app:p%40ss@127.0.0.1:1,{rest}/of-app-{own}");
+    shared_by_the_minute("owned", &of_user).await;
+    let other = of_user.replace("p%40ss", "hunter2");
+    let builder = IntegrationClient::builder().without_catalogue().share_through(other);
+    let error = builder.build().await.map(drop).unwrap_err().to_string();
+    assert!(error.contains("its password is wrong") && !error.contains("hunter2"), "{error}");
 }
 
 /// A store for limits of a minute is told so at the start, by a reload and for a tenant that is added.
@@ -201,6 +220,7 @@ async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
     for (text, place, help) in [
         ("[sharing]\nthrough = ''", "sharing.through", "store"),
         ("[sharing]\nthrough = 'redis://user:hunter2@host'", "sharing.through", "env:NAME"),
+        ("[sharing]\nthrough = 'zk://user:hunter2@one:2181,two:2181/path'", "sharing.through", "env:NAME"),
         ("[sharing]\nthrough = 's3://bucket?secret_access_key=hunter2'", "sharing.through", "env:NAME"),
         ("[sharing]\nthrough = 'store'\nlease = '1s'", "sharing.lease", "2 seconds"),
         ("[sharing]\nthrough = 'store'\nlease = 'soon'", "sharing.lease", "duration"),
@@ -226,6 +246,10 @@ async fn sharing_that_cannot_work_is_an_error_at_the_start() {
     if cfg!(feature = "etcd") {
         let error = build("etcd://127.0.0.1:1").await;
         assert!(error.contains("sharing through etcd: the server cannot be reached"), "{error}");
+    }
+    if cfg!(feature = "zookeeper") {
+        let error = build("zk://127.0.0.1:1,127.0.0.1:2").await;
+        assert!(error.contains("sharing through ZooKeeper: the server cannot be reached"), "{error}");
     }
     if cfg!(feature = "object-store") {
         let error = build("s3://bucket?colour=red").await;

@@ -15,7 +15,7 @@ mod holder;
 mod ledger;
 mod pool;
 mod shares;
-#[cfg(any(feature = "etcd", feature = "object-store", test))]
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper", test))]
 pub(crate) mod times;
 
 pub(crate) use call::{All, Caller, Figures, Got, Line, State};

@@ -1,5 +1,7 @@
 //! Processes that share limits, in virtual time: the engines, their calls and the ledgers are those of the library.
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod differential;
 mod ledger;
 mod sights;
 mod simulation;

@@ -40,7 +40,7 @@ use super::{Id, LaneTier, Opened, Store};
 use crate::clock::Clock;
 
 /// A new folder for the test.
-pub(super) fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("ic-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
     let folder = std::env::temp_dir().join(name);
@@ -75,7 +75,7 @@ pub(super) fn pooled(url: &str) -> String {
 
 /// The URL of an empty database.
 #[cfg(feature = "postgres")]
-pub(super) async fn database() -> String {
+pub(crate) async fn database() -> String {
     use sqlx::{Connection, Executor};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let url = std::env::var("IC_TEST_POSTGRES").expect(

@@ -1,0 +1,271 @@
+//! The pool in ZooKeeper: a node for each limit, which is written if its version is still the one that was read.
+//!
+//! `sync` goes before a reading, because a server may lag behind others. ZooKeeper states no date with an answer, but when a node was
+//! written: by that of the last writing of this process, and by its clock since, the date is known.
+
+mod session;
+mod wire;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tokio::sync::{mpsc, oneshot};
+
+use self::session::{Address, QUEUE, Question, Task};
+use self::wire::{Access, Node, Request, Stat};
+use super::swapping::{Answered, Found, Swapping, Swaps};
+use crate::BoxFuture;
+use crate::clock::{Clock, Time};
+use crate::error::Error;
+
+/// All nodes are below this one, unless the URL has a path.
+const PREFIX: &str = "/integration-client";
+/// The node that is written to learn the date.
+const CLOCK: &str = "clock";
+/// What stands for itself in the name of a node. A limit's name may have a `/`.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+/// When a writing that took longer was made, is not known well enough to tell the date by it.
+const EXACT: Duration = Duration::from_secs(1);
+/// After this a date is learnt anew: clocks of computers may run apart by 200 millionths, which is less than a second until then.
+const GOOD_FOR: Duration = Duration::from_secs(3_600);
+
+/// The pool in ZooKeeper.
+pub(crate) type Zookeeper = Swapping<Ensemble>;
+
+pub(crate) struct Ensemble {
+    questions: mpsc::Sender<Question>,
+    prefix: String,
+    access: Access,
+    clock: Clock,
+    dated: Mutex<Option<Dated>>,
+}
+
+/// A writing of this process.
+#[derive(Clone, Copy, Debug)]
+struct Dated {
+    written_ms: u64,
+    /// When it was asked for.
+    asked: Time,
+}
+
+impl Dated {
+    /// The date in seconds: the true one, or up to [`EXACT`] later.
+    fn date(self, now: Time) -> Option<u64> {
+        let since = now.since(self.asked);
+        let since_ms = u64::try_from(since.as_millis()).ok()?;
+        (since < GOOD_FOR && self.written_ms > 0).then(|| self.written_ms.saturating_add(since_ms) / 1_000)
+    }
+}
+
+/// Opens the pool at `zk://[user:password@]host:port[,host:port]…[/path]`. Returns the task that must be spawned.
+pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>), Error> {
+    let failed = |why: String| Error::config(format!("sharing through ZooKeeper: {why}"));
+    let (address, prefix) = read(url).map_err(failed)?;
+    let clock = Clock::system();
+    let (questions, asked) = mpsc::channel(QUEUE);
+    let access = if address.user.is_some() { Access::User } else { Access::Everybody };
+    let mut task: BoxFuture<'static, ()> = Box::pin(Task::new(address, asked, clock).run());
+    let ensemble = Ensemble { questions, prefix, access, clock, dated: Mutex::default() };
+    // A server that is away and missing rights are told now.
+    let probed = tokio::select! {
+        probed = ensemble.probe() => probed,
+        () = &mut task => Err("the connection ended".to_owned()),
+    };
+    probed.map_err(failed)?;
+    Ok((Swapping::new(ensemble), task))
+}
+
+/// The servers and the path of a URL.
+fn read(url: &str) -> Result<(Address, String), String> {
+    let rest = url.strip_prefix("zk://").ok_or("the URL begins with zk://")?;
+    if rest.contains(['?', '#']) {
+        return Err("the URL has no query: zk://host:2181,host:2181/path".to_owned());
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    };
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let user = match user.map(|user| user.split_once(':')) {
+        None => None,
+        Some(Some((name, password))) if !name.is_empty() => Some((decoded(name), decoded(password))),
+        Some(_) => return Err("the URL names a user without a password: zk://user:password@host:2181".to_owned()),
+    };
+    let server = |host: &str| {
+        // An address of version 6 has colons between brackets.
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().ok()),
+            _ => (host, Some(2_181)),
+        };
+        let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
+        port.filter(|_| is_name).map(|port| format!("{name}:{port}"))
+    };
+    let servers: Option<Vec<String>> = hosts.split(',').map(server).collect();
+    let servers = servers.ok_or("the URL is zk://host:2181,host:2181/path")?;
+    let path = path.trim_matches('/');
+    let is_node =
+        |part: &str| !part.is_empty() && !matches!(part, "." | "..") && part.chars().all(|c| c.is_ascii_graphic());
+    if path.is_empty() {
+        return Ok((Address { servers, user }, PREFIX.to_owned()));
+    }
+    if !path.split('/').all(is_node) || path == "zookeeper" || path.starts_with("zookeeper/") {
+        return Err("the path of the URL can be no path of nodes: use letters, digits, `-` and `/`".to_owned());
+    }
+    Ok((Address { servers, user }, format!("/{path}")))
+}
+
+impl Ensemble {
+    fn path(&self, limit: &str) -> String {
+        format!("{}/limit-{}", self.prefix, utf8_percent_encode(limit, PLAIN))
+    }
+
+    async fn ask<const COUNT: usize>(&self, requests: [Request; COUNT]) -> Result<[Result<Bytes, i32>; COUNT], String> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || "the connection ended".to_owned();
+        let question = Question { requests: requests.into(), reply };
+        self.questions.send(question).await.map_err(|_| closed())?;
+        let answers = answer.await.map_err(|_| closed())??;
+        answers.try_into().map_err(|_| closed())
+    }
+
+    /// Learns the date by a writing.
+    async fn probe(&self) -> Result<(), String> {
+        let path = format!("{}/{CLOCK}", self.prefix);
+        if self.set(&path, "", -1).await? != Ok(()) {
+            self.create(&path, "").await?;
+            self.set(&path, "", -1).await?.map_err(|error| self.in_words(error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a node that is there. Returns the error of a server that did not.
+    async fn set(&self, path: &str, text: &str, version: i32) -> Result<Result<(), i32>, String> {
+        let asked = self.clock.now();
+        let [answer] = self.ask([Request::set(path, text, version)]).await?;
+        let body = match answer {
+            Ok(body) => body,
+            Err(error) => return Ok(Err(error)),
+        };
+        let stat = Stat::read(body).ok_or("the answer is none of ZooKeeper's")?;
+        if self.clock.now().since(asked) < EXACT {
+            *self.dated.lock() = Some(Dated { written_ms: stat.written_ms, asked });
+        }
+        Ok(Ok(()))
+    }
+
+    /// Makes a node, and those above it. Returns false where it is there.
+    async fn create(&self, path: &str, text: &str) -> Result<bool, String> {
+        let is_new = |answer| match answer {
+            Ok(_) => Ok(true),
+            Err(wire::NODE_EXISTS) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let [answer] = self.ask([Request::create(path, text, self.access)]).await?;
+        match is_new(answer) {
+            Ok(is_new) => return Ok(is_new),
+            Err(wire::NO_NODE) => {}
+            Err(error) => return Err(self.in_words(error)),
+        }
+        for (end, _) in self.prefix.match_indices('/').skip(1).chain([(self.prefix.len(), "")]) {
+            let above = self.prefix.get(..end).unwrap_or_default();
+            let [answer] = self.ask([Request::create(above, "", self.access)]).await?;
+            is_new(answer).map_err(|error| self.in_words(error))?;
+        }
+        let [answer] = self.ask([Request::create(path, text, self.access)]).await?;
+        is_new(answer).map_err(|error| self.in_words(error))
+    }
+
+    fn in_words(&self, error: i32) -> String {
+        let prefix = &self.prefix;
+        match error {
+            wire::NO_RIGHT => {
+                format!(
+                    "the user needs the rights to create, read and write nodes below {prefix}, or its password is wrong"
+                )
+            }
+            wire::NO_NODE => format!("the node {prefix} was deleted meanwhile"),
+            wire::QUOTA => format!("the quota of the node {prefix} is used up"),
+            error => format!("the server answered with its error {error}"),
+        }
+    }
+}
+
+impl Swaps for Ensemble {
+    async fn read(&self, limit: &str) -> Result<Answered, String> {
+        let known = |now| self.dated.lock().and_then(|dated| dated.date(now));
+        if known(self.clock.now()).is_none() {
+            self.probe().await?;
+        }
+        let date = known(self.clock.now());
+        let path = self.path(limit);
+        let [synced, got] = self.ask([Request::sync(&path), Request::get(&path)]).await?;
+        synced.map_err(|error| self.in_words(error))?;
+        let body = match got {
+            Ok(body) => body,
+            Err(wire::NO_NODE) => return Ok(Answered { found: None, date }),
+            Err(error) => return Err(self.in_words(error)),
+        };
+        let Node { data, stat } = Node::read(body).ok_or("the answer is none of ZooKeeper's")?;
+        // What is no text is no ledger.
+        let text = String::from_utf8(data).unwrap_or_else(|_| "?".to_owned());
+        Ok(Answered { found: Some(Found { text, version: stat.version.to_string() }), date })
+    }
+
+    async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
+        let path = self.path(limit);
+        let Some(version) = version else { return self.create(&path, &text).await };
+        // -1 would be any version.
+        let version = version.parse().unwrap_or(i32::MIN);
+        match self.set(&path, &text, version).await? {
+            Ok(()) => Ok(true),
+            Err(wire::BAD_VERSION | wire::NO_NODE) => Ok(false),
+            Err(error) => Err(self.in_words(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let (address, prefix) = read("zk://app:p%40s:s@a.internal:2182,b,[::1]:2183,[::2]/shop/live/").unwrap();
+        assert_eq!(address.servers, ["a.internal:2182", "b:2181", "[::1]:2183", "[::2]:2181"]);
+        assert_eq!(address.user, Some(("app".to_owned(), "p@s:s".to_owned())));
+        assert_eq!(prefix, "/shop/live");
+        let (address, prefix) = read("zk://host").unwrap();
+        assert_eq!((address.servers, address.user, &*prefix), (vec!["host:2181".to_owned()], None, PREFIX));
+    }
+
+    #[test]
+    fn urls_that_are_wrong_are_refused_without_their_password() {
+        for wrong in [
+            "zk://",
+            "zk:host",
+            "zk://hunter2@host",
+            "zk://:hunter2@host",
+            "zk://app:hunter2@host,",
+            "zk://app:hunter2@host:port",
+            "zk://app:hunter2@host?timeout=1",
+            "zk://app:hunter2@host/a//b",
+            "zk://app:hunter2@host/../b",
+            "zk://app:hunter2@host/zookeeper",
+            "zks://app:hunter2@host",
+        ] {
+            let error = read(wrong).unwrap_err();
+            assert!(!error.contains("hunter2") && error.contains("the URL"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_date_is_that_of_a_writing_and_the_time_since() {
+        let dated = Dated { written_ms: 1_700_000_000_900, asked: Time::from_nanos(1_000_000_000) };
+        let at = |seconds: u64| dated.date(Time::from_nanos(1_000_000_000) + Duration::from_secs(seconds));
+        assert_eq!((at(0), at(10)), (Some(1_700_000_000), Some(1_700_000_010)));
+        assert_eq!(at(3_601), None, "it is learnt anew");
+    }
+}

@@ -1,0 +1,235 @@
+//! What ZooKeeper's clients and servers send each other: frames of a length and that many bytes, numbers with the highest byte first, and
+//! texts and data behind their length. Pure.
+//!
+//! <https://github.com/apache/zookeeper/blob/branch-3.8/zookeeper-jute/src/main/resources/zookeeper.jute> lists the fields. Only what
+//! the pool needs is here: a session, and five requests.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A bigger frame is none of ours. Servers accept 1 MiB unless they are told otherwise.
+const MAX_FRAME: usize = 16 << 20;
+/// All rights.
+const ALL: i32 = 31;
+/// The number of an answer that no request waits for: that a node has changed, and that the server is there.
+const NO_REQUEST: [i32; 2] = [-1, -2];
+/// The number of the request that tells who the client is.
+const AUTH: i32 = -4;
+
+/// Errors of an answer.
+pub(super) const NO_NODE: i32 = -101;
+pub(super) const NO_RIGHT: i32 = -102;
+pub(super) const BAD_VERSION: i32 = -103;
+pub(super) const NODE_EXISTS: i32 = -110;
+pub(super) const QUOTA: i32 = -125;
+
+/// A request without its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    kind: i32,
+    body: Vec<u8>,
+}
+
+/// Whose the nodes are that a client creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Everybody,
+    /// The user that the client named.
+    User,
+}
+
+impl Request {
+    /// Has the server catch up with what was written on others before the next request is answered.
+    pub(super) fn sync(path: &str) -> Request {
+        Request { kind: 9, body: texts(&[path]) }
+    }
+
+    pub(super) fn get(path: &str) -> Request {
+        // Changes of the node are not told.
+        Request { kind: 4, body: [texts(&[path]), vec![0]].concat() }
+    }
+
+    /// Writes a node of this version; -1 is any.
+    pub(super) fn set(path: &str, data: &str, version: i32) -> Request {
+        Request { kind: 5, body: [texts(&[path, data]), number(version)].concat() }
+    }
+
+    /// Makes a node that stays.
+    pub(super) fn create(path: &str, data: &str, access: Access) -> Request {
+        let (scheme, id) = match access {
+            Access::Everybody => ("world", "anyone"),
+            Access::User => ("auth", ""),
+        };
+        let acl = [number(1), number(ALL), texts(&[scheme, id])].concat();
+        Request { kind: 1, body: [texts(&[path, data]), acl, number(0)].concat() }
+    }
+
+    /// The frame that sends it.
+    pub(super) fn frame(&self, xid: i32) -> Vec<u8> {
+        frame(&[number(xid), number(self.kind), self.body.clone()].concat())
+    }
+}
+
+/// The first frame of a connection, which asks for a new session.
+pub(super) fn hello(timeout_ms: i32) -> Vec<u8> {
+    let (version, last_seen, no_session) = (number(0), [0; 8], [0; 8]);
+    let password = texts(&["\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"]);
+    frame(&[version, last_seen.to_vec(), number(timeout_ms), no_session.to_vec(), password].concat())
+}
+
+/// Tells the server who the client is.
+pub(super) fn login(user: &str, password: &str) -> Vec<u8> {
+    let body = [number(0), texts(&["digest", &format!("{user}:{password}")])].concat();
+    frame(&[number(AUTH), number(100), body].concat())
+}
+
+/// Ends the session.
+pub(super) fn goodbye() -> Vec<u8> {
+    frame(&[number(0), number(-11)].concat())
+}
+
+/// Whether the server has opened a session.
+pub(super) fn is_welcome(mut frame: Bytes) -> bool {
+    frame.try_get_i32().is_ok() && frame.try_get_i32().is_ok_and(|timeout_ms| timeout_ms > 0)
+}
+
+/// An answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) xid: i32,
+    pub(super) result: Result<Bytes, i32>,
+}
+
+impl Reply {
+    /// None where the frame is no answer.
+    pub(super) fn read(mut frame: Bytes) -> Option<Reply> {
+        let (xid, _) = (frame.try_get_i32().ok()?, frame.try_get_i64().ok()?);
+        let error = frame.try_get_i32().ok()?;
+        Some(Reply { xid, result: if error == 0 { Ok(frame) } else { Err(error) } })
+    }
+
+    /// No request waits for it.
+    pub(super) fn is_unasked(&self) -> bool {
+        NO_REQUEST.contains(&self.xid)
+    }
+}
+
+/// A node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) data: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+/// What a server says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// When it was written, by the clock of the server that led then: milliseconds since 1970.
+    pub(super) written_ms: u64,
+    pub(super) version: i32,
+}
+
+impl Node {
+    /// None where the body is no answer to [`Request::get`].
+    pub(super) fn read(mut body: Bytes) -> Option<Node> {
+        let length = usize::try_from(body.try_get_i32().ok()?.max(0)).ok()?;
+        let data = (length <= body.len()).then(|| body.split_to(length).to_vec())?;
+        Some(Node { data, stat: Stat::read(body)? })
+    }
+}
+
+impl Stat {
+    /// None where the body is no answer to [`Request::set`].
+    pub(super) fn read(mut body: Bytes) -> Option<Stat> {
+        // The transactions that created and wrote it, and when it was created.
+        let _before = (body.try_get_i64().ok()?, body.try_get_i64().ok()?, body.try_get_i64().ok()?);
+        let written_ms = u64::try_from(body.try_get_i64().ok()?).unwrap_or_default();
+        Some(Stat { written_ms, version: body.try_get_i32().ok()? })
+    }
+}
+
+/// Takes the first whole frame out of what was received.
+///
+/// # Errors
+/// No frame begins there.
+pub(super) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
+    let Some(length) = received.first_chunk::<4>() else { return Ok(None) };
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= MAX_FRAME);
+    let length = length.ok_or("the answer is none of ZooKeeper's")?;
+    if received.len().saturating_sub(4) < length {
+        return Ok(None);
+    }
+    received.advance(4);
+    Ok(Some(received.split_to(length).freeze()))
+}
+
+fn number(number: i32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn texts(texts: &[&str]) -> Vec<u8> {
+    texts.iter().flat_map(|text| [&length(text.len())[..], text.as_bytes()].concat()).collect()
+}
+
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&length(body.len())[..], body].concat()
+}
+
+/// A text that is too long for its length is refused by the server, which accepts far less.
+fn length(length: usize) -> [u8; 4] {
+    i32::try_from(length).unwrap_or(i32::MAX).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_framed() {
+        let sync = Request::sync("/a").frame(7);
+        assert_eq!(sync, [0, 0, 0, 14, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 2, b'/', b'a']);
+        let set = Request::set("/a", "xy", 3).frame(1);
+        assert_eq!(set[12..], [0, 0, 0, 2, b'/', b'a', 0, 0, 0, 2, b'x', b'y', 0, 0, 0, 3]);
+        let create = Request::create("/a", "", Access::Everybody).frame(1);
+        assert!(create.windows(6).any(|part| part == b"anyone"), "{create:?}");
+        assert_eq!(hello(10_000).len(), 4 + 4 + 8 + 4 + 8 + 4 + 16);
+    }
+
+    #[test]
+    fn frames_are_taken_when_they_are_whole() {
+        let mut received = BytesMut::from(&[0, 0, 0, 2, 1][..]);
+        assert_eq!(take_frame(&mut received), Ok(None));
+        received.extend_from_slice(&[2, 0, 0, 0, 0, 9]);
+        assert_eq!(take_frame(&mut received), Ok(Some(Bytes::from_static(&[1, 2]))));
+        assert_eq!(take_frame(&mut received), Ok(Some(Bytes::new())));
+        assert_eq!((take_frame(&mut received), received.len()), (Ok(None), 1));
+        for wrong in [b"HTTP", &[0xff; 4], &[0x7f, 0, 0, 0]] {
+            assert!(take_frame(&mut BytesMut::from(&wrong[..])).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let header = |error: i32| [number(5), vec![0; 8], number(error)].concat();
+        let stat = [vec![0; 24], 1_700_000_000_123u64.to_be_bytes().to_vec(), number(12), vec![0; 40]].concat();
+        let node = [header(0), texts(&["{}"]), stat].concat();
+        let reply = Reply::read(node.into()).unwrap();
+        assert_eq!(reply.xid, 5);
+        let node = Node::read(reply.result.unwrap()).unwrap();
+        assert_eq!((&node.data[..], node.stat.written_ms, node.stat.version), (&b"{}"[..], 1_700_000_000_123, 12));
+        assert_eq!(Reply::read(header(NO_NODE).into()).unwrap().result, Err(NO_NODE));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let length = random.usize(0..120);
+            let mut bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            bytes.iter_mut().take(random.usize(0..8)).for_each(|byte| *byte = 0);
+            let _ = take_frame(&mut BytesMut::from(&bytes[..]));
+            let bytes = Bytes::from(bytes);
+            let _ =
+                (Reply::read(bytes.clone()), Node::read(bytes.clone()), Stat::read(bytes.clone()), is_welcome(bytes));
+        }
+    }
+}

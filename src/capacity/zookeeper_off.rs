@@ -1,0 +1,19 @@
+//! Replaces `zookeeper/` where the feature `zookeeper` is off.
+
+use super::call::{Answer, Call};
+use crate::BoxFuture;
+use crate::error::Error;
+
+/// No such pool can be opened.
+pub(crate) enum Zookeeper {}
+
+impl Zookeeper {
+    pub(super) async fn exchange(&self, _call: &Call) -> Result<Answer, String> {
+        match *self {}
+    }
+}
+
+#[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+pub(super) async fn open(_url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>), Error> {
+    Err(Error::config("sharing through ZooKeeper is not compiled in; enable the feature `zookeeper`"))
+}
