@@ -316,12 +316,6 @@ impl Lanes {
         self.index.find(hash, same).and_then(|index| self.slab.key_at(index))
     }
 
-    /// Whether a lane may have this hash: half of it is compared, and of the lane nothing is read but that it is there.
-    #[inline]
-    pub(crate) fn may_have(&self, hash: u64) -> bool {
-        self.index.find(hash, |index| self.slab.at(index).is_some()).is_some()
-    }
-
     pub(crate) fn insert(&mut self, lane: Lane) -> LaneKey {
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         let key = self.slab.insert(lane);

@@ -233,25 +233,6 @@ impl Engine {
         Some(Brief { waiting, in_flight, held, paused_until, slowed, left })
     }
 
-    /// Reads where the lanes with these hashes are, for those who look for each of them next. In a loop as short as this one the
-    /// processor waits for the memory of several lanes at once, and afterwards for none.
-    pub fn touch(&self, hashes: impl Iterator<Item = u64>) {
-        std::hint::black_box(hashes.filter(|hash| self.lanes.may_have(*hash)).count());
-    }
-
-    /// [`brief`](Self::brief) of many lanes, each into the place of its number. Their limits are read first, for the same reason as
-    /// in [`touch`](Self::touch).
-    pub fn briefs(&mut self, now: Time, lanes: &[(usize, LaneKey)], into: &mut [Option<Brief>]) {
-        let insides = lanes.iter().filter_map(|(_, key)| self.lanes.get(*key));
-        let first = insides.filter_map(|lane| lane.own.as_slice().first());
-        std::hint::black_box(first.map(|cell| u64::from(cell.under_way())).sum::<u64>());
-        for (number, key) in lanes {
-            if let Some(place) = into.get_mut(*number) {
-                *place = self.brief(now, *key);
-            }
-        }
-    }
-
     /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
     /// the end.
     pub fn survey(&mut self, now: Time, from: u32, count: u32, sums: &mut BTreeMap<Arc<str>, Sum>) -> Option<u32> {

@@ -1,11 +1,10 @@
-//! What lists show of many lanes. Walking over a hundred thousand lanes is mostly waiting for memory, so the walk goes in short
-//! steps over many lanes each, in which the processor can load the memory of several lanes at once.
+//! What lists show of many lanes. Walking over a hundred thousand lanes is mostly waiting for memory, so the walk reads as little of
+//! it as it can.
 
 use compact_str::CompactString;
 
 use super::Dispatch;
 use crate::config::Tenant;
-use crate::engine::keys::LaneKey;
 use crate::engine::{Brief, hash_ids};
 
 /// Lanes that are looked at under one hold of a lock: some tens of microseconds.
@@ -41,18 +40,13 @@ impl Dispatch {
         for (number, lane) in lanes.iter().enumerate() {
             by_shard[lane.shard].push(number);
         }
-        let mut keys: Vec<(usize, LaneKey)> = Vec::with_capacity(TOGETHER);
         for (shard, wanted) in self.shards.iter().zip(by_shard) {
             for some in wanted.chunks(TOGETHER) {
-                keys.clear();
                 shard.look(|engine, now| {
-                    engine.touch(some.iter().map(|number| lanes[*number].hash));
-                    let key = |number: &usize| {
-                        let lane = &lanes[*number];
-                        Some((*number, engine.find(lane.hash, &lane.tenant, &lane.vendor)?))
-                    };
-                    keys.extend(some.iter().filter_map(key));
-                    engine.briefs(now, &keys, &mut found);
+                    for (number, lane) in some.iter().map(|number| (*number, &lanes[*number])) {
+                        let key = engine.find(lane.hash, &lane.tenant, &lane.vendor);
+                        found[number] = key.and_then(|key| engine.brief(now, key));
+                    }
                 });
             }
         }

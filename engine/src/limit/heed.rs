@@ -139,14 +139,6 @@ impl Cell {
         Some((self.throttle_mut()?.spacing(now, &pace)?, pace.unit_ns))
     }
 
-    /// What is in flight, without looking at the time.
-    pub(crate) fn under_way(&self) -> u32 {
-        match &self.state {
-            State::Rate { guard, .. } => guard.as_ref().map_or(0, |guard| guard.under_way()),
-            State::Slots { used, .. } => *used,
-        }
-    }
-
     /// What we know of this limit's use ourselves.
     pub(crate) fn books(&mut self, spec: &LimitSpec, now: Time) -> Books {
         let spec = in_force(&self.beside, spec);
