@@ -47,7 +47,7 @@ impl GuardSpec {
         let reserve = u64::from(self.reserve()) * u64::from(units) / u64::from(total.max(1));
         let reserve = u32::try_from(reserve).unwrap_or(u32::MAX);
         match *self {
-            GuardSpec::Log(spec) => GuardSpec::Log(LogSpec { limit: units, reserve, ..spec }),
+            GuardSpec::Log(spec) => GuardSpec::Log(spec.part(units, reserve)),
             GuardSpec::Counter(spec) => GuardSpec::Counter(CounterSpec { limit: units, reserve, ..spec }),
             GuardSpec::Bucket(spec) => GuardSpec::Bucket(spec.part(units, reserve)),
             GuardSpec::Off => GuardSpec::Off,
@@ -249,9 +249,9 @@ impl Guard {
     pub(super) fn change(&mut self, old: &GuardSpec, new: &GuardSpec, now: Time) -> Option<Guard> {
         match (&mut *self, old, new) {
             // Whatever ran into the old transit time does so before the new one is asked for.
-            (Guard::Log(log), GuardSpec::Log(old), GuardSpec::Log(_)) => {
+            (Guard::Log(log), GuardSpec::Log(old), GuardSpec::Log(new)) => {
                 log.advance(old, now);
-                log.forget_due();
+                log.change(old, new);
                 None
             }
             (Guard::Counter(counter), GuardSpec::Counter(old), GuardSpec::Counter(_)) => {

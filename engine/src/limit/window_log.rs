@@ -106,8 +106,9 @@ impl WindowLog {
     }
 
     /// The limit has changed: what was known about when is no longer true.
-    pub(crate) fn forget_due(&mut self) {
+    pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec) {
         self.lost_due = 0;
+        self.change_share(old, new);
     }
 
     /// Frees what is past. Everything else is asked after this, with the same `now`.

@@ -3,10 +3,6 @@
 use super::{LogSpec, Lower, WindowLog};
 use crate::time::Time;
 
-/// The lower tiers' units are counted above this part of their share. Below it a decision needs no other memory than the log's own
-/// line of the cache.
-const NEAR: u64 = 4;
-
 impl WindowLog {
     #[inline]
     pub(super) fn lower_ready_at(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Time {
@@ -25,7 +21,14 @@ impl WindowLog {
     /// they use is no more than what the log holds of them.
     #[inline]
     fn is_far_from_share(&self, spec: &LogSpec, units: u32) -> bool {
-        u64::from(self.units - self.high) + u64::from(units) <= u64::from(spec.limit - spec.reserve) / NEAR
+        u64::from(self.units - self.high) + u64::from(units) <= u64::from(spec.near)
+    }
+
+    /// What was little of the old share may be much of the new one.
+    pub(super) fn change_share(&mut self, old: &LogSpec, new: &LogSpec) {
+        if self.is_far_from_share(old, 0) && !self.is_far_from_share(new, 0) {
+            self.before.get_or_insert_default().lower = self.counted_lower(new);
+        }
     }
 
     /// Counts what is about to be added to the log for the lower tiers.
@@ -38,8 +41,7 @@ impl WindowLog {
 
     fn take_share(&mut self, spec: &LogSpec, granted: Time, units: u32) {
         if self.is_far_from_share(spec, 0) {
-            let counted = self.counted_lower(spec);
-            self.before.get_or_insert_default().lower = counted;
+            self.before.get_or_insert_default().lower = self.counted_lower(spec);
         }
         self.before.get_or_insert_default().lower.take(spec.share(), granted, units, false);
     }

@@ -17,9 +17,15 @@ pub struct LogSpec {
     pub(in crate::limit) slot_bits: u32,
     /// The same while the limit is far away.
     pub(in crate::limit) wide_bits: u32,
+    /// Up to so many units of the lower tiers nothing is counted for their share: see `share.rs`.
+    pub(in crate::limit) near: u32,
     /// The vendor's windows are fixed: when one ends, what is in it is gone.
     pub(crate) fixed: bool,
 }
+
+/// The lower tiers' units are counted above this part of their share. Below it a decision needs no other memory than the log's own
+/// line of the cache.
+const NEAR: u32 = 4;
 
 impl LogSpec {
     /// Freeing an entry at exactly one window broke vendors that count both ends of it (1.2 million violations in 11.5
@@ -31,7 +37,13 @@ impl LogSpec {
         let slot_bits = if limit > 1_000 { (window_ns / 256).max(1).ilog2() } else { 0 };
         let wide_bits = if slot_bits > 0 { slot_bits + 4 } else { 0 };
         let reserve = reserve.min(limit);
-        LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, fixed: false }
+        let near = (limit - reserve) / NEAR;
+        LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, near, fixed: false }
+    }
+
+    /// The part of a limit that a process holds. It is another one every now and then: the lower tiers' units are all counted.
+    pub(in crate::limit) fn part(&self, limit: u32, reserve: u32) -> LogSpec {
+        LogSpec { limit, reserve, near: 0, ..*self }
     }
 
     pub(super) fn share(&self) -> Share {

@@ -239,9 +239,22 @@ fn what_is_under_way_is_lost_by_a_changed_transit_time() {
     let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
     let mut log = WindowLog::new(&old);
     log.take(&old, ms(5_000), 10, true);
-    log.forget_due();
+    log.change(&old, &new);
     let lost = Time::from_nanos(ms(5_116).as_nanos() + new.window);
     assert_eq!(free(&mut log, &new, ms(5_200), 1, true), Free::At(lost));
+}
+
+#[test]
+fn what_was_little_of_the_old_share_counts_for_the_new_one() {
+    let (old, new) = (LogSpec::new(100, 20, SECOND, 1_600_000_000), LogSpec::new(20, 4, SECOND, 1_600_000_000));
+    let mut log = WindowLog::new(&old);
+    log.take(&old, ms(5_000), 15, false);
+    log.end(&old, ms(5_010), ms(5_000), 15, false);
+    assert!(log.before.is_none(), "at most a quarter of the share: nothing is counted for it");
+    log.change(&old, &new);
+    let back = Time::from_nanos(ms(5_010).as_nanos() + new.window);
+    let waits = [1, 2].map(|units| free(&mut log, &new, ms(5_100), units, false));
+    assert_eq!(waits, [Free::Now, Free::At(back)], "sixteen of twenty are for the lower tiers");
 }
 
 #[test]
