@@ -141,7 +141,9 @@ impl Engine {
         if meant.is_empty() {
             meant = limits;
         }
-        meant.extend(full(self, &of_endpoint));
-        meant
+        // The narrower one first: the last is that which listeners are told of.
+        let mut limits = full(self, &of_endpoint);
+        limits.extend(meant);
+        limits
     }
 }

@@ -251,7 +251,7 @@ impl Guard {
             // Whatever ran into the old transit time does so before the new one is asked for.
             (Guard::Log(log), GuardSpec::Log(old), GuardSpec::Log(new)) => {
                 log.advance(old, now);
-                log.change(old, new);
+                log.change(old, new, now);
                 None
             }
             (Guard::Counter(counter), GuardSpec::Counter(old), GuardSpec::Counter(_)) => {

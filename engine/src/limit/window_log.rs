@@ -106,9 +106,9 @@ impl WindowLog {
     }
 
     /// The limit has changed: what was known about when is no longer true.
-    pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec) {
+    pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec, now: Time) {
         self.lost_due = 0;
-        self.change_share(old, new);
+        self.change_share(old, new, now);
     }
 
     /// Frees what is past. Everything else is asked after this, with the same `now`.
@@ -223,7 +223,7 @@ impl WindowLog {
         if entry.units == 0 || entry.at.saturating_add(spec.window) <= now.as_nanos() {
             return;
         }
-        self.take_lower(spec, at.min(now), entry.units, high);
+        self.take_lower(spec, now, at.min(now), entry.units, high);
         self.units += entry.units;
         self.high += entry.high;
         let bits = spec.slot_bits.max((spec.window / 256).max(1).ilog2());
@@ -344,7 +344,7 @@ impl WindowLog {
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) {
         let entry = Entry::of(now.as_nanos(), units, high);
-        self.take_lower(spec, now, units, high);
+        self.take_lower(spec, now, now, units, high);
         self.units += units;
         self.high += entry.high;
         if self.pending.units > 0 {
@@ -402,7 +402,7 @@ impl WindowLog {
     /// The vendor counted `units` more than was believed.
     pub(crate) fn owe(&mut self, spec: &LogSpec, now: Time, units: u32) {
         self.advance(spec, now);
-        self.take_lower(spec, now, units, false);
+        self.take_lower(spec, now, now, units, false);
         self.units = self.units.saturating_add(units);
         self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
     }

@@ -71,6 +71,9 @@ fn refusal_for_an_account_stops_it_and_slows_the_limit_of_the_endpoint_that_is_u
     let heard = bench.heard(last, refusal);
     let slowed = heard.iter().filter(|noticed| matches!(noticed.notice, Notice::Yielded { .. })).count();
     assert_eq!(slowed, 1, "{heard:?}");
+    let stands = |noticed: &&Noticed| matches!(noticed.notice, Notice::Exhausted { .. });
+    let endpoints: Vec<_> = heard.iter().filter(stands).map(|noticed| noticed.of.endpoint.is_some()).collect();
+    assert_eq!(endpoints, [false], "it is told of the account: {heard:?}");
     for (lane, endpoint) in [(lanes[0], FREE), (lanes[1], FREE), (lanes[1], COUNTED)] {
         let (waiter, until) = bench.waits(lane, to(endpoint));
         assert_eq!(until, Until::At(bench.now + Duration::from_secs(10)), "{endpoint:?}");

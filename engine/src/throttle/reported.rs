@@ -26,6 +26,8 @@ const SHORTER: f64 = 1.05;
 const SLOWEST: f64 = 0.4;
 /// So much of the limit stays free then, beside what [`Foreign`] keeps free.
 const NEARLY_ALL: f64 = 0.01;
+/// At most one part in so many of a log that others use is beyond reach until a unit of ours comes back.
+const MOST_SPARE: u64 = 16;
 /// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
 /// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
 const PLENTY: f64 = 0.5;
@@ -347,7 +349,8 @@ impl QuotaTracker {
                 let on_the_way = (others * self.round_trip as f64 / 2.0).round();
                 let kept_free = f64::from(self.foreign.margin()).max(1.0 + on_the_way) + (surplus / SURPLUS) as f64;
                 // Beside one unit, which the spacing keeps free.
-                let spare = self.foreign.margin() - 1;
+                let most = u32::try_from(limit / MOST_SPARE).unwrap_or(u32::MAX);
+                let spare = (self.foreign.margin() - 1).min(most);
                 let told = match pace.counting {
                     // Where less is left, only a unit of ours that comes back makes room: what others hold comes back to them.
                     Counting::Log => ReportedQuota { foreign: self.foreign.held(), margin: spare, ..told },

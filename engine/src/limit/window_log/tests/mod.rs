@@ -2,6 +2,8 @@
 
 mod model;
 
+use std::time::Duration;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -239,7 +241,7 @@ fn what_is_under_way_is_lost_by_a_changed_transit_time() {
     let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
     let mut log = WindowLog::new(&old);
     log.take(&old, ms(5_000), 10, true);
-    log.change(&old, &new);
+    log.change(&old, &new, ms(5_000));
     let lost = Time::from_nanos(ms(5_116).as_nanos() + new.window);
     assert_eq!(free(&mut log, &new, ms(5_200), 1, true), Free::At(lost));
 }
@@ -251,10 +253,34 @@ fn what_was_little_of_the_old_share_counts_for_the_new_one() {
     log.take(&old, ms(5_000), 15, false);
     log.end(&old, ms(5_010), ms(5_000), 15, false);
     assert!(log.before.is_none(), "at most a quarter of the share: nothing is counted for it");
-    log.change(&old, &new);
+    log.change(&old, &new, ms(5_100));
     let back = Time::from_nanos(ms(5_010).as_nanos() + new.window);
     let waits = [1, 2].map(|units| free(&mut log, &new, ms(5_100), units, false));
     assert_eq!(waits, [Free::Now, Free::At(back)], "sixteen of twenty are for the lower tiers");
+}
+
+#[test]
+fn no_window_has_more_of_the_lower_tiers_than_their_share_also_where_slots_are_long() {
+    // A slot of what is under way is longer than half of a window.
+    let spec = LogSpec::new(100, 20, SECOND, 11 * SECOND);
+    let mut log = WindowLog::new(&spec);
+    let mut granted: Vec<Time> = Vec::new();
+    let mut grant = |log: &mut WindowLog, at: Time, most: usize| {
+        for _ in 0..most {
+            if !log.has_room(&spec, at, 1, false) {
+                return;
+            }
+            log.take(&spec, at, 1, false);
+            granted.push(at);
+        }
+    };
+    grant(&mut log, ms(5_000), 1);
+    grant(&mut log, ms(5_680), 79);
+    (1..999).for_each(|after| grant(&mut log, ms(5_680 + after), 5));
+    for first in &granted {
+        let within = granted.iter().filter(|at| *first <= **at && at.since(*first) < Duration::from_secs(1)).count();
+        assert!(within <= 80, "{within} from {first:?} on");
+    }
 }
 
 #[test]

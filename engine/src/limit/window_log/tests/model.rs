@@ -56,7 +56,7 @@ impl Model {
             return;
         }
         if self.is_far_from_share(0) {
-            self.lower = self.counted_lower();
+            self.lower = self.counted_lower(now);
         }
         self.lower.drain(..self.count_lower(|(at, _)| at + window <= now));
         match self.lower.last_mut() {
@@ -65,21 +65,26 @@ impl Model {
         }
     }
 
-    /// Nothing is counted for the lower tiers while they have used, with these units, at most a quarter of their share.
-    fn is_far_from_share(&self, units: u32) -> bool {
-        let lower = self.held.iter().filter(|held| !held.high).map(|held| held.units).sum::<u32>();
-        lower + units <= (self.spec.limit - self.spec.reserve) / 4
+    fn of_lower(&self) -> u32 {
+        self.held.iter().filter(|held| !held.high).map(|held| held.units).sum()
     }
 
-    /// What ended in the order of the ends, and then what is under way, in which nothing is earlier than the one before.
-    fn counted_lower(&self) -> Vec<(u64, u32)> {
+    /// Nothing is counted for the lower tiers while they have used, with these units, at most a quarter of their share.
+    fn is_far_from_share(&self, units: u32) -> bool {
+        self.of_lower() + units <= (self.spec.limit - self.spec.reserve) / 4
+    }
+
+    /// What ended in the order of the ends, and then what is under way, in which nothing is earlier than the one before. What is under
+    /// way was granted within a slot.
+    fn counted_lower(&self, now: u64) -> Vec<(u64, u32)> {
         let mut held: Vec<&Held> = self.held.iter().filter(|held| !held.high).collect();
         held.sort_by_key(|held| (held.under_way, held.at));
         let mut counted: Vec<(u64, u32)> = Vec::new();
         for held in held {
+            let granted = if held.under_way { now.min(held.at + self.width() - 1) } else { held.at };
             match counted.last_mut() {
-                Some((at, in_slot)) if held.at <= *at => *in_slot += held.units,
-                _ => counted.push((held.at, held.units)),
+                Some((at, in_slot)) if granted <= *at => *in_slot += held.units,
+                _ => counted.push((granted, held.units)),
             }
         }
         counted
@@ -94,8 +99,8 @@ impl Model {
     fn lower_ready_at(&self, now: u64, units: u32, high: bool) -> Option<u64> {
         let (share, window) = (self.spec.limit - self.spec.reserve, self.spec.window);
         let lower = match () {
-            () if self.is_far_from_share(units) => Vec::new(),
-            () if self.is_far_from_share(0) => self.counted_lower(),
+            () if self.of_lower() + units <= share => Vec::new(),
+            () if self.spec.reserve > 0 && self.is_far_from_share(0) => self.counted_lower(now),
             () => self.lower.clone(),
         };
         let ends = lower.iter().map(|(at, _)| at + window).filter(|end| *end > now);
