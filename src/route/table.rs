@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::hint::black_box;
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -17,8 +16,6 @@ use crate::config::{Config, Holds, Tenant, TenantEntry, Vendor, Vendors, resolve
 use crate::error::Error;
 
 const SHARDS: usize = 64;
-/// Tenants whose memory is read together in a walk over all of them.
-const TOGETHER: usize = 256;
 
 #[derive(Clone, Debug)]
 struct Slot {
@@ -179,18 +176,7 @@ impl RouteTable {
         // long, a few may.
         let _no_changes = self.memories.try_lock();
         let part = self.shards[number].read();
-        let routes: Vec<&Arc<Route>> = part.iter().map(|slot| &slot.route).collect();
-        for some in routes.chunks(TOGETHER) {
-            // Loops as short as these wait for the memory of several tenants at once; what is behind `each` is longer.
-            black_box(some.iter().map(|route| route.id.len() + usize::from(route.oauth.is_some())).sum::<usize>());
-            black_box(
-                some.iter()
-                    .filter_map(|route| route.id.as_bytes().last())
-                    .map(|last| usize::from(*last))
-                    .sum::<usize>(),
-            );
-            some.iter().copied().for_each(&mut each);
-        }
+        part.iter().for_each(|slot| each(&slot.route));
     }
 
     /// Replaces the tenants of the old configuration by those of the new one, and returns the differences.

@@ -6,7 +6,8 @@
 mod session;
 mod wire;
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ pub(crate) struct Ensemble {
     access: Access,
     clock: Clock,
     dated: Mutex<Option<Dated>>,
+    /// Somebody is learning the date.
+    probing: AtomicBool,
 }
 
 /// A writing of this process.
@@ -48,14 +51,19 @@ struct Dated {
     written_ms: u64,
     /// When it was asked for.
     asked: Time,
+    /// What the wall clock showed then, at the zero of the other clock.
+    epoch: SystemTime,
 }
 
 impl Dated {
-    /// The date in seconds: the true one, or up to [`EXACT`] later.
-    fn date(self, now: Time) -> Option<u64> {
+    /// The date in seconds: the true one, or up to [`EXACT`] later. None where it has to be learnt anew: after a while, and when the
+    /// wall clock went another way than ours, which stands still while a machine is suspended.
+    fn date(self, now: Time, epoch: SystemTime) -> Option<u64> {
         let since = now.since(self.asked);
         let since_ms = u64::try_from(since.as_millis()).ok()?;
-        (since < GOOD_FOR && self.written_ms > 0).then(|| self.written_ms.saturating_add(since_ms) / 1_000)
+        let apart = epoch.duration_since(self.epoch).unwrap_or_else(|earlier| earlier.duration());
+        let is_good = since < GOOD_FOR && apart < EXACT && self.written_ms > 0;
+        is_good.then(|| self.written_ms.saturating_add(since_ms) / 1_000)
     }
 }
 
@@ -67,7 +75,8 @@ pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>
     let (questions, asked) = mpsc::channel(QUEUE);
     let access = if address.user.is_some() { Access::User } else { Access::Everybody };
     let mut task: BoxFuture<'static, ()> = Box::pin(Task::new(address, asked, clock).run());
-    let ensemble = Ensemble { questions, prefix, access, clock, dated: Mutex::default() };
+    let (dated, probing) = (Mutex::default(), AtomicBool::new(false));
+    let ensemble = Ensemble { questions, prefix, access, clock, dated, probing };
     // A server that is away and missing rights are told now.
     let probed = tokio::select! {
         probed = ensemble.probe() => probed,
@@ -117,6 +126,15 @@ fn read(url: &str) -> Result<(Address, String), String> {
     Ok((Address { servers, user }, format!("/{path}")))
 }
 
+/// Says that nobody is learning the date any more when it is dropped.
+struct Probing<'a>(&'a AtomicBool);
+
+impl Drop for Probing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Ensemble {
     fn path(&self, limit: &str) -> String {
         format!("{}/limit-{}", self.prefix, utf8_percent_encode(limit, PLAIN))
@@ -143,7 +161,7 @@ impl Ensemble {
 
     /// Writes a node that is there. Returns the error of a server that did not.
     async fn set(&self, path: &str, text: &str, version: i32) -> Result<Result<(), i32>, String> {
-        let asked = self.clock.now();
+        let (asked, epoch) = (self.clock.now(), self.clock.epoch());
         let [answer] = self.ask([Request::set(path, text, version)]).await?;
         let body = match answer {
             Ok(body) => body,
@@ -151,7 +169,7 @@ impl Ensemble {
         };
         let stat = Stat::read(body).ok_or("the answer is none of ZooKeeper's")?;
         if self.clock.now().since(asked) < EXACT {
-            *self.dated.lock() = Some(Dated { written_ms: stat.written_ms, asked });
+            *self.dated.lock() = Some(Dated { written_ms: stat.written_ms, asked, epoch });
         }
         Ok(Ok(()))
     }
@@ -169,13 +187,40 @@ impl Ensemble {
             Err(wire::NO_NODE) => {}
             Err(error) => return Err(self.in_words(error)),
         }
+        let mut has_no_right = false;
         for (end, _) in self.prefix.match_indices('/').skip(1).chain([(self.prefix.len(), "")]) {
             let above = self.prefix.get(..end).unwrap_or_default();
             let [answer] = self.ask([Request::create(above, "", self.access)]).await?;
-            is_new(answer).map_err(|error| self.in_words(error))?;
+            match is_new(answer) {
+                Ok(_) => {}
+                // It may be there all the same: a server looks at the rights above it first.
+                Err(wire::NO_RIGHT) => has_no_right = true,
+                Err(error) => return Err(self.in_words(error)),
+            }
         }
         let [answer] = self.ask([Request::create(path, text, self.access)]).await?;
-        is_new(answer).map_err(|error| self.in_words(error))
+        is_new(answer).map_err(|error| match error {
+            wire::NO_NODE if has_no_right => self.in_words(wire::NO_RIGHT),
+            error => self.in_words(error),
+        })
+    }
+
+    /// The date, if it is known.
+    fn date(&self) -> Option<u64> {
+        let dated = *self.dated.lock();
+        dated?.date(self.clock.now(), self.clock.epoch())
+    }
+
+    /// The date; one reading at a time learns it, and the others go on without.
+    async fn learnt_date(&self) -> Result<Option<u64>, String> {
+        let known = self.date();
+        if known.is_some() || self.probing.swap(true, Ordering::Relaxed) {
+            return Ok(known);
+        }
+        // It may be dropped where it waits.
+        let _probing = Probing(&self.probing);
+        self.probe().await?;
+        Ok(self.date())
     }
 
     fn in_words(&self, error: i32) -> String {
@@ -195,11 +240,7 @@ impl Ensemble {
 
 impl Swaps for Ensemble {
     async fn read(&self, limit: &str) -> Result<Answered, String> {
-        let known = |now| self.dated.lock().and_then(|dated| dated.date(now));
-        if known(self.clock.now()).is_none() {
-            self.probe().await?;
-        }
-        let date = known(self.clock.now());
+        let date = self.learnt_date().await?;
         let path = self.path(limit);
         let [synced, got] = self.ask([Request::sync(&path), Request::get(&path)]).await?;
         synced.map_err(|error| self.in_words(error))?;
@@ -263,9 +304,14 @@ mod tests {
 
     #[test]
     fn a_date_is_that_of_a_writing_and_the_time_since() {
-        let dated = Dated { written_ms: 1_700_000_000_900, asked: Time::from_nanos(1_000_000_000) };
-        let at = |seconds: u64| dated.date(Time::from_nanos(1_000_000_000) + Duration::from_secs(seconds));
+        let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let dated = Dated { written_ms: 1_700_000_000_900, asked: Time::from_nanos(1_000_000_000), epoch };
+        let now = |seconds: u64| Time::from_nanos(1_000_000_000) + Duration::from_secs(seconds);
+        let at = |seconds: u64| dated.date(now(seconds), epoch);
         assert_eq!((at(0), at(10)), (Some(1_700_000_000), Some(1_700_000_010)));
         assert_eq!(at(3_601), None, "it is learnt anew");
+        let suspended = epoch + Duration::from_secs(30);
+        assert_eq!(dated.date(now(10), suspended), None, "our clock stood still for half a minute");
+        assert_eq!(dated.date(now(10), epoch - Duration::from_secs(30)), None, "the wall clock was set back");
     }
 }

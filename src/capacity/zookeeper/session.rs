@@ -4,6 +4,7 @@
 //! so nothing is lost with one, and an idle session may end.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,8 +20,8 @@ use crate::clock::{Clock, Time};
 const SESSION_MS: i32 = 10_000;
 /// The longest wait for one server of several to open a session.
 const CONNECT: Duration = Duration::from_secs(1);
-/// A server that takes longer to answer counts as away.
-const WHOLE: Duration = Duration::from_secs(2);
+/// A server that takes longer to answer counts as away. That is less than a call may take, so that the next call finds another server.
+const WHOLE: Duration = Duration::from_millis(1_500);
 /// Questions that wait to be sent.
 pub(super) const QUEUE: usize = 256;
 
@@ -34,11 +35,18 @@ pub(super) struct Question {
 }
 
 /// Whom to ask.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) struct Address {
     /// Each as `host:port`.
     pub(super) servers: Vec<String>,
     pub(super) user: Option<(String, String)>,
+}
+
+/// Without the password.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").field("servers", &self.servers).finish_non_exhaustive()
+    }
 }
 
 pub(super) struct Task {
@@ -52,6 +60,8 @@ struct Sent {
     reply: oneshot::Sender<Answers>,
     answers: Vec<Result<Bytes, i32>>,
     missing: usize,
+    /// The number of the request that is answered next.
+    xid: i32,
     until: Time,
 }
 
@@ -70,6 +80,9 @@ impl Task {
     /// Ends when nobody can ask any more.
     pub(super) async fn run(mut self) {
         while let Some(first) = self.questions.recv().await {
+            if first.reply.is_closed() {
+                continue;
+            }
             match self.connect().await {
                 Ok(session) => self.serve(session, first).await,
                 Err(why) => self.fail([first.reply], &why),
@@ -106,10 +119,11 @@ impl Task {
         let mut sent: VecDeque<Sent> = VecDeque::new();
         let mut next = Some(first);
         let why = loop {
-            if let Some(Question { requests, reply }) = next.take() {
+            // Whoever asked may have gone away, while a connection was made.
+            if let Some(Question { requests, reply }) = next.take().filter(|question| !question.reply.is_closed()) {
                 let until = self.clock.now() + WHOLE;
                 let (answers, missing) = (Vec::with_capacity(requests.len()), requests.len());
-                sent.push_back(Sent { reply, answers, missing, until });
+                sent.push_back(Sent { reply, answers, missing, xid: number_after(session.xid), until });
                 match timeout(WHOLE, session.send(&requests)).await {
                     Ok(Ok(())) => {}
                     _ => break "the connection broke".to_owned(),
@@ -144,9 +158,15 @@ impl Task {
     }
 }
 
-/// Notes an answer. Returns false where nothing waits for one.
+/// The number of the request after this one.
+fn number_after(xid: i32) -> i32 {
+    xid.checked_add(1).unwrap_or(1)
+}
+
+/// Notes an answer. Returns false where it is none to the request that is to be answered next.
 fn answered(sent: &mut VecDeque<Sent>, reply: Reply) -> bool {
-    let Some(first) = sent.front_mut() else { return false };
+    let Some(first) = sent.front_mut().filter(|first| first.xid == reply.xid) else { return false };
+    first.xid = number_after(first.xid);
     first.answers.push(reply.result);
     first.missing = first.missing.saturating_sub(1);
     if first.missing == 0
@@ -180,7 +200,7 @@ impl Session {
     async fn send(&mut self, requests: &[Request]) -> std::io::Result<()> {
         let mut frames = Vec::new();
         for request in requests {
-            self.xid = self.xid.checked_add(1).unwrap_or(1);
+            self.xid = number_after(self.xid);
             frames.extend(request.frame(self.xid));
         }
         self.stream.write_all(&frames).await
@@ -202,5 +222,26 @@ impl Session {
                 Err(error) => return Err(format!("the connection broke: {error}")),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(xid: i32) -> Reply {
+        Reply { xid, result: Ok(Bytes::new()) }
+    }
+
+    #[test]
+    fn an_answer_to_another_request_is_none() {
+        let (first, mut answers) = oneshot::channel();
+        let waits = |reply, missing, xid| Sent { reply, answers: Vec::new(), missing, xid, until: Time::ZERO };
+        let mut sent = VecDeque::from([waits(first, 2, i32::MAX), waits(oneshot::channel().0, 1, 2)]);
+        assert!(!answered(&mut sent, reply(1)), "the answer before it is missing");
+        assert!(answered(&mut sent, reply(i32::MAX)) && !answered(&mut sent, reply(i32::MAX)), "once");
+        assert!(answered(&mut sent, reply(1)));
+        assert_eq!(answers.try_recv().unwrap().unwrap().len(), 2);
+        assert!(answered(&mut sent, reply(2)) && !answered(&mut sent, reply(3)), "nothing waits any more");
     }
 }

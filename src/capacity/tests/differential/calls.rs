@@ -71,9 +71,9 @@ impl Callers {
     pub(super) fn happens(&mut self, round: usize) -> Event {
         match self.random.u32(0..1_000) {
             _ if round < 20 => Event::Nothing,
-            0..5 => Event::Loss,
-            5..20 => Event::Backup,
-            20..25 => Event::Restore,
+            0..20 => Event::Loss,
+            20..90 => Event::Backup,
+            90..120 => Event::Restore,
             _ => Event::Nothing,
         }
     }

@@ -47,6 +47,9 @@ struct Tally {
     /// Calls, each of which is about one limit.
     calls: usize,
     differing: usize,
+    /// How often the store lost its ledgers, and was given those of a backup.
+    losses: usize,
+    restores: usize,
     /// The first difference.
     example: Option<String>,
 }
@@ -62,7 +65,7 @@ fn variable(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// Makes `calls` random calls. `forgets`: a writing of the store is undone in the middle, of which the reference knows nothing.
+/// Makes `calls` random calls. `forgets`: the store's writings of the second half are undone, of which the reference knows nothing.
 async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally {
     let seed = variable("SHARING_SEED").unwrap_or(1) as u64;
     // One statement or script is about many limits where many calls are made.
@@ -81,12 +84,14 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
                 store.replace(&left).await;
                 reference.lose();
                 earlier = None;
+                tally.losses += 1;
             }
             calls::Event::Backup => earlier = Some((store.all().await, reference.clone())),
             calls::Event::Restore => {
                 if let Some((rows, then)) = &earlier {
                     store.replace(rows).await;
                     reference = then.clone();
+                    tally.restores += 1;
                 }
             }
             _ => {}
@@ -119,6 +124,7 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
         }
     }
     println!("differential: store={} calls={} differing={}", S::NAME, tally.calls, tally.differing);
+    println!("losses={} restores={}", tally.losses, tally.restores);
     println!("{}", callers.seen());
     tally
 }
@@ -141,6 +147,8 @@ fn kept_alike<S: Keeps>(rows: &[Row], reference: &Reference, round: usize, tally
 async fn alike<S: Keeps>(store: &mut S) {
     let tally = compare(store, variable("SHARING_CALLS").unwrap_or(4_000), false).await;
     assert_eq!(tally.differing, 0, "{}", tally.example.unwrap_or_default());
+    assert!(tally.restores > 0, "no backup came back");
+    assert!(S::LOSS == Loss::Never || tally.losses > 0, "nothing was lost");
 }
 
 #[cfg(feature = "sqlite")]
