@@ -293,14 +293,12 @@ impl WindowLog {
     #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) -> bool {
         self.lose(spec, now);
-        let fits = |log: &Self| {
-            Self::fits(spec, log.units, log.high, units, high) && log.lower_ready_at(spec, now, units, high) <= now
-        };
-        if !fits(self) {
-            self.expire(spec, now.as_nanos());
-            return fits(self);
+        let fits = |log: &Self| Self::fits(spec, log.units, log.high, units, high);
+        if fits(self) && self.fits_share(spec, units, high) {
+            return true;
         }
-        true
+        self.expire(spec, now.as_nanos());
+        fits(self) && self.lower_ready_at(spec, now, units, high) <= now
     }
 
     /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant.

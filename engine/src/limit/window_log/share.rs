@@ -4,11 +4,15 @@ use super::{Entry, LogSpec, Lower, WindowLog};
 use crate::time::Time;
 
 impl WindowLog {
+    /// Whether the share has room by the log alone, which holds each unit at least as long as the share does.
     #[inline]
+    pub(super) fn fits_share(&self, spec: &LogSpec, units: u32, high: bool) -> bool {
+        high || self.of_lower() + u64::from(units) <= u64::from(spec.limit - spec.reserve)
+    }
+
+    /// Comes after what is past was freed, as all here that asks how far the share is.
     pub(super) fn lower_ready_at(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Time {
-        // The log holds each unit at least as long as the share does.
-        let share = u64::from(spec.limit - spec.reserve);
-        if high || self.of_lower() + u64::from(units) <= share { now } else { self.share_ready_at(spec, now, units) }
+        if self.fits_share(spec, units, high) { now } else { self.share_ready_at(spec, now, units) }
     }
 
     fn share_ready_at(&self, spec: &LogSpec, now: Time, units: u32) -> Time {
@@ -47,6 +51,11 @@ impl WindowLog {
     }
 
     fn take_share(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32) {
+        // What the log holds too long must not decide: a log that was dropped meanwhile, and made anew, has forgotten it.
+        self.advance(spec, now);
+        if self.is_far_from_share(spec, units) {
+            return;
+        }
         if self.is_far_from_share(spec, 0) {
             self.before.get_or_insert_default().lower = self.counted_lower(spec, now);
         }
