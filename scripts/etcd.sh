@@ -53,11 +53,7 @@ start() {
 }
 
 stop() {
-    local dir=${IC_TEST_ETCD_DIR:-}
-    if [[ -n $dir && -d $dir ]]; then
-        end_process "$dir/pid" || true
-        rm -rf "$dir"
-    fi
+    remove_server "${IC_TEST_ETCD_DIR:-}"
 }
 
 case ${1:-} in

@@ -45,3 +45,11 @@ end_process() {
         sleep 0.01
     done
 }
+
+# remove_server DIR: kills the server whose folder this is, and removes the folder. Does nothing where there is none.
+remove_server() {
+    if [[ -n $1 && -d $1 ]]; then
+        end_process "$1/pid" || true
+        rm -rf "$1"
+    fi
+}

@@ -43,11 +43,7 @@ signal() {
 }
 
 stop() {
-    local dir=${IC_TEST_SQS_DIR:-}
-    if [[ -n $dir && -d $dir ]]; then
-        end_process "$dir/pid" || true
-        rm -rf "$dir"
-    fi
+    remove_server "${IC_TEST_SQS_DIR:-}"
 }
 
 case ${1:-} in

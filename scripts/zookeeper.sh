@@ -25,12 +25,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 serve() {
     local dir=$1 port said
     port=$(cat "$dir/port")
-    setsid java -Xmx256m -cp "$dir:$JAR" -Dzookeeper.admin.enableServer=false -Dzookeeper.4lw.commands.whitelist=ruok \
+    setsid java -Xmx256m -cp "$dir:$JAR" -Dzookeeper.admin.enableServer=false -Dzookeeper.4lw.commands.whitelist=srvr \
         org.apache.zookeeper.server.ZooKeeperServerMain "$dir/zoo.cfg" >"$dir/log" 2>&1 </dev/null &
     echo $! >"$dir/pid"
     for _ in {1..400}; do
-        said=$({ exec 3<>"/dev/tcp/127.0.0.1/$port" && printf ruok >&3 && timeout 1 cat <&3; } 2>/dev/null) || true
-        if [[ $said == imok ]]; then
+        # `ruok` is answered by a server that closes the connections of clients still; the mode is told by one that serves them.
+        said=$({ exec 3<>"/dev/tcp/127.0.0.1/$port" && printf srvr >&3 && timeout 1 cat <&3; } 2>/dev/null) || true
+        if [[ $said == *"Mode:"* ]]; then
             return
         fi
         sleep 0.05
@@ -56,11 +57,7 @@ start() {
 }
 
 stop() {
-    local dir=${IC_TEST_ZOOKEEPER_DIR:-}
-    if [[ -n $dir && -d $dir ]]; then
-        end_process "$dir/pid" || true
-        rm -rf "$dir"
-    fi
+    remove_server "${IC_TEST_ZOOKEEPER_DIR:-}"
 }
 
 case ${1:-} in

@@ -290,9 +290,9 @@ impl IntakeSource for Sqs {
             let given_back = messages.iter().filter_map(|message| self.shared.unsettled.take(message));
             let receipts: Vec<String> = given_back.map(|delivery| delivery.receipt().to_owned()).collect();
             // A server that does not answer must hold up neither the end of the hand-over nor the next extension.
-            let every = Duration::from_secs(self.shared.invisible_s.unsigned_abs().into()) / 3;
+            let patience = SOON.min(self.shared.extends_every() / 2);
             let given_back = visibility::give_back(&self.shared, &receipts, after);
-            let answer = tokio::time::timeout(SOON.min(every / 2), given_back).await;
+            let answer = tokio::time::timeout(patience, given_back).await;
             if let Err(problem) = answer.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
                 let consequence = "they come again when their visibility timeout is over";
                 tracing::warn!(source = self.name, problem, consequence, "messages could not be given back");

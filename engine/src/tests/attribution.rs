@@ -7,7 +7,7 @@ use super::*;
 use crate::plan::Counting;
 use crate::throttle::{Mode, Notice, Report, Wait};
 
-/// So many units in a window, all of them for use, counted in fixed windows.
+/// A limit that the vendor counts in fixed windows, and of which the client uses all.
 fn fixed(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(limit, f64::from(limit), window_ns, 0),
@@ -27,7 +27,7 @@ fn says(remaining: u64, reset_ns: u64) -> Feedback {
     Feedback::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(reset_ns), ..Report::default() }))
 }
 
-/// Sends so many, and all but the last are answered without a word.
+/// Sends `requests` requests at once and answers all but the last, without a report. Returns the permit of the last.
 fn burst(bench: &mut Bench, lane: LaneKey, ask: Ask, requests: usize) -> PermitKey {
     let mut permits: Vec<PermitKey> = (0..requests).map(|_| bench.granted(lane, ask)).collect();
     let last = permits.pop().unwrap();

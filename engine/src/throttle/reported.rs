@@ -26,7 +26,7 @@ const SHORTER: f64 = 1.05;
 const SLOWEST: f64 = 0.4;
 /// So much of the limit stays free then, beside what [`Foreign`] keeps free.
 const NEARLY_ALL: f64 = 0.01;
-/// At most one part in so many of a log that others use is beyond reach until a unit of ours comes back.
+/// Of a log that others use, at most the limit divided by this stays free, beside one unit, until a unit of ours expires.
 const MOST_SPARE: u64 = 16;
 /// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
 /// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.

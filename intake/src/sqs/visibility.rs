@@ -9,10 +9,16 @@ use futures_util::future::join_all;
 
 use super::{BATCH, MOST_INVISIBLE_S, Shared, problem};
 
+impl Shared {
+    /// What is held at two of these times in turn is extended: in time, and nothing that is settled soon.
+    pub(super) fn extends_every(&self) -> Duration {
+        Duration::from_secs(self.invisible_s.unsigned_abs().into()) / 3
+    }
+}
+
 /// Keeps invisible what is held, for as long as it is held. Runs until it is aborted.
 pub(super) async fn extend(shared: Arc<Shared>, name: String) {
-    // What is held at two of these times in turn is extended: in time, and nothing that is settled soon.
-    let every = Duration::from_secs(shared.invisible_s.unsigned_abs().into()) / 3;
+    let every = shared.extends_every();
     loop {
         tokio::time::sleep(every).await;
         // One that hangs must not hold up the next round: in its time all that is held would become visible.

@@ -41,7 +41,7 @@ pub(crate) struct Ensemble {
     access: Access,
     clock: Clock,
     dated: Mutex<Option<Dated>>,
-    /// Somebody is learning the date.
+    /// A reading of this process is asking ZooKeeper for the date.
     probing: AtomicBool,
 }
 
@@ -126,7 +126,7 @@ fn read(url: &str) -> Result<(Address, String), String> {
     Ok((Address { servers, user }, format!("/{path}")))
 }
 
-/// Says that nobody is learning the date any more when it is dropped.
+/// Clears [`Ensemble::probing`] when it is dropped.
 struct Probing<'a>(&'a AtomicBool);
 
 impl Drop for Probing<'_> {

@@ -77,7 +77,7 @@ impl Task {
         Task { address, questions, clock }
     }
 
-    /// Ends when nobody can ask any more.
+    /// Runs until every sender of questions is dropped.
     pub(super) async fn run(mut self) {
         while let Some(first) = self.questions.recv().await {
             if first.reply.is_closed() {

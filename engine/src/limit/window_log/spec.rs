@@ -17,7 +17,7 @@ pub struct LogSpec {
     pub(in crate::limit) slot_bits: u32,
     /// The same while the limit is far away.
     pub(in crate::limit) wide_bits: u32,
-    /// Up to so many units of the lower tiers nothing is counted for their share: see `share.rs`.
+    /// While the log holds at most this number of units of the normal and low tiers, their share is not counted: see `share.rs`.
     pub(in crate::limit) near: u32,
     /// The vendor's windows are fixed: when one ends, what is in it is gone.
     pub(crate) fixed: bool,

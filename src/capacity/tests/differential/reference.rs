@@ -1,4 +1,5 @@
-//! The pure ledgers, as a store without troubles would keep them.
+//! The pure ledgers, as a store without troubles would keep them. What `call.rs` does around a ledger is written a second time here: a
+//! fault in it would otherwise be on both sides of the comparison.
 
 use std::collections::BTreeMap;
 
