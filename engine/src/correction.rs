@@ -69,6 +69,12 @@ impl Engine {
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
         let Some(reset_ns) = report.reset_ns else { return };
         let (origin, granted) = (permit.origin, permit.granted());
+        // Most answers state a reset, and few limits count in fixed windows: only then it is asked which of them is meant.
+        let mut may_be_meant = false;
+        self.each_cell(&origin, |_, spec| may_be_meant |= spec.counts_windows_of(report.limit));
+        if !may_be_meant {
+            return;
+        }
         // The vendor said so at some moment between the grant and now, and by a clock that drifts.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
