@@ -33,7 +33,7 @@ impl Engine {
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             let changes = cell.take_throttle().map_or_else(Vec::new, |throttle| throttle.forgotten());
             let forgotten = changes.iter().map(|change| Forgotten::of_shared(&shared.key, spec, change));
-            forgotten.for_each(|forgotten| self.news.forget(forgotten));
+            forgotten.for_each(|forgotten| self.notices.forget(forgotten));
         }
         self.wake_holder(holder);
     }

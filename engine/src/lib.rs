@@ -35,7 +35,7 @@
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
 //! | `pool.rs` | what this process wants and holds of limits whose units several processes share |
-//! | `group_pause.rs`, `news.rs` | which lanes a pause of an account stops; what is told of a pause |
+//! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | what was sent before this process was |
 //! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they look, and look ahead |
@@ -70,11 +70,11 @@ mod lane;
 pub mod limit;
 mod moving;
 mod need;
-mod news;
 mod notices;
 mod operator_pause;
 mod origin;
 mod pace;
+mod pause_notices;
 mod permit;
 mod permit_book;
 mod permits;
@@ -111,7 +111,7 @@ use group::GroupPauses;
 use keys::{LaneKey, WaiterKey};
 pub use lane::hash_ids;
 use lane::{ChangeUnderWay, Lanes};
-use notices::News;
+use notices::Notices;
 pub use notices::{Forgotten, Holder, Noticed, OfLimit};
 pub use origin::Whose;
 use permit_book::Permits;
@@ -151,7 +151,7 @@ pub struct Engine {
     /// Where limits are in use whose units several processes share.
     pools: Pools,
     /// What events, logs and metrics are to tell.
-    news: News,
+    notices: Notices,
     /// A change of the configuration that goes through the lanes.
     change: ChangeUnderWay,
     shutdown: bool,
@@ -168,7 +168,7 @@ impl Engine {
             timers: Timers::default(),
             group_pauses: GroupPauses::default(),
             pools: Pools::default(),
-            news: News::default(),
+            notices: Notices::default(),
             change: ChangeUnderWay::default(),
             shutdown: false,
         }

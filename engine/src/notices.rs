@@ -65,14 +65,14 @@ impl Forgotten {
 
 /// What events, logs and metrics are to tell.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct Notices {
     /// Of the decision that is being made.
     notices: Vec<Noticed>,
     /// Pauses that were told of and are forgotten.
     forgotten: Vec<Forgotten>,
 }
 
-impl News {
+impl Notices {
     pub(super) fn tell(&mut self, noticed: Noticed) {
         self.notices.push(noticed);
     }

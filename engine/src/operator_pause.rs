@@ -13,12 +13,12 @@ impl Engine {
         self.tick(now);
         let Some(credential) = self.credential(lane) else { return Vec::new() };
         if credential.hold() {
-            self.news.tell(Noticed::of_whole_lane(Notice::Held));
+            self.notices.tell(Noticed::of_whole_lane(Notice::Held));
         }
         self.revoke_in(lane);
         self.wake_lane(lane);
         self.run_turns();
-        self.news.take()
+        self.notices.take()
     }
 
     /// Ends every pause of a lane, and of the limits that it counts in.
@@ -28,7 +28,7 @@ impl Engine {
         let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
         if let Some(credential) = &mut inside.credential {
             if credential.is_held() {
-                self.news.tell(Noticed::of_whole_lane(Notice::Recovered));
+                self.notices.tell(Noticed::of_whole_lane(Notice::Recovered));
             }
             credential.resume();
         }
@@ -44,7 +44,7 @@ impl Engine {
         }
         self.note_resumed(now, lane);
         self.run_turns();
-        self.news.take()
+        self.notices.take()
     }
 
     /// Until when a lane is paused; none where it is not.

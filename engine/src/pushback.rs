@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::endpoint::EndpointHash;
 use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
-use super::news::of_lane;
 use super::notices::Noticed;
 use super::origin::Origin;
 use super::origin::Target;
+use super::pause_notices::of_lane;
 use super::slab::Key;
 use super::throttle::{Books, Change, Credential, Mode, Refused, Report, Wait};
 use super::{Engine, Whose};
@@ -125,7 +125,7 @@ impl Engine {
             self.told(now, &exchange, report);
         }
         self.note_changes(now, &exchange.origin);
-        self.news.take()
+        self.notices.take()
     }
 
     fn exchange(&self, key: PermitKey) -> Option<Exchange> {
@@ -222,7 +222,7 @@ impl Engine {
                     Mode::Pace | Mode::Adaptive => false,
                 };
             if is_nothing {
-                return cell.say(spec, now, granted, units, report);
+                return cell.note_figure(spec, now, granted, units, report);
             }
             let notices = cell.report(spec, now, granted, units, report);
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
@@ -234,7 +234,7 @@ impl Engine {
         let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
         for notice in notices.into_iter().flatten() {
             let change = Change { notice, named: true, endpoint: None };
-            self.news.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
+            self.notices.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
         }
     }
 

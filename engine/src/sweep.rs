@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use super::Engine;
 use super::keys::HolderKey;
-use super::news::{of_lane, of_own_limit};
 use super::notices::Forgotten;
+use super::pause_notices::{of_lane, of_own_limit};
 use crate::time::Time;
 
 /// Where a sweep goes on.
@@ -59,14 +59,14 @@ impl Engine {
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&lane.plan.own).enumerate() {
             for change in cell.forgotten(spec, now) {
                 let noticed = of_own_limit(&lane.plan, number, &change);
-                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+                self.notices.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
             rests &= cell.rest(spec, now);
         }
         if let Some(credential) = lane.credential.take_if(|credential| credential.is_idle(now, &lane.plan.pace)) {
             for (limit, change) in credential.forgotten() {
                 let noticed = of_lane(&lane.plan, credential.whose(), limit, &change);
-                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+                self.notices.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
         }
         rests &= lane.credential.is_none();
@@ -84,7 +84,7 @@ impl Engine {
         let mut rests = true;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             for change in cell.forgotten(&spec.spec, now) {
-                self.news.forget(Forgotten::of_shared(&shared.key, spec, &change));
+                self.notices.forget(Forgotten::of_shared(&shared.key, spec, &change));
             }
             rests &= cell.rest(&spec.spec, now);
         }

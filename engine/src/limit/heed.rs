@@ -66,13 +66,13 @@ impl Cell {
 
     /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
     /// is left: as long as both explain each other, the own count is the lower one.
-    pub(crate) fn say(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
+    pub(crate) fn note_figure(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
         let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return };
         let pace = self.pace(spec);
         let under_way = self.books(spec, now).under_way.saturating_sub(units);
         let left = report.remaining.saturating_sub(u64::from(under_way));
         if self.is_throttled() || left < u64::from(self.remaining(spec, now).0) {
-            self.throttle_made().say(now, granted, under_way, report, &pace);
+            self.throttle_made().note_figure(now, granted, under_way, report, &pace);
         }
     }
 

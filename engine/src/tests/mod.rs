@@ -12,11 +12,11 @@ mod notices;
 mod pauses;
 mod pool;
 mod pushback;
-mod said;
 mod scopes;
 mod slots;
 mod slots_model;
 mod tiers;
+mod vendor_figure;
 mod waits;
 
 use std::cmp::Reverse;

@@ -18,7 +18,7 @@
 //! The spacing is between grants, so a full bucket does not get around it; a limit that was refused, or that others use,
 //! takes no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
-mod changes;
+mod announced;
 mod credential;
 mod edge;
 mod endpoint;
@@ -26,12 +26,11 @@ mod foreign;
 mod learned;
 mod others;
 mod pause;
+mod quota;
 mod recent;
 mod refusal;
 mod report;
-mod reported;
-mod said;
-mod spoken;
+mod vendor_figure;
 
 use super::endpoint::EndpointHash;
 use super::limit::free::BlockedBy;
@@ -42,17 +41,17 @@ use super::pace::{LEAST_PAUSE, TIER_TURN};
 use crate::keys::PermitKey;
 use crate::tier::Tier;
 use crate::time::Time;
+pub(crate) use announced::Change;
+pub use announced::Notice;
 pub(crate) use credential::{Credential, Discovered};
 use learned::Learned;
 pub(crate) use pause::Gate;
 use pause::Pause;
+use quota::{QuotaEvent, QuotaTracker};
 pub(crate) use refusal::Refused;
-use report::Said;
 pub use report::{About, Label, Report};
 pub(crate) use report::{Books, Fit};
-use reported::{QuotaEvent, QuotaTracker};
-pub(crate) use spoken::Change;
-pub use spoken::Notice;
+use vendor_figure::VendorFigure;
 
 /// Failures in a row after which a lane is left alone.
 const FAILURES: u32 = 5;
@@ -103,12 +102,12 @@ pub struct Throttle {
     /// One of them came while the limit was in use: they may be about its rate.
     in_use: bool,
     endpoints: Vec<(EndpointHash, Pause, u32)>,
-    reports: QuotaTracker,
+    quota: QuotaTracker,
     /// What is left, as the vendor says, and since when what goes is remembered for it.
-    said: Option<Said>,
-    said_since: Time,
+    figure: Option<VendorFigure>,
+    figure_since: Time,
     /// The pauses that events have told of.
-    spoken: spoken::Announced,
+    announced: announced::Announced,
     /// Something else was heard, which may slow the limit down.
     pub(crate) acts: bool,
     /// An event has told that others use the key.
@@ -136,8 +135,8 @@ impl Throttle {
         let over = |pause: Pause| pause.is_long_over(now);
         over(self.pause)
             && self.endpoints.iter().all(|(_, pause, _)| over(*pause))
-            && self.reports.told.is_none_or(|told| told.until <= now)
-            && self.said.is_none_or(|said| said.until <= now)
+            && self.quota.told.is_none_or(|told| told.until <= now)
+            && self.figure.is_none_or(|figure| figure.until <= now)
             && self.witness.is_none_or(|(_, until)| until.plus_nanos(WITNESS_MEMORY) <= now)
             && self.calm_until <= now
             && self.stated.is_none_or(|(_, until)| until <= now)
@@ -177,7 +176,7 @@ impl Throttle {
         if gate != Gate::Open {
             return gate;
         }
-        if let Some(told) = self.reports.told.filter(|told| told.until > now) {
+        if let Some(told) = self.quota.told.filter(|told| told.until > now) {
             let free = told.free(now, units, pace);
             if free > now {
                 return Gate::Shut(Free::At(free), BlockedBy::Reported);
@@ -203,24 +202,24 @@ impl Throttle {
         }
         let stated =
             self.stated.filter(|(_, until)| *until > now).map_or(0, |(stated, _)| pace.limit.saturating_sub(stated));
-        self.reports.held(now, pace).saturating_add(u32::try_from(stated).unwrap_or(u32::MAX))
+        self.quota.held(now, pace).saturating_add(u32::try_from(stated).unwrap_or(u32::MAX))
     }
 
     /// Whether the vendor's answers say regularly what is left, and not its refusals alone.
     pub(crate) fn is_reported(&self, now: Time, pace: &Pace) -> bool {
-        now.since(self.reports.told_of()).as_nanos() < u128::from(pace.window_ns / REGULARLY)
+        now.since(self.quota.told_of()).as_nanos() < u128::from(pace.window_ns / REGULARLY)
     }
 
     /// Units of the vendor's count that ours does not explain, as of the last answer.
     pub(crate) fn unexplained(&self) -> u32 {
-        self.reports.unexplained()
+        self.quota.unexplained()
     }
 
     /// A request goes, which was due at `due`.
     pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
         let Going { permit, tier, endpoint, units } = *going;
-        self.reports.granted(now, units, pace);
-        self.said_goes(units);
+        self.quota.granted(now, units, pace);
+        self.granted_of_figure(units);
         if !tier.is_high() {
             self.last[tier.index() - 1] = now;
         }
@@ -238,7 +237,7 @@ impl Throttle {
     }
 
     fn forget_past(&mut self, now: Time) {
-        self.reports.forget_past(now);
+        self.quota.forget_past(now);
         if self.ramp.is_some_and(|(since, over)| since.plus_nanos(over) <= now) {
             self.ramp = None;
         }
@@ -248,7 +247,7 @@ impl Throttle {
     pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
         let unit = pace.unit_ns;
         let mut spacing = if now < self.calm_until { unit } else { 0 };
-        if let Some(told) = self.reports.told {
+        if let Some(told) = self.quota.told {
             spacing = match told.spacing {
                 Some(told) => spacing.max(told),
                 None if pace.mode == Mode::Bands && told.share < 100 => unit.saturating_mul(100) / told.share.max(1),
@@ -288,28 +287,28 @@ impl Throttle {
         report: &Report,
         pace: &Pace,
     ) -> [Option<Notice>; 2] {
-        self.say(now, granted, books.under_way, report, pace);
+        self.note_figure(now, granted, books.under_way, report, pace);
         if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
             // Each answer states it again; the plan may change while none comes.
             let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM));
             self.stated = Some((stated, until));
-        } else if granted >= self.reports.told_of() {
+        } else if granted >= self.quota.told_of() {
             self.stated = None;
         }
-        let is_overtaken = granted < self.reports.told_of();
-        let news = self.reports.on_report(now, granted, books, report, pace);
+        let is_overtaken = granted < self.quota.told_of();
+        let event = self.quota.on_report(now, granted, books, report, pace);
         // Without a throttle nothing but the reset ends what nothing left began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
             self.note_emptiness(now, report, pace);
         }
-        let others = self.reports.others(pace);
+        let others = self.quota.others(pace);
         if others.is_some() {
             self.calm_down(now, pace);
         }
         let yields = others.filter(|_| !self.yields);
         self.yields = others.is_some();
         let yields = yields.map(|others| Notice::Yielded { per_window: report.limit.saturating_sub(others) });
-        let slower = match news {
+        let slower = match event {
             Some(QuotaEvent::Slower { percent }) => {
                 let delay_ns = self.spacing(now, pace).unwrap_or(0);
                 Some(Notice::Slower { remaining_pct: percent, delay_ns })
@@ -340,7 +339,7 @@ impl Throttle {
     /// Ends every pause, an operator's or not.
     pub(crate) fn resume(&mut self) {
         (self.pause, self.refused_by, self.refusals) = (Pause::Over, None, 0);
-        (self.reports.told, self.said, self.spoken.empty_until) = (None, None, Time::ZERO);
+        (self.quota.told, self.figure, self.announced.empty_until) = (None, None, Time::ZERO);
         self.endpoints.clear();
     }
 

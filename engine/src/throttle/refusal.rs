@@ -70,7 +70,7 @@ impl Throttle {
         }
         if self.refusals == 0 {
             if in_use {
-                self.reports.refused();
+                self.quota.refused();
             }
             self.stands_since = now;
         }

@@ -22,7 +22,7 @@ impl Engine {
     pub(super) fn note(&mut self, origin: &Origin, target: Target, notice: Notice) {
         let change = Change { notice, named: true, endpoint: None };
         if let Some(noticed) = self.noticed(origin, target, &change) {
-            self.news.tell(noticed);
+            self.notices.tell(noticed);
         }
     }
 
@@ -51,7 +51,7 @@ impl Engine {
             let Some(throttle) = cell.throttle_mut() else { continue };
             for change in throttle.changes(now, &pace) {
                 if let Some(noticed) = self.noticed(origin, target, &change) {
-                    self.news.tell(noticed);
+                    self.notices.tell(noticed);
                 }
             }
         }
@@ -62,7 +62,7 @@ impl Engine {
         if let Some(Lane { plan, credential: Some(credential), .. }) = self.lanes.get_mut(lane) {
             let whose = credential.whose();
             for (limit, change) in credential.changes(now, &plan.pace) {
-                self.news.tell(of_lane(plan, whose, limit, &change));
+                self.notices.tell(of_lane(plan, whose, limit, &change));
             }
         }
     }
@@ -76,7 +76,7 @@ impl Engine {
             let pace = cell.pace(spec);
             let Some(throttle) = cell.throttle_mut() else { continue };
             let changes = throttle.changes(now, &pace);
-            changes.iter().for_each(|change| self.news.tell(of_own_limit(&plan, number, change)));
+            changes.iter().for_each(|change| self.notices.tell(of_own_limit(&plan, number, change)));
         }
         for (holder, scope) in holders.into_iter().zip([Holder::Account, Holder::Vendor]) {
             let Some(shared) = self.lanes.holder_mut(holder) else { continue };
@@ -86,7 +86,8 @@ impl Engine {
                 for change in throttle.changes(now, &pace) {
                     let endpoint = change.endpoint.or(spec.endpoint).and_then(|hash| endpoint_name(&plan, hash));
                     let limit = change.named.then(|| spec.spec.name.clone());
-                    self.news.tell(Noticed { notice: change.notice, of: OfLimit { limit, holder: scope, endpoint } });
+                    self.notices
+                        .tell(Noticed { notice: change.notice, of: OfLimit { limit, holder: scope, endpoint } });
                 }
             }
         }
@@ -95,7 +96,7 @@ impl Engine {
 
     /// Pauses that were told of and are forgotten, since the last call.
     pub fn forgotten(&mut self) -> Vec<Forgotten> {
-        self.news.take_forgotten()
+        self.notices.take_forgotten()
     }
 }
 

@@ -2,53 +2,66 @@
 //! the key, nor of what was sent before this process was, and a caller who asks what is left gets the lower of both.
 
 use super::Throttle;
-use super::report::{Report, Said};
+use super::report::Report;
 use crate::pace::LEAST_PAUSE;
 use crate::pace::{Counting, Pace};
 use crate::time::Time;
 
+/// The last report of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VendorFigure {
+    pub(super) limit: u64,
+    /// Less what was granted since.
+    pub(super) left: u64,
+    pub(super) at: Time,
+    /// It says nothing from here on: the reset that it states, or a window later.
+    pub(super) until: Time,
+    /// The grant whose answer said so: what is older has been overtaken.
+    pub(super) of: Time,
+}
+
 impl Throttle {
     /// An answer to what was granted at `granted` says what is left, while `under_way` units of other requests have no answer.
-    pub(crate) fn say(&mut self, now: Time, granted: Time, under_way: u32, report: &Report, pace: &Pace) {
-        let is_overtaken = self.said.is_some_and(|said| granted < said.of);
+    pub(crate) fn note_figure(&mut self, now: Time, granted: Time, under_way: u32, report: &Report, pace: &Pace) {
+        let is_overtaken = self.figure.is_some_and(|figure| granted < figure.of);
         if report.limit == 0 || is_overtaken {
             return;
         }
         // What went later than the request that was answered is not counted in its answer. Before the first report nothing
         // remembers what went when, and all that is in flight may be later.
-        let later = match self.said_since > Time::ZERO && granted >= self.said_since {
-            true => self.reports.granted_after(granted),
+        let later = match self.figure_since > Time::ZERO && granted >= self.figure_since {
+            true => self.quota.granted_after(granted),
             false => u64::from(under_way),
         };
-        if self.said_since == Time::ZERO {
-            self.said_since = now;
+        if self.figure_since == Time::ZERO {
+            self.figure_since = now;
         }
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let until = now.plus_nanos(report.reset_ns.unwrap_or(window));
         let left = report.remaining.min(report.limit).saturating_sub(later);
-        self.said = Some(Said { limit: report.limit, left, at: now, until, of: granted });
+        self.figure = Some(VendorFigure { limit: report.limit, left, at: now, until, of: granted });
     }
 
     /// So many units go.
-    pub(super) fn said_goes(&mut self, units: u32) {
-        if let Some(said) = &mut self.said {
-            said.left = said.left.saturating_sub(u64::from(units));
+    pub(super) fn granted_of_figure(&mut self, units: u32) {
+        if let Some(figure) = &mut self.figure {
+            figure.left = figure.left.saturating_sub(u64::from(units));
         }
     }
 
     /// What is left by the vendor's last report, as (left, limit), and until when that holds; none where none holds any more.
     pub(crate) fn left(&self, now: Time, pace: &Pace) -> Option<(u32, u32, Time)> {
-        let said = self.said.filter(|said| said.until > now)?;
+        let figure = self.figure.filter(|figure| figure.until > now)?;
         let back = match pace.counting {
             // Units come back evenly, whatever client took them.
             Counting::Bucket if pace.window_ns > 0 => {
-                let since = now.since(said.at).as_nanos();
-                u128::from(said.limit) * since / u128::from(pace.window_ns)
+                let since = now.since(figure.at).as_nanos();
+                u128::from(figure.limit) * since / u128::from(pace.window_ns)
             }
             _ => 0,
         };
-        let left = said.left.saturating_add(u64::try_from(back).unwrap_or(u64::MAX)).min(said.limit);
+        let left = figure.left.saturating_add(u64::try_from(back).unwrap_or(u64::MAX)).min(figure.limit);
         let units = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
-        Some((units(left), units(said.limit), said.until))
+        Some((units(left), units(figure.limit), figure.until))
     }
 }
