@@ -21,6 +21,12 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// The share of the vendor's limit that goes in a window at this rate; 1 where no limit states a rate.
+    pub(crate) fn share(&self) -> f64 {
+        let most = self.unit_ns.saturating_mul(self.limit);
+        if most == 0 { 1.0 } else { self.window_ns as f64 / most as f64 }
+    }
+
     /// The pace of a process that holds `units` of the limit's `total`: their part of the limit, in the same window.
     pub(crate) fn part(&self, (units, total): (u32, u32)) -> Pace {
         let (units, total) = (u128::from(units.max(1)), u128::from(total.max(1)));

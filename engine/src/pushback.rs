@@ -258,6 +258,7 @@ impl Engine {
         let stated = if let Wait::Stated(wait) = wait { now.plus_nanos(wait) } else { Time::ZERO };
         let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
         let fullest = self.fullest(&origin, &rates);
+        let fullest_of_all = self.fullest(&origin, &targets);
         for (number, target) in targets.iter().enumerate() {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
@@ -265,7 +266,8 @@ impl Engine {
             let pace = cell.pace(spec);
             let books = cell.books(spec, now);
             let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
-            let is_full = cell.may_be_full(spec, now) && cell.fullness(spec, now) >= FULL_AS * fullest;
+            let fullness = cell.fullness(spec, now);
+            let is_full = cell.may_be_full(spec, now) && fullness >= FULL_AS * fullest;
             let says_empty = empty == Some(*target);
             let throttle = cell.throttle_or_new();
             let has_been_refused = throttle.has_been_refused(now, &pace);
@@ -284,7 +286,10 @@ impl Engine {
                 && report.is_some_and(|report| report.remaining > report.limit / 2);
             let in_use = match has_been_refused {
                 true => is_meant || fullest < 0.5,
-                false => is_meant && !says_room,
+                // Where all requests at once are in use as well, a rate is meant at first only if it is used as far as its pace goes.
+                false => {
+                    is_meant && !says_room && (says_empty || fullness >= FULL_AS * fullest_of_all.min(pace.share()))
+                }
             };
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &pace);

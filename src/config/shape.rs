@@ -40,6 +40,8 @@ pub struct Shape {
 const LEAVES_ONE: u32 = 10;
 /// A mirrored bucket refills at this share of the vendor's rate, because clocks drift.
 const SLOWER: f64 = 0.999;
+/// What a product of figures may be above a whole number because they are binary fractions.
+const ROUNDING: f64 = 1e-6;
 
 impl Rate {
     /// What is enforced for this limit.
@@ -78,7 +80,9 @@ impl Rate {
         if let Some(interval) = self.release_interval {
             capacity = capacity.min(units(self.safety * per_window(interval)));
         }
-        let low = units(self.safety * f64::from(most) / self.ceiling).min(guard_limit);
+        // Rounded up: of two or three units one would be a third or half, and the lower tiers would never use their share.
+        let low = (self.safety * f64::from(most) / self.ceiling - ROUNDING).ceil() as u32;
+        let low = low.clamp(1, guard_limit);
         Shape {
             capacity: capacity.min(guard_limit).max(1),
             refill: budget,
