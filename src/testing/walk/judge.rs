@@ -123,8 +123,11 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     let units = f64::from(case.limit().map_or(1, |limit| case.units_of_the_other(limit)));
     let others = if timeline.other_every > 0 { units / timeline.other_every as f64 } else { 0.0 };
     let left = (f64::from(rate.limit) / window as f64 - others).min(full);
+    // Who takes half of another limit, whose window is far longer, takes less than one unit of a window of this one.
+    let is_beside = others * window as f64 >= 1.0;
     let beside = |heard: &Heard| {
-        state.counts_with(&heard.call, &state.other())
+        is_beside
+            && state.counts_with(&heard.call, &state.other())
             && (timeline.other_from..timeline.other_until).contains(&heard.at)
     };
     let is_adaptive = case.vendor.throttle == Throttle::Adaptive;
