@@ -9,9 +9,9 @@ use integration_client::config::{Config, Sources};
 use integration_client::testing::walk::{Depth, Sum, cases};
 
 /// What falls short today. Whoever mends it lowers these; the goal is none. Of the smaller figures of this walk a pause is a
-/// larger part than of the whole walk's, so that more limits are used to less than nine tenths. Runs had 5 of these.
-const MOST_REFUSED: usize = 2;
-const MOST_BELOW_90: usize = 9;
+/// larger part than of the whole walk's. Runs had 0 and 3 of these.
+const MOST_REFUSED: usize = 1;
+const MOST_BELOW_90: usize = 6;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {
