@@ -3,6 +3,8 @@
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;
 mod ledger;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod one_ledger;
 mod sights;
 mod simulation;
 #[cfg(feature = "redis")]

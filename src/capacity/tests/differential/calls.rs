@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::reference::LONG_US;
 use crate::capacity::call::{Answer, Call, Entry};
 use crate::capacity::ledger::{Figures, Line, State};
 
@@ -158,8 +157,7 @@ fn limit(random: &mut fastrand::Rng, number: usize) -> Limit {
         transit_us: random.u64(300..11_000) * MS,
         takes_used: random.bool(),
     };
-    let length = if again_us >= LONG_US { "long" } else { "short" };
-    Limit { name: format!("v/é'{number}-{length}"), figures }
+    Limit { name: format!("v/é'{number}"), figures }
 }
 
 fn member(random: &mut fastrand::Rng) -> Member {
@@ -173,6 +171,10 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
         figures.units = random.u32(1..=figures.units * 2);
         figures.again_us += random.u64(0..1_000) * MS;
         figures.transit_us += random.u64(0..1_000) * MS;
+    }
+    // Windows of half an hour and of two hours, which a store may keep in different places.
+    if (1_800 * S..3_600 * S).contains(&figures.again_us) && random.u32(0..30) == 0 {
+        figures.again_us *= 4;
     }
     let mut back = if random.bool() { random.u32(0..=known.held) } else { 0 };
     if leaves {

@@ -1,9 +1,9 @@
 //! The pure ledgers, as a store without troubles would keep them. What `call.rs` does around a ledger is written a second time here: a
 //! fault in it would otherwise be on both sides of the comparison.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::call::Call;
+use crate::capacity::call::{Call, Entry};
 use crate::capacity::ledger::{Caller, Got, Ledger};
 
 /// Limits whose units count for an hour or more are kept where a crash does not reach them, by the stores that tell them apart.
@@ -24,30 +24,26 @@ pub(super) enum Loss {
 pub(super) struct Reference {
     pub(super) ledgers: BTreeMap<String, Ledger>,
     loss: Loss,
-    /// Until when a ledger that is missing may have been lost, of short limits and of long ones; none before the first call.
-    learning_until_us: [Option<u64>; 2],
+    /// Limits that some process counts for long.
+    long: BTreeSet<String>,
+    /// Until when a ledger that is missing may have been lost; none before the first call.
+    learning_until_us: Option<u64>,
     was_lost: bool,
 }
 
 impl Reference {
     pub(super) fn new(loss: Loss) -> Reference {
         let was_lost = matches!(loss, Loss::OfAll(_));
-        Reference { ledgers: BTreeMap::new(), loss, learning_until_us: [None; 2], was_lost }
+        Reference { ledgers: BTreeMap::new(), loss, long: BTreeSet::new(), learning_until_us: None, was_lost }
     }
 
     pub(super) fn lose(&mut self) {
         self.was_lost = true;
+        self.learning_until_us = None;
         match self.loss {
             Loss::Never => unreachable!("such a store is not emptied"),
-            Loss::OfShortLimits => {
-                // A limit that is not long has a ledger that names it so.
-                self.ledgers.retain(|limit, _| is_long(limit));
-                self.learning_until_us[0] = None;
-            }
-            Loss::OfAll(_) => {
-                self.ledgers.clear();
-                self.learning_until_us = [None; 2];
-            }
+            Loss::OfShortLimits => self.ledgers.retain(|limit, _| self.long.contains(limit)),
+            Loss::OfAll(_) => self.ledgers.clear(),
         }
     }
 
@@ -55,8 +51,11 @@ impl Reference {
         call.lines
             .iter()
             .map(|entry| {
-                let learning_us = self.learning_us(clock_us, call, &entry.limit);
+                let learning_us = self.learning_us(clock_us, call, entry);
                 let figures = &entry.line.figures;
+                if figures.again_us >= LONG_US {
+                    self.long.insert(entry.limit.clone());
+                }
                 let ledger = self.ledgers.entry(entry.limit.clone());
                 let ledger = ledger.or_insert_with(|| Ledger::new(figures, clock_us, learning_us));
                 let caller = Caller {
@@ -81,23 +80,20 @@ impl Reference {
     }
 
     /// For how long a ledger that is missing would learn.
-    fn learning_us(&mut self, clock_us: u64, call: &Call, limit: &str) -> u64 {
-        if self.ledgers.contains_key(limit) {
+    fn learning_us(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> u64 {
+        let outlives = !matches!(self.loss, Loss::OfAll(_)) && entry.line.figures.again_us >= LONG_US;
+        if outlives || self.ledgers.contains_key(&entry.limit) {
             return 0;
         }
-        let (place, longest) = match self.loss {
-            Loss::OfAll(more_us) => (0, lease_and_slack(call) + more_us),
-            Loss::Never | Loss::OfShortLimits => (usize::from(is_long(limit)), lease_and_slack(call)),
+        let longest = match self.loss {
+            Loss::OfAll(more_us) => lease_and_slack(call) + more_us,
+            Loss::Never | Loss::OfShortLimits => lease_and_slack(call),
         };
-        let learns = if place == 0 && self.was_lost { longest } else { 0 };
-        self.learning_until_us[place].get_or_insert(clock_us + learns).saturating_sub(clock_us)
+        let learns = if self.was_lost { longest } else { 0 };
+        self.learning_until_us.get_or_insert(clock_us + learns).saturating_sub(clock_us)
     }
 }
 
 fn lease_and_slack(call: &Call) -> u64 {
     call.lease_us + (call.lease_us / 10).clamp(100_000, 1_000_000)
-}
-
-fn is_long(limit: &str) -> bool {
-    limit.ends_with("long")
 }
