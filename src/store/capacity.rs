@@ -45,20 +45,21 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
         places.sort_by(|a, b| a.entry.limit.cmp(&b.entry.limit));
         SHORT.find(db, &mut places, |place| !place.is_long()).await?;
         LONG.find(db, &mut places, |place| place.found.is_none()).await?;
-        let mut root = Root { learning_until_us: 0 };
+        let mut root = Root::default();
         if places.iter().any(|place| place.found.is_none() && !place.is_long()) {
             root = self::root(db, call, clock_us).await?;
         }
         if places.iter().any(|place| place.found.is_none()) {
             make(db, &mut places).await?;
         }
+        let new = Root::default();
         let mut got: Vec<Option<Got>> = vec![None; call.lines.len()];
         let mut written: [Vec<(&str, String)>; 2] = Default::default();
         for place in &places {
             let missing = || DbError::new(DbKind::Again, "a row of a shared limit was deleted meanwhile");
             let (table, text) = place.found.as_ref().ok_or_else(missing)?;
             // What is in the logged table is not lost, so what is missing there is new.
-            let root = if place.is_long() { &Root { learning_until_us: 0 } } else { &root };
+            let root = if place.is_long() { &new } else { &root };
             let answered = call.answer(place.entry, text, root, clock_us);
             got[place.line] = answered.got;
             written[usize::from(table.is_long)].push((&place.entry.limit, answered.text));

@@ -2,6 +2,7 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;
+mod floor;
 mod ledger;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;

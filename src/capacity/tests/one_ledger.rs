@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::capacity::call::{Answer, Call, Entry};
-use crate::capacity::ledger::{Figures, Got, Line, State};
+use crate::capacity::ledger::{Figures, Floor, Got, Line, State};
 use crate::store::{Actor, Store, capacity};
 
 const S: u64 = 1_000_000;
@@ -37,7 +37,15 @@ impl Process {
         let figures = Figures { units: UNITS, again_us: self.again_us, transit_us: S, takes_used: false };
         let lines = limits.iter().map(|limit| {
             let claim = self.held.get(*limit).copied().unwrap_or_default();
-            let line = Line { figures, claim, returned: Vec::new(), want: [0, UNITS, 0], need: 1, paused_us: 0 };
+            let line = Line {
+                figures,
+                claim,
+                returned: Vec::new(),
+                want: [0, UNITS, 0],
+                need: 1,
+                paused_us: 0,
+                floor: Floor::default(),
+            };
             Entry { limit: (*limit).to_owned(), known_seq: self.seq - 1, expected_us: None, line }
         });
         let lines = lines.collect();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::capacity::call::{Answer, Call, Entry};
-use crate::capacity::ledger::{Figures, Line, State};
+use crate::capacity::ledger::{Figures, Floor, Line, State};
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
@@ -197,6 +197,8 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
     let paused_us = if random.u32(0..50) == 0 { random.u64(0..5 * S) } else { 0 };
     let expected_us = known.last.map(|(clock_us, then_us)| clock_us + now_us - then_us);
     let expected_us = expected_us.filter(|_| random.u32(0..10) > 0);
-    let line = Line { figures, claim, returned, want, need, paused_us };
+    let each = [0, 1, 3][random.usize(0..3)];
+    let floor = Floor { each, all: each.min(figures.units) * random.u32(1..4) };
+    let line = Line { figures, claim, returned, want, need, paused_us, floor };
     Entry { limit: limit.name.clone(), known_seq: known.seq, expected_us, line }
 }

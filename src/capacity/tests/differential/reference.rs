@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::call::{Call, Entry};
-use crate::capacity::ledger::{Caller, Got, Ledger};
+use crate::capacity::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Loss as Lost};
 
 /// Limits whose units count for an hour or more are kept where a crash does not reach them, by the stores that tell them apart.
 pub(super) const LONG_US: u64 = 3_600_000_000;
@@ -26,20 +26,20 @@ pub(super) struct Reference {
     loss: Loss,
     /// Limits that some process counts for long.
     long: BTreeSet<String>,
-    /// Until when a ledger that is missing may have been lost; none before the first call.
-    learning_until_us: Option<u64>,
+    /// What was lost, if it was; none before the first call.
+    lost: Option<Option<Lost>>,
     was_lost: bool,
 }
 
 impl Reference {
     pub(super) fn new(loss: Loss) -> Reference {
         let was_lost = matches!(loss, Loss::OfAll(_));
-        Reference { ledgers: BTreeMap::new(), loss, long: BTreeSet::new(), learning_until_us: None, was_lost }
+        Reference { ledgers: BTreeMap::new(), loss, long: BTreeSet::new(), lost: None, was_lost }
     }
 
     pub(super) fn lose(&mut self) {
         self.was_lost = true;
-        self.learning_until_us = None;
+        self.lost = None;
         match self.loss {
             Loss::Never => unreachable!("such a store is not emptied"),
             Loss::OfShortLimits => self.ledgers.retain(|limit, _| self.long.contains(limit)),
@@ -51,13 +51,13 @@ impl Reference {
         call.lines
             .iter()
             .map(|entry| {
-                let learning_us = self.learning_us(clock_us, call, entry);
+                let lost = self.lost(clock_us, call, entry);
                 let figures = &entry.line.figures;
                 if figures.again_us >= LONG_US {
                     self.long.insert(entry.limit.clone());
                 }
                 let ledger = self.ledgers.entry(entry.limit.clone());
-                let ledger = ledger.or_insert_with(|| Ledger::new(figures, clock_us, learning_us));
+                let ledger = ledger.or_insert_with(|| Ledger::new(figures, entry.line.floor, clock_us, lost));
                 let caller = Caller {
                     process: call.process,
                     seq: call.seq,
@@ -73,27 +73,25 @@ impl Reference {
                 if !got.is_stale {
                     return Some(got);
                 }
-                *ledger = Ledger::new(figures, clock_us, lease_and_slack(call));
+                *ledger = Ledger::new(figures, entry.line.floor, clock_us, Some(loss_now(clock_us, call, 0)));
                 Some(ledger.exchange(clock_us, &caller, &entry.line))
             })
             .collect()
     }
 
-    /// For how long a ledger that is missing would learn.
-    fn learning_us(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> u64 {
+    /// What a ledger that is missing was lost with.
+    fn lost(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> Option<Lost> {
         let outlives = !matches!(self.loss, Loss::OfAll(_)) && entry.line.figures.again_us >= LONG_US;
         if outlives || self.ledgers.contains_key(&entry.limit) {
-            return 0;
+            return None;
         }
-        let longest = match self.loss {
-            Loss::OfAll(more_us) => lease_and_slack(call) + more_us,
-            Loss::Never | Loss::OfShortLimits => lease_and_slack(call),
-        };
-        let learns = if self.was_lost { longest } else { 0 };
-        self.learning_until_us.get_or_insert(clock_us + learns).saturating_sub(clock_us)
+        let more_us = if let Loss::OfAll(more_us) = self.loss { more_us } else { 0 };
+        *self.lost.get_or_insert(self.was_lost.then(|| loss_now(clock_us, call, more_us)))
     }
 }
 
-fn lease_and_slack(call: &Call) -> u64 {
-    call.lease_us + (call.lease_us / 10).clamp(100_000, 1_000_000)
+/// A loss that is noticed now, of a store that may have gone on answering for so long.
+fn loss_now(clock_us: u64, call: &Call, more_us: u64) -> Lost {
+    let ends = |lease: u64| clock_us + lease + (lease / 10).clamp(100_000, 1_000_000) + more_us;
+    Lost { leases_until: ends(call.lease_us), floors_until: ends(FLOOR_LEASE_US) }
 }
