@@ -83,7 +83,7 @@ pub use self::core::OnRemove;
 #[doc(inline)]
 pub use self::core::status::types as status;
 pub use self::core::status::types::DeadLetterCounts;
-pub use capacity::status::{SharedLimit, SharingStatus};
+pub use capacity::status::{SharedLimit, SharingMode, SharingStatus};
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;

@@ -64,9 +64,10 @@ impl Engine {
             return false;
         }
         let now = self.now;
-        let Some(origin) = self.permits.get(key).map(|permit| permit.origin) else { return false };
+        let permit = self.permits.get(key).map(|permit| (permit.origin, permit.granted()));
+        let Some((origin, granted)) = permit else { return false };
         let mut ended = false;
-        self.each_cell(&origin, |cell, _| ended |= cell.has_no_lease(now));
+        self.each_cell(&origin, |cell, _| ended |= cell.has_no_lease(now, granted));
         ended
     }
 
@@ -76,6 +77,7 @@ impl Engine {
         let now = self.tick(now);
         self.pools.starved = false;
         let places: Vec<Place> = self.pools.places.iter().copied().collect();
+        let mut falls = false;
         for place in places {
             let in_use = match place {
                 Place::Lane(lane) => self.wishes_of_lane(now, lane, &mut tell),
@@ -84,6 +86,32 @@ impl Engine {
             if !in_use {
                 self.pools.places.remove(&place);
             }
+            if self.falls(place, now) {
+                self.wake_place(place);
+                falls = true;
+            }
+        }
+        if falls {
+            self.run_turns();
+        }
+    }
+
+    /// A limit there has come to its floor now.
+    fn falls(&self, place: Place, now: Time) -> bool {
+        match place {
+            Place::Lane(lane) => {
+                self.lanes.get(lane).is_some_and(|lane| lane.own.as_slice().iter().any(|cell| cell.falls(now)))
+            }
+            Place::Holder(holder) => {
+                self.lanes.holder(holder).is_some_and(|shared| shared.cells.iter().any(|cell| cell.falls(now)))
+            }
+        }
+    }
+
+    fn wake_place(&mut self, place: Place) {
+        match place {
+            Place::Lane(lane) => self.wake_lane(lane),
+            Place::Holder(holder) => self.wake_holder(holder),
         }
     }
 
@@ -214,10 +242,7 @@ impl Engine {
             self.weigh_tiers(place, got.weights);
         }
         self.pools.places.insert(place);
-        match place {
-            Place::Lane(lane) => self.wake_lane(lane),
-            Place::Holder(holder) => self.wake_holder(holder),
-        }
+        self.wake_place(place);
         self.run_turns();
     }
 }

@@ -30,7 +30,9 @@ pub(crate) async fn empty(prefix: &str) -> Fallible<String> {
     use sqlx::{Connection, Executor};
     let url = std::env::var("IC_TEST_POSTGRES").map_err(|_| "IC_TEST_POSTGRES names no server")?;
     let name = format!("{prefix}_{}", std::process::id());
-    let mut server = sqlx::PgConnection::connect(&url).await?;
+    // A pooler takes no such parameter.
+    let options = url.parse::<sqlx::postgres::PgConnectOptions>()?.extra_float_digits(None);
+    let mut server = sqlx::PgConnection::connect_with(&options).await?;
     server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
     let (server, _) = url.rsplit_once('/').ok_or("IC_TEST_POSTGRES names no database")?;
     Ok(format!("{server}/{name}"))

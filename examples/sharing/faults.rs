@@ -20,8 +20,8 @@ pub(crate) fn happen(fault: &str, store: &str, mut workers: Vec<Worker>) -> Fall
         }
         "stop5" => stop(&workers[0], Duration::from_secs(5))?,
         "stop15" => stop(&workers[0], Duration::from_secs(15))?,
-        "store-stop" => {
-            for (signal, wait) in [("STOP", 5), ("CONT", 0)] {
+        "store-stop" | "store-away" => {
+            for (signal, wait) in [("STOP", if fault == "store-away" { 60 } else { 5 }), ("CONT", 0)] {
                 match store {
                     "postgres" => signal_postgres(signal)?,
                     _ => server(store, &["signal", signal])?,

@@ -45,6 +45,8 @@ pub(crate) struct Options {
     demand: String,
     fault: String,
     lease: Duration,
+    /// The part of the limit that all processes together go on with when the store is away; 0 for none.
+    floor: f64,
     /// Jobs of an outbox that the processes drain, in place of what they send by themselves.
     jobs: u32,
     seed: u64,
@@ -52,7 +54,7 @@ pub(crate) struct Options {
 
 const USAGE: &str = "--store sqlite|postgres|redis|etcd|zookeeper|s3|URL, --processes N, --limit N, --window-ms N, --seconds N, \
     --algorithm sliding|fixed|bucket, --demand uniform|hot|moving|tiers, \
-    --fault none|kill|term|stop5|stop15|store-stop|store-kill|store-restart|store-flush|store-promote, --lease-ms N, --jobs N (with --store postgres), --seed N";
+    --fault none|kill|term|stop5|stop15|store-stop|store-away|store-kill|store-restart|store-flush|store-promote, --lease-ms N, --floor PART, --jobs N (with --store postgres), --seed N";
 
 fn options() -> Fallible<Options> {
     let mut options = Options {
@@ -65,6 +67,7 @@ fn options() -> Fallible<Options> {
         demand: "uniform".to_owned(),
         fault: "none".to_owned(),
         lease: Duration::from_secs(10),
+        floor: 0.0,
         jobs: 0,
         seed: fastrand::u64(..),
     };
@@ -81,6 +84,7 @@ fn options() -> Fallible<Options> {
             "--demand" => options.demand = value,
             "--fault" => options.fault = value,
             "--lease-ms" => options.lease = Duration::from_millis(value.parse()?),
+            "--floor" => options.floor = value.parse()?,
             "--jobs" => options.jobs = value.parse()?,
             "--seed" => options.seed = value.parse()?,
             _ => return Err(format!("{name}: {USAGE}").into()),

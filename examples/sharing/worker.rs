@@ -20,7 +20,7 @@ pub(crate) fn start(options: &Options, vendors: &str, store: &str, number: u32) 
     let mut command = Command::new(std::env::current_exe()?);
     command.env("SHARING_WORKER", number.to_string()).env("SHARING_VENDORS", vendors).env("SHARING_STORE", store);
     command.env("SHARING_DEMAND", &options.demand).env("SHARING_OF", options.processes.to_string());
-    command.env("SHARING_JOBS", options.jobs.to_string());
+    command.env("SHARING_JOBS", options.jobs.to_string()).env("SHARING_FLOOR", options.floor.to_string());
     command.env("SHARING_KEY", "key").env("SHARING_LEASE", options.lease.as_millis().to_string());
     Worker::start(command, false)
 }
@@ -55,6 +55,8 @@ async fn send(number: u32) -> Fallible<()> {
     let drains = variable("SHARING_JOBS")? != "0";
     let builder = client_of(&variable("SHARING_VENDORS")?);
     let store = variable("SHARING_STORE")?;
+    let floor: f64 = variable("SHARING_FLOOR")?.parse()?;
+    let builder = if floor > 0.0 { builder.sharing_floor(floor, of) } else { builder };
     let client = match drains {
         true => builder.store(Store::url(&store)).work().share_through("store"),
         false => builder.share_through(store),

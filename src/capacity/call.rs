@@ -1,6 +1,6 @@
 //! A call of one process to the store of a pool, and what the store answers.
 
-use super::ledger::{Caller, Got, Ledger, Line};
+use super::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Line, Loss};
 
 /// What one process says of its limits.
 #[derive(Clone, Debug)]
@@ -36,18 +36,39 @@ pub(crate) struct Answer {
 }
 
 /// What all ledgers of a store have in common. It is lost where they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Root {
-    /// Until then, by the store's clock, a ledger that is missing may be one that was lost: it learns who holds what.
+    /// A ledger that is missing may be one that was lost. By the store's clock, processes may use until then what they held before,
+    /// and it is learnt who they are; 0 where nothing was lost.
     pub(crate) learning_until_us: u64,
+    /// The same of floors.
+    #[serde(default)]
+    pub(crate) floors_until_us: u64,
 }
 
 impl Root {
     /// `lost`: there were ledgers before.
     pub(crate) fn new(lost: bool, clock_us: u64, lease_us: u64) -> Root {
-        let slack = (lease_us / 10).clamp(100_000, 1_000_000);
-        let learning = if lost { lease_us.saturating_add(slack) } else { 0 };
-        Root { learning_until_us: clock_us.saturating_add(learning) }
+        if !lost {
+            return Root::default();
+        }
+        let after =
+            |lease_us: u64| clock_us.saturating_add(lease_us).saturating_add((lease_us / 10).clamp(100_000, 1_000_000));
+        Root { learning_until_us: after(lease_us), floors_until_us: after(FLOOR_LEASE_US) }
+    }
+
+    /// The same where the store went on answering for so long after it was lost.
+    #[cfg(feature = "redis")]
+    pub(super) fn later(self, by_us: u64) -> Root {
+        Root {
+            learning_until_us: self.learning_until_us.saturating_add(by_us),
+            floors_until_us: self.floors_until_us.saturating_add(by_us),
+        }
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        let loss = Loss { leases_until: self.learning_until_us, floors_until: self.floors_until_us };
+        (self.learning_until_us > 0).then_some(loss)
     }
 
     pub(crate) fn text(&self) -> String {
@@ -60,38 +81,39 @@ impl Root {
 }
 
 impl Call {
-    /// For how long a ledger learns that was lost.
-    pub(super) fn learning_us(&self) -> u64 {
-        Root::new(true, 0, self.lease_us).learning_until_us
+    /// What is lost with a ledger that was lost now.
+    pub(super) fn loss(&self, clock_us: u64) -> Option<Loss> {
+        Root::new(true, clock_us, self.lease_us).loss()
     }
 
     /// Answers one line by a limit's ledger. The ledger is `kept` as a text, and empty where there is none yet. A text that is no
     /// ledger is one that was lost.
     pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> Answered {
-        let mut learning_us = root.learning_until_us.saturating_sub(clock_us);
+        let mut loss = root.loss();
         let ledger = match serde_json::from_str(kept) {
             Ok(ledger) => Some(ledger),
             Err(_) if kept.is_empty() => None,
             Err(error) => {
                 tracing::error!(limit = entry.limit, %error, "what the store keeps of a shared limit cannot be read: it is made anew");
-                learning_us = self.learning_us();
+                loss = self.loss(clock_us);
                 None
             }
         };
-        let (got, ledger) = self.exchange(entry, ledger, learning_us, clock_us);
+        let (got, ledger) = self.exchange(entry, ledger, loss, clock_us);
         let text = serde_json::to_string(&ledger).unwrap_or_default();
         Answered { got, text, matters_for_us: ledger.matters_for_us() }
     }
 
-    /// Answers one line by a limit's ledger; where there is none, by a new one that learns for `learning_us`.
+    /// Answers one line by a limit's ledger; where there is none, by a new one after this `loss`.
     pub(super) fn exchange(
         &self,
         entry: &Entry,
         ledger: Option<Ledger>,
-        learning_us: u64,
+        loss: Option<Loss>,
         clock_us: u64,
     ) -> (Option<Got>, Ledger) {
-        let mut ledger = ledger.unwrap_or_else(|| Ledger::new(&entry.line.figures, clock_us, learning_us));
+        let new = |loss| Ledger::new(&entry.line.figures, entry.line.floor, clock_us, loss);
+        let mut ledger = ledger.unwrap_or_else(|| new(loss));
         let caller = Caller {
             process: self.process,
             seq: self.seq,
@@ -109,7 +131,7 @@ impl Call {
                 limit = entry.limit,
                 "the store has gone back to an earlier state of a shared limit, as a restored backup does: who holds what is learnt anew"
             );
-            ledger = Ledger::new(&entry.line.figures, clock_us, self.learning_us());
+            ledger = new(self.loss(clock_us));
             got = ledger.exchange(clock_us, &caller, &entry.line);
         }
         (Some(got), ledger)

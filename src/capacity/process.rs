@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::call::{Answer, Call, Entry};
-use super::ledger::{Figures, Line, State};
+use super::ledger::{FLOOR_LEASE_US, Figures, Floor, Line, State};
 use crate::clock::{Time, nanos};
 use crate::engine::limit::{self, Wish};
 
@@ -38,10 +38,14 @@ impl Process {
         Process { id, seq: 0, lease, limits: HashMap::new() }
     }
 
-    /// The end of the lease that a call renews which began at `began`: nothing is sent from then on. A hundredth is left to clocks
-    /// that do not run alike.
+    /// The end of the lease that a call renews which began at `began`: nothing is sent from then on, but for what goes by the floor.
     pub(crate) fn until(&self, began: Time) -> Time {
-        began + (self.lease - self.lease / 100)
+        began + less_a_hundredth(self.lease)
+    }
+
+    /// The same of the floor.
+    pub(crate) fn floor_until(&self, began: Time) -> Time {
+        began + less_a_hundredth(Duration::from_micros(FLOOR_LEASE_US))
     }
 
     /// The next call.
@@ -65,13 +69,15 @@ impl Process {
             want: wish.want,
             need: wish.need,
             paused_us: wish.paused_ns.div_ceil(1_000),
+            floor: Floor { each: wish.floor.each, all: wish.floor.all },
         };
         let expected_us = known.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
         Entry { limit: name, known_seq: known.known_seq, expected_us, line }
     }
 
-    /// The answer to a call has come. Returns what it gives of each limit, in the order of the call.
-    pub(crate) fn answered(&mut self, now: Time, call: &Call, answer: &Answer) -> Vec<limit::Got> {
+    /// The answer to a call that began at `began` has come. Returns what it gives of each limit, in the order of the call.
+    pub(crate) fn answered(&mut self, began: Time, now: Time, call: &Call, answer: &Answer) -> Vec<limit::Got> {
+        let floor_until = self.floor_until(began);
         let mut all = Vec::with_capacity(call.lines.len());
         for (entry, got) in call.lines.iter().zip(&answer.got) {
             let known = self.limits.entry(entry.limit.clone()).or_default();
@@ -86,11 +92,18 @@ impl Process {
                 is_lost: matches!(got.state, State::Lost),
                 weights: got.weights,
                 paused_ns: got.paused_us.saturating_mul(1_000),
+                floor: got.floor,
+                floor_until,
             });
         }
         self.limits.retain(|_, known| known.until > now);
         all
     }
+}
+
+/// A hundredth is left to clocks that do not run alike.
+fn less_a_hundredth(lease: Duration) -> Duration {
+    lease - lease / 100
 }
 
 fn figures(figures: &limit::Figures) -> Figures {

@@ -103,7 +103,8 @@ impl AllSights {
         };
         // These stores lose nothing by themselves: what is missing is new.
         let is_new = text.is_empty();
-        let (got, ledger) = call.exchange(entry, ledger, if is_new { 0 } else { call.learning_us() }, now.clock_us);
+        let (got, ledger) =
+            call.exchange(entry, ledger, if is_new { None } else { call.loss(now.clock_us) }, now.clock_us);
         Written { text: sights.write(ledger, &times, now, writing), got }
     }
 }

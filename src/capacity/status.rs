@@ -28,6 +28,10 @@ pub(crate) struct Known {
     pub(crate) away_since: Option<Time>,
     /// The end of the lease that was renewed last.
     pub(crate) lease_until: Option<Time>,
+    /// The same of floors; none where this process has none.
+    pub(crate) floor_until: Option<Time>,
+    /// What the log said last of the store's being away.
+    pub(super) said: Option<SharingMode>,
     /// The store learns who holds what.
     pub(crate) is_learning: bool,
     /// What was said last of each limit, and when.
@@ -56,6 +60,24 @@ pub struct SharedLimit {
     pub figures_differ: bool,
 }
 
+/// How a process goes on that shares limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SharingMode {
+    /// The store answers.
+    Sharing,
+    /// The store answers, has lost what it knew, and gives nothing for about a lease.
+    Learning,
+    /// The store does not answer, and the process goes on with what it holds.
+    Away,
+    /// The store does not answer, the lease has ended, and the process goes on with its floor
+    /// ([`sharing_floor`](crate::IntegrationClientBuilder::sharing_floor)).
+    Floor,
+    /// The store does not answer, and nothing of a shared limit is sent.
+    Stopped,
+}
+
 /// How this process shares its limits with others
 /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +93,12 @@ pub struct SharingStatus {
     pub leases_lost: u64,
     /// For how long the store has not answered; none while it does.
     pub away_for: Option<Duration>,
+    /// What it goes on with.
+    pub mode: SharingMode,
     /// For how long the process may send without another answer of the store.
     pub lease_left: Duration,
+    /// The same by its floor; nothing where it has none.
+    pub floor_left: Duration,
     /// The store has lost what it knew, and learns who holds what: it gives nothing for about a lease.
     pub is_learning: bool,
 }
@@ -84,6 +110,8 @@ impl SharingStatus {
         SharingFigures {
             limits: self.limits as u64,
             is_down: self.away_for.is_some() || self.is_learning,
+            mode: self.mode as u8,
+            left: self.lease_left.max(self.floor_left),
             failed: self.failed,
             leases_lost: self.leases_lost,
         }
@@ -122,8 +150,27 @@ impl Known {
         recent.map(|(limit, _)| limit.clone()).collect()
     }
 
+    fn mode(&self, now: Time) -> SharingMode {
+        let lasts = |until: Option<Time>| until.is_some_and(|until| until > now);
+        match self.away_since {
+            None if self.is_learning => SharingMode::Learning,
+            None => SharingMode::Sharing,
+            Some(_) if lasts(self.lease_until) => SharingMode::Away,
+            Some(_) if lasts(self.floor_until) => SharingMode::Floor,
+            Some(_) => SharingMode::Stopped,
+        }
+    }
+
+    /// What the process goes on with since the store is away, where that has changed.
+    pub(super) fn news(&mut self, now: Time) -> Option<SharingMode> {
+        let mode = Some(self.mode(now));
+        (std::mem::replace(&mut self.said, mode) != mode).then_some(mode).flatten()
+    }
+
     pub(super) fn status(&self, now: Time) -> SharingStatus {
         SharingStatus {
+            mode: self.mode(now),
+            floor_left: self.floor_until.map(|until| until.since(now)).unwrap_or_default(),
             limits: self.limits,
             answered: self.calls[0],
             failed: self.calls[1],

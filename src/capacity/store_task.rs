@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::call::{Answer, Call};
 use super::ledger::State;
 use super::process::Process;
-use super::status::{Known, SharedLimit, SharingStatus};
+use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
 use super::{Pace, Pool};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
@@ -144,7 +144,7 @@ impl StoreTask {
         self.note(&call, began, now, &answer);
         let Ok(answer) = answer else { return (false, false) };
         let until = self.process.until(began);
-        let got = self.process.answered(now, &call, &answer);
+        let got = self.process.answered(began, now, &call, &answer);
         let (mut brought, mut is_lost) = (false, false);
         for ((shard, limit), got) in asked.into_iter().zip(got) {
             brought |= !got.units.is_empty();
@@ -173,6 +173,9 @@ impl StoreTask {
                 known.lost += states().filter(|state| matches!(state, State::Lost)).count() as u64;
                 known.is_learning = states().any(|state| matches!(state, State::Learning));
                 known.lease_until = Some(self.process.until(began));
+                let has_floor = answer.got.iter().flatten().any(|got| got.floor > 0);
+                known.floor_until = has_floor.then(|| self.process.floor_until(began));
+                known.said = None;
                 for (entry, got) in call.lines.iter().zip(&answer.got) {
                     let Some(got) = got else { continue };
                     let came = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
@@ -189,10 +192,36 @@ impl StoreTask {
                 known.forget(now);
             }
             Err(why) => {
-                if known.away_since.is_none() {
-                    known.away_since = Some(began);
-                    let left = known.lease_until.map(|until| until.since(now)).unwrap_or_default();
-                    tracing::warn!(why, lease_left = ?left, "the store of shared limits does not answer: sending stops with the lease");
+                known.away_since.get_or_insert(began);
+                let news = known.news(now);
+                let SharingStatus { lease_left, floor_left, .. } = known.status(now);
+                match news {
+                    Some(SharingMode::Away) if floor_left.is_zero() => {
+                        tracing::warn!(
+                            why,
+                            ?lease_left,
+                            "the store of shared limits does not answer: sending stops with the lease"
+                        );
+                    }
+                    Some(SharingMode::Away) => {
+                        tracing::warn!(
+                            why,
+                            ?lease_left,
+                            "the store of shared limits does not answer: with the lease ends all but the floor"
+                        );
+                    }
+                    Some(SharingMode::Floor) => {
+                        tracing::warn!(
+                            why,
+                            ?floor_left,
+                            "the store of shared limits does not answer, and the lease has ended: requests go by the floor"
+                        );
+                    }
+                    Some(_) => tracing::warn!(
+                        why,
+                        "the store of shared limits does not answer: nothing of shared limits is sent"
+                    ),
+                    None => {}
                 }
             }
         }

@@ -72,8 +72,7 @@ fn era(call: &Call, seen: &Seen, fresh: u64) -> (Era, String) {
     {
         return (era, seen.era.clone());
     }
-    let mut root = Root::new(true, seen.clock_us, call.lease_us);
-    root.learning_until_us = root.learning_until_us.saturating_add(SPLIT_US);
+    let root = Root::new(true, seen.clock_us, call.lease_us).later(SPLIT_US);
     tracing::warn!(
         learning_for = ?std::time::Duration::from_micros(root.learning_until_us.saturating_sub(seen.clock_us)),
         "the store of shared limits is empty or another one than before: who holds what is learnt before anything is given"

@@ -79,6 +79,7 @@ impl IntegrationClientBuilder {
             (None, Some(stated)) => Some(stated.resolved().map_err(Error::config)?),
             (None, None) => None,
         };
+        let floor = self.sharing_floor.or(stated.as_ref().and_then(|stated| stated.floor));
         let lease = self.sharing_lease.or(stated.and_then(|stated| stated.lease));
         let pool = match &through {
             None => None,
@@ -94,7 +95,7 @@ impl IntegrationClientBuilder {
         let pace = pool.as_ref().map(capacity::Pool::pace);
         let lease = pace.map(|pace| pace.holds.lease(lease, pace.leases)).transpose().map_err(Error::config)?;
         let epoch = self.epoch.unwrap_or_else(|| clock.epoch());
-        let policy = Policy { pooled: pace.map(|pace| pace.holds), epoch, ..self.policy };
+        let policy = Policy { pooled: pace.map(|pace| pace.holds), floor, epoch, ..self.policy };
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
         let dispatch = Dispatch::new(shards, self.max_waiting, policy, clock);

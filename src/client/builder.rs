@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::IntegrationClient;
 use super::cleanup_schedule::{ActiveTenants, Cleaning};
-use crate::config::{ConfigSource, LEASES, Sources, TenantEntry};
+use crate::config::{ConfigSource, LEASES, SharingFloor, Sources, TenantEntry};
 use crate::core::OnRemove;
 use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
@@ -57,6 +57,7 @@ pub struct IntegrationClientBuilder {
     pub(super) shards: Option<usize>,
     pub(super) share_through: Option<String>,
     pub(super) sharing_lease: Option<Duration>,
+    pub(super) sharing_floor: Option<SharingFloor>,
 }
 
 impl IntegrationClient {
@@ -88,6 +89,7 @@ impl IntegrationClientBuilder {
             shards: None,
             share_through: None,
             sharing_lease: None,
+            sharing_floor: None,
             classifiers: HashMap::new(),
             dead_letter_sink: None,
             store: None,
@@ -363,8 +365,8 @@ impl IntegrationClientBuilder {
     ///
     /// Each process holds some of a limit's units under a lease and counts by those. It asks the store a few times a second, in one
     /// call for all limits, and not when it sends. The first request after a rest waits for one such call. While the store does
-    /// not answer, the process goes on until its lease ends, and then nothing is sent until the store answers again: a vendor is
-    /// never asked for more than it allows.
+    /// not answer, the process goes on until its lease ends, and then nothing is sent until the store answers again
+    /// (but see [`sharing_floor`](Self::sharing_floor)): a vendor is never asked for more than it allows.
     ///
     /// A process that ends by [`shutdown`](IntegrationClient::shutdown) gives its units back at once. Those of a process that is
     /// killed are away for its lease, the vendor's `max_transit` and a window.
@@ -391,6 +393,18 @@ impl IntegrationClientBuilder {
     /// the store, and keeps the units of a process that was killed away from the others for longer.
     pub fn sharing_lease(mut self, lease: Duration) -> Self {
         self.sharing_lease = Some(lease.clamp(LEASES.0, LEASES.1));
+        self
+    }
+
+    /// Lets a process go on with a part of each shared limit when the store does not answer and its lease has ended, for ten minutes from its
+    /// last answer ([`share_through`](Self::share_through)). Without it nothing is sent then.
+    ///
+    /// All processes together keep the `part` of a limit, half of it at most, and each of them that part divided by `max_processes`, but
+    /// one unit at least while there are some: of a limit of 100 units `sharing_floor(0.1, 5)` leaves 2 to each. The store never gives more
+    /// than the part, however many processes there are. A process that has used a limit in the last ten minutes holds its floor of it, also
+    /// while it sends nothing; one that is killed keeps it from the others for ten minutes. State the same in all processes.
+    pub fn sharing_floor(mut self, part: f64, max_processes: u32) -> Self {
+        self.sharing_floor = Some(SharingFloor::new(part, max_processes));
         self
     }
 

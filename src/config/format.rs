@@ -26,6 +26,9 @@ pub(super) struct File {
 pub(super) struct SharingEntry {
     pub(super) through: String,
     pub(super) lease: Option<String>,
+    pub(super) when_away: Option<String>,
+    pub(super) floor: Option<f64>,
+    pub(super) max_processes: Option<u32>,
 }
 
 impl fmt::Debug for SharingEntry {

@@ -151,6 +151,9 @@
 //! [sharing]                   # limits are shared with other processes, through a store that all of them reach
 //! through = "env:SHARING_URL" # a variable with its URL (postgres, redis, sqlite); or the URL without a password; or "store"
 //! lease = "10s"               # for how long a process goes on without an answer of the store
+//! when_away = "floor"         # what follows: "stop" (the default), or a part of each limit for ten minutes more
+//! floor = 0.1                 # the part of all processes together
+//! max_processes = 16          # which is divided among so many
 //! ```
 //!
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
@@ -257,8 +260,8 @@ pub use resets::{Period, Resets};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
-pub use sharing::Sharing;
 pub(crate) use sharing::{Holds, LEASES};
+pub use sharing::{Sharing, SharingFloor};
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource, TakenFuture};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "tower", feature = "gateway"))]

@@ -1,6 +1,7 @@
 //! Where processes that share limits keep who holds what.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::format::SharingEntry;
@@ -62,13 +63,77 @@ pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duratio
 
 /// `[sharing]`: what [`share_through`](crate::IntegrationClientBuilder::share_through) says, for programs that are
 /// configured by their files. Read when the client is built; a reload changes nothing of it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Sharing {
     /// `store`, a URL, or `env:NAME` for a variable that holds one of them.
     pub through: String,
     /// The lease; 10 s unless stated, and 30 s in an object store.
     pub lease: Option<Duration>,
+    /// What a process goes on with when its lease has ended and the store does not answer; without it nothing is sent then
+    /// (`when_away = "stop"`).
+    pub floor: Option<SharingFloor>,
+}
+
+/// A part of each limit that processes keep for ten minutes longer than their lease, to go on with when the store does not answer
+/// (`when_away = "floor"`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct SharingFloor {
+    /// The part of a limit that all processes together keep; 0.1 unless stated, and half of it at most.
+    pub part: f64,
+    /// Among so many processes the part is divided. Of more, some keep nothing.
+    pub max_processes: NonZeroU32,
+}
+
+impl SharingFloor {
+    /// The part of a limit that is kept unless stated.
+    const USUAL: f64 = 0.1;
+    const MOST: f64 = 0.5;
+
+    /// `part` from nothing to a half.
+    pub(crate) fn new(part: f64, max_processes: u32) -> SharingFloor {
+        let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, Self::MOST) };
+        SharingFloor { part, max_processes: NonZeroU32::new(max_processes).unwrap_or(NonZeroU32::MIN) }
+    }
+
+    /// What `[sharing]` says of it.
+    fn stated(entry: &SharingEntry, report: &mut Report) -> Option<SharingFloor> {
+        let is_floor = match entry.when_away.as_deref() {
+            None | Some("stop") => false,
+            Some("floor") => true,
+            Some(_) => {
+                report.problem(at(&[], "when_away"), "say \"stop\", or \"floor\" to go on with a part of each limit");
+                return None;
+            }
+        };
+        let beside = [("floor", entry.floor.is_some()), ("max_processes", entry.max_processes.is_some())];
+        if !is_floor {
+            for (key, _) in beside.iter().filter(|(_, is_stated)| *is_stated) {
+                report.problem(
+                    at(&[], *key),
+                    "this belongs to `when_away = \"floor\"`; write that too, or take this away",
+                );
+            }
+            return None;
+        }
+        let part = entry.floor.unwrap_or(Self::USUAL);
+        if !(part > 0.0 && part <= Self::MOST) {
+            report.problem(
+                at(&[], "floor"),
+                "the part of a limit that all processes together keep is above 0 and at most 0.5",
+            );
+        }
+        match entry.max_processes {
+            None => report.problem(
+                at(&[], "max_processes"),
+                "say among how many processes the floor is divided: as many as ever run at once",
+            ),
+            Some(0) => report.problem(at(&[], "max_processes"), "at least one process runs"),
+            Some(_) => {}
+        }
+        Some(SharingFloor::new(part, entry.max_processes.unwrap_or(1)))
+    }
 }
 
 impl Sharing {
@@ -97,7 +162,8 @@ impl Sharing {
                 None
             }
         });
-        (report.problems.len() == before).then(|| Sharing { through: through.to_owned(), lease })
+        let floor = SharingFloor::stated(entry, report);
+        (report.problems.len() == before).then(|| Sharing { through: through.to_owned(), lease, floor })
     }
 
     /// What keeps the units, with the variable read that `env:NAME` names.
@@ -114,7 +180,7 @@ impl Sharing {
 impl fmt::Debug for Sharing {
     /// Without the URL, which may hold a token in its query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sharing").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("Sharing").field("lease", &self.lease).field("floor", &self.floor).finish_non_exhaustive()
     }
 }
 

@@ -119,7 +119,9 @@ pub(super) fn processes(shared: &Shared) -> Reply {
             "failed": sharing.failed,
             "leases_lost": sharing.leases_lost,
             "away_for_s": sharing.away_for.map(|away| away.as_secs_f64()),
+            "mode": sharing.mode,
             "lease_left_s": sharing.lease_left.as_secs_f64(),
+            "floor_left_s": sharing.floor_left.as_secs_f64(),
             "is_learning": sharing.is_learning,
         })
     });

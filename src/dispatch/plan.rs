@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::clock::{Time, nanos};
 use crate::config::{
-    Algorithm, Holds, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, Tenant, Throttle, Unit, Vendor,
+    Algorithm, Holds, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, SharingFloor, Tenant, Throttle, Unit,
+    Vendor,
 };
 use crate::engine::cost::{Cost, KINDS, Measure, PointKind, Settled};
 use crate::engine::limit::guard::GuardSpec;
@@ -16,7 +17,7 @@ use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::vendor_bucket::VendorBucketSpec;
 use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
-use crate::engine::limit::{Calendar, LimitKind, LimitSpec, Pooled};
+use crate::engine::limit::{Calendar, FloorPart, LimitKind, LimitSpec, Pooled};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 use crate::engine::tier::Tier;
@@ -44,6 +45,8 @@ pub(crate) struct Policy {
     pub(crate) epoch: SystemTime,
     /// Limits are shared with other processes, through a store that keeps the pool of their units.
     pub(crate) pooled: Option<Holds>,
+    /// What processes go on with when the store of the pool does not answer.
+    pub(crate) floor: Option<SharingFloor>,
 }
 
 impl Policy {
@@ -54,6 +57,7 @@ impl Policy {
         guard: true,
         epoch: SystemTime::UNIX_EPOCH,
         pooled: None,
+        floor: None,
     };
 }
 
@@ -188,7 +192,10 @@ fn limit_spec(limit: &Limit, vendor: &Vendor, policy: &Policy) -> LimitSpec {
         Kind::Concurrency { .. } => Pace { mode: mode(vendor), ..Pace::default() },
     };
     let lasts_ns = nanos(vendor.attempt_timeout).saturating_add(nanos(closing(vendor)));
-    let pooled = (policy.pooled.is_some() && limit.shared).then_some(Pooled { lasts_ns });
+    let floor = policy
+        .floor
+        .map(|floor| FloorPart { millionths: (floor.part * 1e6).round() as u32, processes: floor.max_processes.get() });
+    let pooled = (policy.pooled.is_some() && limit.shared).then_some(Pooled { lasts_ns, floor });
     let calendar = match &limit.kind {
         Kind::Rate(Rate { resets: Some(resets), .. }) => Some(calendar(resets, policy.epoch)),
         Kind::Rate(_) | Kind::Concurrency { .. } => None,

@@ -51,6 +51,8 @@ pub(crate) struct SharingFigures {
     pub(crate) limits: u64,
     /// The store does not answer, or has lost what it knew.
     pub(crate) is_down: bool,
+    pub(crate) mode: u8,
+    pub(crate) left: Duration,
     pub(crate) failed: u64,
     pub(crate) leases_lost: u64,
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::handle::{Count, Depth, Figure};
 use super::table::{
     BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, SHARED_LIMITS, SHARING_DOWN,
-    SHARING_FAILURES, SHARING_LOST, STORE, STORE_TIME, WRITABLE,
+    SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME, WRITABLE,
 };
 use super::words::TIERS;
 
@@ -42,6 +42,10 @@ pub(crate) struct SharingFigures {
     pub(crate) limits: u64,
     /// The store does not answer, or has lost what it knew.
     pub(crate) is_down: bool,
+    /// As the metric counts them.
+    pub(crate) mode: u8,
+    /// For how long the process may send without another answer.
+    pub(crate) left: Duration,
     pub(crate) failed: u64,
     pub(crate) leases_lost: u64,
 }
@@ -96,6 +100,8 @@ impl OutboxSeries {
 pub(super) struct SharingSeries {
     limits: Figure,
     down: Figure,
+    mode: Figure,
+    left: Figure,
     failures: Count,
     lost: Count,
 }
@@ -104,6 +110,8 @@ impl SharingSeries {
     pub(super) fn tell(&self, figures: &SharingFigures) {
         self.limits.tell(figures.limits as f64, &SHARED_LIMITS, &[]);
         self.down.tell(f64::from(u8::from(figures.is_down)), &SHARING_DOWN, &[]);
+        self.mode.tell(f64::from(figures.mode), &SHARING_MODE, &[]);
+        self.left.tell(figures.left.as_secs_f64(), &SHARING_LEFT, &[]);
         self.failures.set(figures.failed);
         self.failures.tell(&SHARING_FAILURES, &[], &[]);
         self.lost.set(figures.leases_lost);

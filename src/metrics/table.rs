@@ -319,6 +319,21 @@ pub(super) const SHARING_DOWN: Metric = metric(
     &[],
     "1 while the store of shared units does not answer, or has lost what it knew and gives nothing; 0 while it works.",
 );
+pub(super) const SHARING_MODE: Metric = metric(
+    "integration_client_sharing_mode",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "What a process goes on with that shares limits: 0 while the store of shared units answers, 1 while it learns who holds what, 2 the lease, \
+     3 the floor, 4 nothing.",
+);
+pub(super) const SHARING_LEFT: Metric = metric(
+    "integration_client_sharing_left_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "For how long this process may send by shared limits without another answer of the store, by its lease or its floor.",
+);
 pub(super) const SHARING_FAILURES: Metric = metric(
     "integration_client_sharing_failures_total",
     Kind::Counter,
@@ -406,6 +421,8 @@ pub const METRICS: &[Metric] = &[
     INTAKE_LAG,
     SHARED_LIMITS,
     SHARING_DOWN,
+    SHARING_MODE,
+    SHARING_LEFT,
     SHARING_FAILURES,
     SHARING_LOST,
     CLEANUPS,

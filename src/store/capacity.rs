@@ -6,6 +6,11 @@
 //! On PostgreSQL most rows are in an unlogged table. It costs no sync, and it is empty after a crash of the server and on a standby
 //! that was promoted: a loss that can be seen. A table that silently returned to the state of a second ago would hand out units
 //! twice. Limits of an hour and more are in a logged table, since nobody could wait a day for what was lost.
+//!
+//! A limit has one row in one of the tables, also while the processes' configurations differ across that hour. A process looks into the
+//! table of its own window first. The first one with a long window moves the row into the logged table, where it stays; a process with a
+//! short window finds it there. Who makes or moves a row holds the row of that name in the unlogged table meanwhile, and looks into the
+//! other one again when it has it: of two that come at once the second finds what the first has made.
 
 use super::driver::{Arg, Db, DbError, DbKind, Dialect, Row, args};
 use crate::BoxFuture;
@@ -18,29 +23,104 @@ const LONG_US: u64 = 3_600_000_000;
 /// The name of the row that all ledgers have in common. No limit has it.
 const ROOT: &str = "";
 
+/// A line of a call, and its ledger once it was found.
+struct Place<'a> {
+    line: usize,
+    entry: &'a Entry,
+    found: Option<(&'static Table, String)>,
+}
+
+impl Place<'_> {
+    fn is_long(&self) -> bool {
+        self.entry.line.figures.again_us >= LONG_US
+    }
+}
+
 /// Answers a call. May be run more than once: the ledgers recognise a call that they have answered.
 pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
     Box::pin(async move {
         let clock_us = u64::try_from(now_ms).unwrap_or(0).saturating_mul(1_000);
+        let lines = call.lines.iter().enumerate();
+        let mut places: Vec<Place<'_>> = lines.map(|(line, entry)| Place { line, entry, found: None }).collect();
+        places.sort_by(|a, b| a.entry.limit.cmp(&b.entry.limit));
+        SHORT.find(db, &mut places, |place| !place.is_long()).await?;
+        LONG.find(db, &mut places, |place| place.found.is_none()).await?;
+        let mut root = Root::default();
+        if places.iter().any(|place| place.found.is_none() && !place.is_long()) {
+            root = self::root(db, call, clock_us).await?;
+        }
+        if places.iter().any(|place| place.found.is_none()) {
+            make(db, &mut places).await?;
+        }
+        let new = Root::default();
         let mut got: Vec<Option<Got>> = vec![None; call.lines.len()];
-        for table in [Table::SHORT, Table::LONG] {
-            let mut entries: Vec<(usize, &Entry)> = call.lines.iter().enumerate().collect();
-            entries.retain(|(_, entry)| table.is_of(entry));
-            if entries.is_empty() {
-                continue;
-            }
-            entries.sort_by(|(_, a), (_, b)| a.limit.cmp(&b.limit));
-            let (kept, root) = table.lock(db, &entries, call, clock_us).await?;
-            let mut written = Vec::with_capacity(entries.len());
-            for ((place, entry), text) in entries.iter().zip(&kept) {
-                let answered = call.answer(entry, text, &root, clock_us);
-                got[*place] = answered.got;
-                written.push((entry.limit.as_str(), answered.text));
-            }
-            table.write(db, &written).await?;
+        let mut written: [Vec<(&str, String)>; 2] = Default::default();
+        for place in &places {
+            let missing = || DbError::new(DbKind::Again, "a row of a shared limit was deleted meanwhile");
+            let (table, text) = place.found.as_ref().ok_or_else(missing)?;
+            // What is in the logged table is not lost, so what is missing there is new.
+            let root = if place.is_long() { &new } else { &root };
+            let answered = call.answer(place.entry, text, root, clock_us);
+            got[place.line] = answered.got;
+            written[usize::from(table.is_long)].push((&place.entry.limit, answered.text));
+        }
+        for (table, written) in [&SHORT, &LONG].into_iter().zip(&written) {
+            table.write(db, written).await?;
         }
         Ok(Answer { clock_us, got })
     })
+}
+
+/// Makes the rows that were not found. What stands in the unlogged table of a limit that this process counts for long is moved.
+async fn make(db: Db<'_>, places: &mut [Place<'_>]) -> Result<(), DbError> {
+    let mut made: Vec<&mut Place<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
+    for place in &made {
+        db.execute(SHORT.insert, args![&place.entry.limit, ""]).await?;
+    }
+    let entries: Vec<&Entry> = made.iter().map(|place| place.entry).collect();
+    let short = SHORT.locked(db, &entries).await?;
+    let long = LONG.locked(db, &entries).await?;
+    for ((place, short), long) in made.iter_mut().zip(short).zip(long) {
+        let Some(short) = short else { continue };
+        let name = &place.entry.limit;
+        let found = match long {
+            Some(text) => (&LONG, text),
+            None if place.is_long() => {
+                db.execute(LONG.insert, args![name, &short]).await?;
+                (&LONG, short)
+            }
+            None => (&SHORT, short),
+        };
+        if found.0.is_long {
+            db.execute(SHORT.delete, args![name]).await?;
+        }
+        place.found = Some(found);
+    }
+    Ok(())
+}
+
+/// What all ledgers have in common. Where it is missing, all of them are new or those in the unlogged table were lost.
+async fn root(db: Db<'_>, call: &Call, clock_us: u64) -> Result<Root, DbError> {
+    let read = |rows: Vec<Row>| -> Result<Option<Root>, DbError> {
+        let mut rows = rows;
+        let text = rows.first_mut().map(Row::text).transpose()?;
+        Ok(text.map(|text| Root::read(&text).unwrap_or(Root::new(true, clock_us, call.lease_us))))
+    };
+    if let Some(root) = read(db.fetch(SHORT.select_one, args![ROOT]).await?)? {
+        return Ok(root);
+    }
+    let mut lost = false;
+    if db.dialect() == Dialect::Postgres {
+        // Only this row is in a logged table: it says that there were ledgers before.
+        let sql = "INSERT INTO ic_capacity_known (known) VALUES (1) ON CONFLICT (known) DO NOTHING";
+        lost = db.execute(sql, Vec::new()).await? == 0;
+    }
+    let root = Root::new(lost, clock_us, call.lease_us);
+    if lost {
+        tracing::warn!("the store has lost what processes hold of shared limits: it is learnt anew");
+    }
+    db.execute(SHORT.insert, args![ROOT, &root.text()]).await?;
+    Ok(read(db.fetch(SHORT.select_one, args![ROOT]).await?)?.unwrap_or(root))
 }
 
 /// The statements about one table.
@@ -51,6 +131,7 @@ struct Table {
     update: &'static str,
     select_one: &'static str,
     update_one: &'static str,
+    delete: &'static str,
 }
 
 macro_rules! table {
@@ -72,86 +153,58 @@ macro_rules! table {
             ),
             select_one: concat!("SELECT state FROM ", $name, " WHERE name = $1"),
             update_one: concat!("UPDATE ", $name, " SET state = $2 WHERE name = $1"),
+            delete: concat!("DELETE FROM ", $name, " WHERE name = $1"),
         }
     };
 }
 
+static SHORT: Table = table!("ic_capacity", false);
+static LONG: Table = table!("ic_capacity_long", true);
+
 impl Table {
-    const SHORT: Table = table!("ic_capacity", false);
-    const LONG: Table = table!("ic_capacity_long", true);
-
-    fn is_of(&self, entry: &Entry) -> bool {
-        (entry.line.figures.again_us >= LONG_US) == self.is_long
-    }
-
-    /// Locks the rows of `entries`, which are sorted by name, and makes those that are missing. Returns their texts in that order.
-    async fn lock(
-        &self,
+    /// Locks the rows of those `places` that are `wanted`, in their order, and notes what stands in them.
+    async fn find(
+        &'static self,
         db: Db<'_>,
-        entries: &[(usize, &Entry)],
-        call: &Call,
-        clock_us: u64,
-    ) -> Result<(Vec<String>, Root), DbError> {
-        let mut found = self.locked(db, entries).await?;
-        let mut root = Root { learning_until_us: 0 };
-        // A row is empty between its making and its first writing.
-        if found.iter().any(|text| text.as_ref().is_none_or(String::is_empty)) {
-            root = self.root(db, call, clock_us).await?;
-            for ((_, entry), text) in entries.iter().zip(&found) {
-                if text.is_none() {
-                    db.execute(self.insert, args![&entry.limit, ""]).await?;
-                }
-            }
-            found = self.locked(db, entries).await?;
+        places: &mut [Place<'_>],
+        wanted: impl Fn(&Place<'_>) -> bool,
+    ) -> Result<(), DbError> {
+        let mut wanted: Vec<&mut Place<'_>> = places.iter_mut().filter(|place| wanted(place)).collect();
+        if wanted.is_empty() {
+            return Ok(());
         }
-        let missing = || DbError::new(DbKind::Again, "a row of a shared limit was deleted meanwhile");
-        let kept = found.into_iter().map(|text| text.ok_or_else(missing)).collect::<Result<_, _>>()?;
-        Ok((kept, root))
+        let entries: Vec<&Entry> = wanted.iter().map(|place| place.entry).collect();
+        let found = self.locked(db, &entries).await?;
+        for (place, text) in wanted.iter_mut().zip(found) {
+            // A row that says nothing is made anew.
+            place.found = text.filter(|text| !text.is_empty()).map(|text| (self, text));
+        }
+        Ok(())
     }
 
-    async fn locked(&self, db: Db<'_>, entries: &[(usize, &Entry)]) -> Result<Vec<Option<String>>, DbError> {
+    /// Locks the rows of `entries`, which are sorted by name, and returns their texts in that order; none where there is no row.
+    async fn locked(&self, db: Db<'_>, entries: &[&Entry]) -> Result<Vec<Option<String>>, DbError> {
         let mut found = Vec::with_capacity(entries.len());
         if db.dialect() == Dialect::Sqlite {
             // The transaction has the whole file.
-            for (_, entry) in entries {
+            for entry in entries {
                 let mut rows = db.fetch(self.select_one, args![&entry.limit]).await?;
                 found.push(rows.first_mut().map(Row::text).transpose()?);
             }
             return Ok(found);
         }
-        let names = entries.iter().map(|(_, entry)| entry.limit.as_str()).collect();
+        let names = entries.iter().map(|entry| entry.limit.as_str()).collect();
         let mut rows = std::collections::HashMap::new();
         for mut row in db.fetch(self.lock, vec![Arg::Texts(names)]).await? {
             rows.insert(row.text()?, row.text()?);
         }
-        Ok(entries.iter().map(|(_, entry)| rows.remove(&entry.limit)).collect())
-    }
-
-    /// What all ledgers have in common. Where it is missing, all of them are new or were lost.
-    async fn root(&self, db: Db<'_>, call: &Call, clock_us: u64) -> Result<Root, DbError> {
-        let read = |rows: Vec<Row>| -> Result<Option<Root>, DbError> {
-            let mut rows = rows;
-            let text = rows.first_mut().map(Row::text).transpose()?;
-            Ok(text.map(|text| Root::read(&text).unwrap_or(Root::new(true, clock_us, call.lease_us))))
-        };
-        if let Some(root) = read(db.fetch(self.select_one, args![ROOT]).await?)? {
-            return Ok(root);
-        }
-        let mut lost = false;
-        if db.dialect() == Dialect::Postgres && !self.is_long {
-            // Only this row is in a logged table: it says that there were ledgers before.
-            let sql = "INSERT INTO ic_capacity_known (known) VALUES (1) ON CONFLICT (known) DO NOTHING";
-            lost = db.execute(sql, Vec::new()).await? == 0;
-        }
-        let root = Root::new(lost, clock_us, call.lease_us);
-        if lost {
-            tracing::warn!("the store has lost what processes hold of shared limits: it is learnt anew");
-        }
-        db.execute(self.insert, args![ROOT, &root.text()]).await?;
-        Ok(read(db.fetch(self.select_one, args![ROOT]).await?)?.unwrap_or(root))
+        Ok(entries.iter().map(|entry| rows.remove(&entry.limit)).collect())
     }
 
     async fn write(&self, db: Db<'_>, written: &[(&str, String)]) -> Result<(), DbError> {
+        if written.is_empty() {
+            return Ok(());
+        }
         if db.dialect() == Dialect::Sqlite {
             for (name, text) in written {
                 db.execute(self.update_one, args![*name, text]).await?;

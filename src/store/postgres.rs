@@ -27,13 +27,14 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Begins a transaction in one round trip. The timeouts bound how long a transaction that its client has abandoned can
 /// hold its locks. `synchronous_commit` is switched on where it is off, because an acknowledged commit must be on the
-/// disk.
+/// disk. Each statement sees what was committed before it, whatever the database's own default is: who waited for a row looks at what was written
+/// meanwhile.
 ///
 /// Every statement of the store finds its rows by an index, whatever their number. The planner's statistics are never
 /// right about a queue, so it is not left to them: reading a table as a whole and sorting what was found are switched
 /// off, and with them the compilation of plans that are estimated to be expensive, which would take longer than any of
 /// these statements.
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; \
     SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \
     (current_setting('transaction_read_only') = 'on')::int::bigint, \

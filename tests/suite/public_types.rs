@@ -29,7 +29,7 @@ use integration_client::transport::{
 use integration_client::{
     Body, Class, Delivery, Error, ErrorKind, Headroom, IntegrationClient, IntegrationClientBuilder, Lane, LastResponse,
     LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, ResponseInfo, SendOptions,
-    SharedLimit, SharingStatus, Tenants, WaitReason,
+    SharedLimit, SharingMode, SharingStatus, Tenants, WaitReason,
 };
 use integration_client::{clock::Clock, store::Store};
 
@@ -45,13 +45,13 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         IntegrationClient, IntegrationClientBuilder, Lane, Permit, PermitFeedback, Tenants<'static>, LiveConfig<'static>,
         Body, Request, Response, ResponseBody, Headroom, WaitReason, Priority, Class, Delivery, Error, ErrorKind, LastResponse,
-        OnRemove, SendOptions, SharedLimit, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
+        OnRemove, SendOptions, SharedLimit, SharingMode, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, RemoteSource, Limit, Scope, LimitKind, Rate, Resets, Period, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
-        OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
+        OnUnsendable, Shape, Caller, May, Sharing, SharingFloor, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
         LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
     );
     all_shareable!(

@@ -189,6 +189,47 @@ async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_d
     assert_eq!(client.sharing().unwrap().answered, 0, "nothing is shared");
 }
 
+/// Two processes that do not share, each with its part, are replaced one after the other by processes that share.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_do_not_share_are_replaced_one_by_one() {
+    let folder = tempfile_folder("sharing-upgrade");
+    let store = format!("sqlite:{}", folder.join("capacity.db").display());
+    let vendor = vendor().await;
+    let half = || TenantEntry::new("acme", "rolled").share(0.5);
+    let texts = {
+        let transit = "\nconnect_timeout = \"200ms\"\nmax_transit = \"300ms\"\nauth = { scheme = \"none\" }\n# auth";
+        vendor.vendors_toml("rolled").replacen("\nauth", transit, 1)
+    };
+    let builder = || IntegrationClient::builder().without_catalogue().vendors_toml(texts.clone()).tenant(half());
+    let shares = || builder().share_through(store.as_str()).sharing_lease(Duration::from_secs(2));
+    // What a process sent counts for a window after it has ended.
+    let ended = Duration::from_millis(1_400);
+    let time = Duration::from_secs(2);
+    let (old, other) = (builder().build().await.unwrap(), builder().build().await.unwrap());
+    let before = tokio::join!(send(&old, "rolled", time), send(&other, "rolled", time));
+    old.shutdown(Duration::from_secs(1)).await;
+    tokio::time::sleep(ended).await;
+    let one = shares().build().await.unwrap();
+    tokio::join!(send(&one, "rolled", time), send(&other, "rolled", time));
+    other.shutdown(Duration::from_secs(1)).await;
+    tokio::time::sleep(ended).await;
+    let two = shares().build().await.unwrap();
+    // Both have half of the limit together. Then one after the other has all of it: half is in force until both say so.
+    let (a, b) = tokio::join!(send(&one, "rolled", time), send(&two, "rolled", time));
+    assert!(a + b <= LIMIT / 2 * 4, "{a} and {b}");
+    one.tenants().set(TenantEntry::new("acme", "rolled")).unwrap();
+    let (a, b) = tokio::join!(send(&one, "rolled", time), send(&two, "rolled", time));
+    assert!(a + b <= LIMIT / 2 * 4, "{a} and {b}");
+    two.tenants().set(TenantEntry::new("acme", "rolled")).unwrap();
+    tokio::join!(send(&one, "rolled", time), send(&two, "rolled", time));
+    let (a, b) = tokio::join!(send(&one, "rolled", time), send(&two, "rolled", time));
+    assert!(a + b > LIMIT / 2 * 2 + 10, "{a} and {b} after {before:?}");
+    assert_eq!(vendor.refused(), 0);
+    one.shutdown(Duration::from_secs(1)).await;
+    two.shutdown(Duration::from_secs(1)).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// The same by a file, as the command line has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_says_through_what_limits_are_shared() {
@@ -224,6 +265,10 @@ async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
         ("[sharing]\nthrough = 's3://bucket?secret_access_key=hunter2'", "sharing.through", "env:NAME"),
         ("[sharing]\nthrough = 'store'\nlease = '1s'", "sharing.lease", "2 seconds"),
         ("[sharing]\nthrough = 'store'\nlease = 'soon'", "sharing.lease", "duration"),
+        ("[sharing]\nthrough = 'store'\nwhen_away = 'local'", "sharing.when_away", "\"stop\""),
+        ("[sharing]\nthrough = 'store'\nwhen_away = 'floor'", "sharing.max_processes", "as many as ever run"),
+        ("[sharing]\nthrough = 'store'\nfloor = 0.1", "sharing.floor", "when_away"),
+        ("[sharing]\nthrough = 'store'\nwhen_away = 'floor'\nfloor = 0.9\nmax_processes = 4", "sharing.floor", "0.5"),
         ("[sharing]\nthru = 'store'", "unknown field `thru`", "through"),
         ("[sharing]\nthrough = 'env:NO_SUCH_VARIABLE_OF_SHARING'", "sharing.through", "is not set"),
     ] {

@@ -1,11 +1,12 @@
 //! A limit by the units that this process holds: what lets a request through, what is wanted, given back and taken.
 
 use super::guard::{Guard, GuardSpec};
-use super::holding::{Got, Holding, Wish};
+use super::holding::{FLOOR_RESTS, Got, Holding, Wish};
 use super::{Beside, BlockedBy, Cell, Free, LimitKind, LimitSpec, Room, State, in_force};
 use crate::endpoint::EndpointHash;
 use crate::pace::Pace;
 use crate::throttle::Report;
+use crate::tier::Tier;
 use crate::time::Time;
 
 impl Beside {
@@ -66,8 +67,13 @@ impl Cell {
     }
 
     /// A lease has ended: what was granted under it and has not started may not start any more.
-    pub(crate) fn has_no_lease(&self, now: Time) -> bool {
-        self.holding().is_some_and(|holding| holding.has_ended(now))
+    pub(crate) fn has_no_lease(&self, now: Time, granted: Time) -> bool {
+        self.holding().is_some_and(|holding| holding.has_ended(now) || granted < holding.ended_at)
+    }
+
+    /// The lease was found to have ended now, and the process goes on with its floor.
+    pub(crate) fn falls(&self, now: Time) -> bool {
+        self.holding().is_some_and(|holding| holding.is_away && holding.ended_at == now)
     }
 
     /// What the vendor reports, as of a limit of the units held; none where there are none.
@@ -104,9 +110,7 @@ impl Cell {
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
         // A claim says that the lease goes on. What was held under one that has ended is given back first.
-        let has_lapsed = self.holding()?.has_lapsed(now);
-        let mut returned =
-            if has_lapsed { self.give_all(spec, now).map_or(Vec::new(), |it| it.returned) } else { Vec::new() };
+        let mut returned = if self.holding()?.has_lapsed(now) { self.fall(spec, now) } else { Vec::new() };
         let used = self.in_use(spec, now);
         let is_starved = self.is_starved(spec, now);
         let holding = self.holding_mut()?;
@@ -123,17 +127,32 @@ impl Cell {
         let need = if waits { holding.need } else { 0 };
         let most = if spec.is_long() { (total / 100).max(need).max(1) } else { total };
         let queued = queued.map(|requests| requests.saturating_mul(need.max(1)).min(most));
-        let want = holding.want(now, used as f32 * spec.per_used(), queued, total);
+        let mut want = holding.want(now, used as f32 * spec.per_used(), queued, total);
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
-        let keep = if is_idle { 0 } else { holding.keep.min(sum.max(used)) };
+        let floor = spec.floor();
+        // The floor is held for as long as the limit may be wanted while the store does not answer.
+        let rests = now > holding.wanted_at.plus_nanos(FLOOR_RESTS);
+        let least = if rests || holding.wanted_at == Time::ZERO { 0 } else { floor.each };
+        if sum < least {
+            let wanted = (0..3).filter(|tier| want[*tier] > 0).max_by_key(|tier| want[*tier]);
+            let tier = wanted.unwrap_or(Tier::Normal.index());
+            want[tier] += least - sum;
+        }
         let (held, travels) = (holding.units, holding.travels);
+        let is_away = holding.is_away;
+        let keep = match is_idle {
+            // All that is held is the floor.
+            _ if is_away => held,
+            true => least,
+            false => holding.keep.min(sum.max(used)).max(least),
+        };
         let free = held.saturating_sub(keep).min(held.saturating_sub(used));
         if free > 0 {
             returned.push((0, free));
         }
         let mut claim = held - free;
-        let most = if travels { claim } else { claim.saturating_sub(keep) };
+        let most = if travels && !is_away { claim.saturating_sub(least) } else { claim.saturating_sub(keep) };
         if most > 0 {
             let ended = self.withdraw(spec, now, if travels { since } else { Time::ZERO }, most);
             claim -= ended.iter().map(|(_, units)| *units).sum::<u32>();
@@ -142,10 +161,10 @@ impl Cell {
         if claim != held {
             self.resize(spec, claim, now);
         }
-        if claim == 0 && returned.is_empty() && sum == 0 {
+        if claim == 0 && returned.is_empty() && want == [0; 3] {
             return None;
         }
-        Some(Wish { claim, returned, want, need, figures: spec.figures(), paused_ns, is_starved })
+        Some(Wish { claim, returned, want, need, figures: spec.figures(), floor, paused_ns, is_starved })
     }
 
     /// In an engine that looks ahead no store answers: what is held stays held. Where nothing is, the process is taken to get what
@@ -153,30 +172,46 @@ impl Cell {
     pub(crate) fn hold_on(&mut self) {
         let Some(beside) = &mut self.beside else { return };
         match &mut beside.holding {
-            Some(holding) if holding.units > 0 => holding.until = Time::MAX,
+            Some(holding) if holding.units > 0 => (holding.until, holding.is_away) = (Time::MAX, false),
             holding => *holding = None,
         }
     }
 
     /// Gives back all units that are held: those in use with the time for which they may count. None where there are none.
     pub(crate) fn give_all(&mut self, spec: &LimitSpec, now: Time) -> Option<Wish> {
-        let used = self.in_use(spec, now);
-        let held = self.holding()?.units;
-        if held == 0 {
+        if self.holding()?.units == 0 {
             return None;
         }
-        let figures = spec.figures();
-        let free = held.saturating_sub(used);
-        let mut returned = self.withdraw(spec, now, Time::ZERO, held - free);
+        let (figures, floor) = (spec.figures(), spec.floor());
+        let returned = self.give_down(spec, now, 0);
+        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, floor, paused_ns: 0, is_starved: false })
+    }
+
+    /// The lease has ended: all that is held is given back, but for the floor.
+    fn fall(&mut self, spec: &LimitSpec, now: Time) -> Vec<(u64, u32)> {
+        let Some(holding) = self.holding_mut() else { return Vec::new() };
+        let stays = holding.stays(spec.floor(), now);
+        (holding.is_away, holding.ended_at) = (stays > 0, now);
+        self.give_down(spec, now, stays)
+    }
+
+    /// Gives back all units but `stay`, the free ones first.
+    fn give_down(&mut self, spec: &LimitSpec, now: Time, stay: u32) -> Vec<(u64, u32)> {
+        let used = self.in_use(spec, now);
+        let held = self.holding().map_or(0, |holding| holding.units);
+        let given = held.saturating_sub(stay);
+        let free = held.saturating_sub(used).min(given);
+        let mut returned = self.withdraw(spec, now, Time::ZERO, given - free);
         let ended = returned.iter().map(|(_, units)| *units).sum::<u32>();
-        for (free_in, units) in [(0, free), (figures.again_ns.saturating_add(figures.transit_ns), held - free - ended)]
-        {
+        let figures = spec.figures();
+        let under_way = given - free - ended;
+        for (free_in, units) in [(0, free), (figures.again_ns.saturating_add(figures.transit_ns), under_way)] {
             if units > 0 {
                 returned.push((free_in, units));
             }
         }
-        self.resize(spec, 0, now);
-        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, paused_ns: 0, is_starved: false })
+        self.resize(spec, stay, now);
+        returned
     }
 
     /// Takes what the store gave. Returns whether requests wait for units here.
@@ -185,6 +220,7 @@ impl Cell {
         let Some(holding) = self.holding_mut() else { return false };
         let waits = holding.stopped;
         holding.until = until;
+        (holding.is_away, holding.floor, holding.floor_until) = (false, got.floor, got.floor_until);
         holding.paused_until = if got.paused_ns > 0 { now.plus_nanos(got.paused_ns) } else { Time::ZERO };
         holding.keep = got.keep;
         let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));

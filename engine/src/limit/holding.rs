@@ -21,8 +21,15 @@ pub(crate) struct Holding {
     pub(super) units: u32,
     /// The limit as it is for these units; none while there are no units.
     pub(super) spec: Option<Arc<LimitSpec>>,
-    /// The lease's end: nothing is granted or started from then on.
+    /// The lease's end: nothing is granted or started from then on, but for what goes by the floor.
     pub(super) until: Time,
+    /// Of the units, those that are held until `floor_until`: with them the process goes on when the store does not answer.
+    pub(super) floor: u32,
+    pub(super) floor_until: Time,
+    /// The lease has ended, and the units held are those of the floor.
+    pub(super) is_away: bool,
+    /// When the last lease was found to have ended: what was granted before may not start any more.
+    pub(super) ended_at: Time,
     /// Another process was told to wait: nothing is granted before.
     pub(super) paused_until: Time,
     /// What the process may keep, as the store said last.
@@ -60,6 +67,8 @@ pub struct Wish {
     /// The most that one waiting request needs.
     pub need: u32,
     pub figures: Figures,
+    /// What of the units is to be kept for when the store does not answer.
+    pub floor: Floor,
     /// For how long the vendor wants the limit to be left alone, in nanoseconds; 0 where it does not.
     pub paused_ns: u64,
     /// Requests wait, and nothing of what is held is free.
@@ -79,6 +88,15 @@ pub struct Figures {
     pub travels: bool,
 }
 
+/// Units that processes hold under a longer lease than the others, to go on with when the store does not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Floor {
+    /// Units that one process keeps at most.
+    pub each: u32,
+    /// Units that all processes together keep at most.
+    pub all: u32,
+}
+
 /// What the store gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Got {
@@ -94,6 +112,9 @@ pub struct Got {
     pub weights: [u32; 3],
     /// For how long another process was told to wait, in nanoseconds.
     pub paused_ns: u64,
+    /// Of the units held now: those that are held until `floor_until`, when the rest of the lease has ended.
+    pub floor: u32,
+    pub floor_until: Time,
 }
 
 impl Holding {
@@ -102,6 +123,10 @@ impl Holding {
             units: 0,
             spec: None,
             until: Time::ZERO,
+            floor: 0,
+            floor_until: Time::ZERO,
+            is_away: false,
+            ended_at: Time::ZERO,
             paused_until: Time::ZERO,
             keep: u32::MAX,
             travels: false,
@@ -125,11 +150,21 @@ impl Holding {
 
     /// Units are held under a lease that has ended.
     pub(super) fn has_lapsed(&self, now: Time) -> bool {
-        self.units > 0 && now >= self.until
+        self.units > 0 && now >= self.ends()
     }
 
     pub(super) fn has_ended(&self, now: Time) -> bool {
-        self.units == 0 || now >= self.until
+        self.units == 0 || now >= self.ends()
+    }
+
+    fn ends(&self) -> Time {
+        if self.is_away { self.floor_until } else { self.until }
+    }
+
+    /// The units that stay when the lease has ended.
+    pub(super) fn stays(&self, floor: Floor, now: Time) -> u32 {
+        let lasts = !self.is_away && now < self.floor_until;
+        if lasts { self.floor.min(floor.each).min(self.units) } else { 0 }
     }
 
     /// Whether the units held stop a request, whatever is in use.
@@ -169,6 +204,7 @@ impl Holding {
     pub(super) fn changed(&self, new: &LimitSpec) -> Box<Holding> {
         let mut changed = self.clone();
         changed.set_units(new, self.units);
+        changed.floor = self.floor.min(new.floor().each);
         Box::new(changed)
     }
 
@@ -223,6 +259,14 @@ impl LimitSpec {
         self.pace.window_ns >= LONG
     }
 
+    /// What is kept of the limit for when the store does not answer. Of a limit that is small for so many processes, the first ones keep a unit.
+    pub(super) fn floor(&self) -> Floor {
+        let Some(part) = self.pooled.and_then(|pooled| pooled.floor) else { return Floor::default() };
+        let all = u64::from(self.total()) * u64::from(part.millionths.min(1_000_000)) / 1_000_000;
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        Floor { each: (all / part.processes.max(1)).max(all.min(1)), all }
+    }
+
     /// Units that the processes share.
     pub(crate) fn total(&self) -> u32 {
         match self.kind {
@@ -257,6 +301,9 @@ impl LimitSpec {
         LimitSpec { kind, pace: self.pace.part(of), ..self.clone() }
     }
 }
+
+/// For so long after something was wanted of a limit a process keeps its floor, in nanoseconds.
+pub(super) const FLOOR_RESTS: u64 = 600_000_000_000;
 
 /// Of windows of this length and more, in nanoseconds, a process holds little beyond what it uses.
 const LONG: u64 = 3_600_000_000_000;

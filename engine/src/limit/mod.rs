@@ -32,8 +32,8 @@ pub use free::BlockedBy;
 pub(crate) use free::{Free, Room};
 use guard::{Guard, Taken};
 use holding::Holding;
-pub use holding::{Figures, Got, Wish};
-pub use spec::{LimitKind, LimitSpec, Pooled};
+pub use holding::{Figures, Floor, Got, Wish};
+pub use spec::{FloorPart, LimitKind, LimitSpec, Pooled};
 pub use take::{PriorUse, Take};
 use token_bucket::Bucket;
 

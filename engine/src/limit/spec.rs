@@ -28,6 +28,17 @@ pub struct LimitSpec {
 pub struct Pooled {
     /// The longest that a request takes until its slot is free, in nanoseconds.
     pub lasts_ns: u64,
+    /// What a process goes on with when its lease has ended and the store does not answer.
+    pub floor: Option<FloorPart>,
+}
+
+/// The part of a limit that processes hold under a longer lease than the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloorPart {
+    /// Of all processes together, in millionths of the limit.
+    pub millionths: u32,
+    /// The processes among which it is divided.
+    pub processes: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]

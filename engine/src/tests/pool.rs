@@ -4,7 +4,7 @@ use super::*;
 use crate::cost::Total;
 use crate::limit::vendor_bucket::VendorBucketSpec;
 use crate::limit::window_counter::CounterSpec;
-use crate::limit::{BlockedBy, Got, Pooled, Wish};
+use crate::limit::{BlockedBy, Floor, FloorPart, Got, Pooled, Wish};
 use crate::pool_places::PooledLimit;
 use crate::throttle::{Report, Wait};
 
@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 
 /// A limit of 100 a second that processes share; a request is on its way for 10 s at most.
 fn pooled() -> Plan {
-    let pooled = Some(Pooled { lasts_ns: 30 * SECOND });
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
 }
 
@@ -101,7 +101,8 @@ fn used_units_that_come_in_count_until_they_are_free() {
 
 #[test]
 fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_through() {
-    let pooled = |name: &str| LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..per_second(name, 100) };
+    let pooled =
+        |name: &str| LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND, floor: None }), ..per_second(name, 100) };
     let (mut bench, lane) = Bench::with(with_shared(plan(vec![pooled("own")]), vec![], vec![pooled("all")]));
     let (waiter, _) = bench.waits(lane, ask(Tier::Normal));
     for name in ["live|vendor|tenant|acme||own", "live|vendor|vendor|||all"] {
@@ -136,7 +137,7 @@ fn shared(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
 #[test]
 fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
     const DAY: u64 = 86_400 * SECOND;
-    let pooled = Some(Pooled { lasts_ns: 30 * SECOND });
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(800, 800.0, DAY, 0),
         guard: GuardSpec::Log(LogSpec::new(1_000, 200, DAY, TRANSIT)),
@@ -256,7 +257,7 @@ fn a_forecast_goes_on_with_the_units_that_are_held() {
 
 #[test]
 fn slots_are_held_too() {
-    let spec = LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..slots("at once", 10) };
+    let spec = LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND, floor: None }), ..slots("at once", 10) };
     let (mut bench, lane) = Bench::with(plan(vec![spec]));
     for _ in 0..5 {
         bench.submit(lane, ask(Tier::Normal));
@@ -317,4 +318,76 @@ fn what_this_process_was_told_is_passed_on() {
     let refused = Feedback::Refused(Wait::Stated(5 * SECOND), None);
     bench.engine.answered_with(bench.now, permit, refused, &[], true);
     assert_eq!(wishes(&mut bench).remove(0).2.paused_ns, 5 * SECOND);
+}
+
+/// A limit of 100 a second, of which this process goes on with 5 when the store does not answer.
+fn floored() -> Plan {
+    let floor = Some(FloorPart { millionths: 200_000, processes: 4 });
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor });
+    plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
+}
+
+/// Gives units under a lease of 10 s, of which `floor` are held for 594 s.
+fn give_floored(bench: &mut Bench, units: u32, floor: u32) {
+    let (limit, _, _) = wishes(bench).remove(0);
+    let floor_until = bench.now.plus_nanos(594 * SECOND);
+    let got = Got { units: vec![(0, units)], keep: 100, floor, floor_until, ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+}
+
+#[test]
+fn what_is_held_for_longer_goes_on_when_the_lease_has_ended() {
+    let (mut bench, lane) = Bench::with(floored());
+    for _ in 0..1_000 {
+        bench.waits(lane, ask(Tier::High));
+    }
+    assert_eq!(wishes(&mut bench)[0].2.floor, Floor { each: 5, all: 20 });
+    give_floored(&mut bench, 50, 5);
+    bench.serve(ms(9_999), 10 * MS);
+    assert_eq!(bench.serve(ms(11_000), 10 * MS).len(), 0, "the lease has ended");
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!(wish.claim, 5);
+    assert_eq!(wish.returned.iter().map(|(_, units)| units).sum::<u32>(), 45);
+    // The last requests of the lease count until a window after they ended; from then on 80 % of five a second.
+    bench.serve(ms(22_000), 10 * MS);
+    let (at, floor) = (ms(22_000), bench.serve(ms(32_000), 10 * MS).len());
+    assert!((38..=42).contains(&floor), "{floor} in the ten seconds from {at:?}");
+    assert_eq!(wishes(&mut bench)[0].2.claim, 5, "and it stays so");
+    give_floored(&mut bench, 45, 5);
+    let back = bench.serve(ms(34_000), 10 * MS).len();
+    assert!(back >= 60, "{back} in the two seconds after the store has answered");
+}
+
+#[test]
+fn what_was_granted_before_the_lease_ended_does_not_start_on_the_floor() {
+    let (mut bench, lane) = Bench::with(floored());
+    let (waiter, _) = bench.waits(lane, ask(Tier::High));
+    bench.now = ms(1);
+    give_floored(&mut bench, 50, 5);
+    let before = bench.engine.granted(bench.now, waiter).unwrap().expect("a grant");
+    bench.now = ms(10_002);
+    wishes(&mut bench);
+    give_floored(&mut bench, 45, 5);
+    let after = bench.engine.granted(bench.now, waiter).unwrap();
+    assert_ne!(after, Some(before), "its unit was given back");
+}
+
+#[test]
+fn who_rests_holds_its_floor_for_ten_minutes() {
+    let (mut bench, lane) = Bench::with(floored());
+    bench.waits(lane, ask(Tier::High));
+    give_floored(&mut bench, 50, 5);
+    bench.serve(ms(1_000), 10 * MS);
+    for second in 12..600 {
+        bench.now = ms(second * 1_000);
+        give_floored(&mut bench, 0, 5);
+    }
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!((wish.claim, wish.want), (5, [0, 5, 0]));
+    // What it wanted is forgotten a few looks after its last request.
+    for second in 600..630 {
+        bench.now = ms(second * 1_000);
+        wishes(&mut bench);
+    }
+    assert_eq!(wishes(&mut bench), vec![]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::limit::BlockedBy;
+use crate::limit::{BlockedBy, Got, Pooled};
 use crate::plan::{Counting, Pace};
 use crate::throttle::{About, Label, Mode, Notice, Report, Wait};
 
@@ -392,4 +392,33 @@ fn tenant_of_another_host_ends_what_the_first_host_said() {
     let permit = bench.granted(third, at_once());
     bench.on_response(permit, word());
     assert!(matches!(bench.submit(second, at_once()), Answer::Granted(_)), "another tenant's host is not believed");
+}
+
+/// Other processes have not heard that nothing is left of a limit that no configuration states.
+#[test]
+fn used_up_limit_that_only_answers_state_is_passed_on_to_other_processes() {
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
+    let spec = LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) };
+    let mut plan = Plan { has_slots: false, ..plan(vec![spec]) };
+    plan.pace.mode = Mode::Off;
+    let (mut bench, lane) = Bench::with(plan);
+    let wish = |bench: &mut Bench| {
+        let mut found = Vec::new();
+        bench.engine.wishes(bench.now, |limit, _, wish| found.push((limit, wish)));
+        found.remove(0)
+    };
+    bench.waits(lane, ask(Tier::High));
+    let got = Got { units: vec![(0, 10)], keep: 10, ..Got::default() };
+    let (limit, _) = wish(&mut bench);
+    bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(1_000 * SECOND));
+    bench.serve(ms(1), 1);
+    for (remaining, paused) in [(3, 0), (0, 600 * SECOND)] {
+        let permit = bench.granted(lane, ask(Tier::High));
+        let about = About { window_ns: Some(3_600 * SECOND), ..About::default() };
+        let report = Report { limit: 5_000, remaining, reset_ns: Some(600 * SECOND), about, ..Report::default() };
+        bench.on_response(permit, Feedback::Passed(Some(report)));
+        assert_eq!(wish(&mut bench).1.paused_ns, paused, "{remaining} left");
+    }
+    bench.now = bench.now.plus_nanos(600 * SECOND + 1);
+    assert_eq!(wish(&mut bench).1.paused_ns, 0);
 }

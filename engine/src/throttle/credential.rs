@@ -46,6 +46,12 @@ impl Discovered {
         self.throttle.left(now, &self.pace).map_or(now, |(.., until)| until)
     }
 
+    /// For how long nothing is left of it, as the vendor said last, in nanoseconds.
+    fn used_up_for(&self, now: Time) -> u64 {
+        let said = self.throttle.left(now, &self.pace).filter(|(left, ..)| *left == 0 && self.report.remaining == 0);
+        said.map_or(0, |(.., until)| until.as_nanos().saturating_sub(now.as_nanos()))
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.report.about.title()
     }
@@ -242,9 +248,12 @@ impl Credential {
         self.discovered.iter_mut().for_each(|limit| limit.throttle.resume());
     }
 
-    /// For how long other processes are to send nothing, in nanoseconds.
+    /// For how long other processes are to send nothing, in nanoseconds: also where the vendor said that nothing is left of a limit
+    /// that no configuration states, since they would hear of it by their own requests alone.
     pub(crate) fn paused_for(&self, now: Time) -> u64 {
-        self.throttle.paused_for(now, EndpointHash::NONE)
+        let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
+        let used_up = discovered.map(|limit| limit.used_up_for(now)).max().unwrap_or(0);
+        self.throttle.paused_for(now, EndpointHash::NONE).max(used_up)
     }
 
     /// Until when nothing goes to this endpoint, because of the vendor's word.

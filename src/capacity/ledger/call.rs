@@ -27,6 +27,25 @@ impl Figures {
     }
 }
 
+/// For how long a process keeps its floor beyond its last call, by its own clock.
+pub(crate) const FLOOR_LEASE_US: u64 = 600_000_000;
+
+/// Units that processes go on with when the store does not answer: they hold them under a longer lease than the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Floor {
+    /// Units that one process keeps at most.
+    pub(crate) each: u32,
+    /// Units that all processes together keep at most.
+    pub(crate) all: u32,
+}
+
+/// What the store has lost: until when, by its clock, processes may use what they held before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) leases_until: u64,
+    pub(crate) floors_until: u64,
+}
+
 /// Who calls, and what it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -64,6 +83,8 @@ pub(crate) struct Line {
     pub(crate) need: u32,
     /// For how long the vendor wants the limit to be left alone; 0 if it does not.
     pub(crate) paused_us: u64,
+    /// What is kept when the store does not answer.
+    pub(crate) floor: Floor,
 }
 
 impl Line {
@@ -94,6 +115,8 @@ pub(crate) struct Got {
     pub(crate) weights: [u32; 3],
     /// There are fewer than four units per claimant: return used units at once.
     pub(crate) travels: bool,
+    /// Of the units held after this call: those that the process may use for [`FLOOR_LEASE_US`].
+    pub(crate) floor: u32,
     /// The units that are free in the pool after this call.
     pub(crate) free: u32,
     /// What became of the claim.

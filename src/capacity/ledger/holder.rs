@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Caller, Figures, Line};
+use super::call::{Caller, FLOOR_LEASE_US, Figures, Line};
 use super::clock::slack;
 use super::shares::{Claim, sum};
 
@@ -37,9 +37,23 @@ pub(crate) struct Holder {
     pub(crate) last: Vec<(u64, u32)>,
     #[serde(rename = "f")]
     pub(crate) figures: Figures,
-    /// The lease has ended.
+    /// All of the leases have ended.
     #[serde(rename = "x")]
     pub(crate) has_ended: bool,
+    /// Of the units held: those that the process goes on with when it cannot call.
+    #[serde(rename = "k", default, skip_serializing_if = "is_none")]
+    pub(crate) floor: u32,
+    /// When the lease of these has surely ended; 0 without any.
+    #[serde(rename = "u", default, skip_serializing_if = "is_never")]
+    pub(crate) floor_until: u64,
+}
+
+fn is_none(units: &u32) -> bool {
+    *units == 0
+}
+
+fn is_never(time: &u64) -> bool {
+    *time == 0
 }
 
 impl Holder {
@@ -56,6 +70,8 @@ impl Holder {
             last: Vec::new(),
             figures,
             has_ended: false,
+            floor: 0,
+            floor_until: 0,
         }
     }
 
@@ -72,10 +88,40 @@ impl Holder {
         self.has_ended = false;
     }
 
-    /// Takes the held units of a lease that is over.
-    pub(crate) fn end(&mut self) -> u32 {
+    /// Takes the units of leases that are over: each with the time at which its lease ended. `all`: the floor's too.
+    pub(crate) fn end(&mut self, all: bool) -> [(u64, u32); 2] {
         self.last = Vec::new();
-        std::mem::take(&mut self.held)
+        let floor = self.floor.min(self.held);
+        let ended = [(self.expires, self.held - floor), (self.ends(), if all { floor } else { 0 })];
+        self.held = if all { 0 } else { floor };
+        if all {
+            self.floor = 0;
+        }
+        ended
+    }
+
+    /// The process goes on with its floor alone.
+    pub(crate) fn is_away(&self, now: u64) -> bool {
+        self.expires <= now && !self.has_ended
+    }
+
+    /// When the last of the leases ends.
+    pub(crate) fn ends(&self) -> u64 {
+        self.expires.max(self.floor_until)
+    }
+
+    /// Goes on with a part of what is held for longer. `others`: what other processes keep. A process may not have heard of it that
+    /// its floor is smaller, so only what it says itself makes it smaller.
+    pub(crate) fn keep_floor(&mut self, now: u64, line: &Line, others: u32) {
+        let before = self.floor;
+        let most = line.floor.all.saturating_sub(others).max(before);
+        self.floor = line.floor.each.min(most).min(self.held);
+        if self.floor > 0 {
+            let lasts = FLOOR_LEASE_US.saturating_add(slack(FLOOR_LEASE_US.saturating_add(line.figures.tail_us())));
+            self.floor_until = self.floor_until.max(now.saturating_add(lasts));
+        } else if before == 0 {
+            self.floor_until = 0;
+        }
     }
 
     /// The process has called within a third of its lease.

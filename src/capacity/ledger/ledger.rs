@@ -31,7 +31,7 @@ pub(crate) struct Ledger {
     pub(super) clock: Clock,
     /// The figures in force: the strictest of the live processes.
     #[serde(rename = "f")]
-    figures: Figures,
+    pub(super) figures: Figures,
     /// Until when old leases may last; 0 if the ledger is not learning.
     #[serde(rename = "l")]
     pub(super) learning_until: u64,
@@ -48,27 +48,12 @@ pub(crate) struct Ledger {
     /// The process that the vendor told to wait, and until when.
     #[serde(rename = "z", default)]
     pub(super) paused: Option<(u64, u64)>,
+    /// While the ledger is learning: until when floors of before may last, and how many units they may be.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost_floors: Option<(u64, u32)>,
 }
 
 impl Ledger {
-    /// A ledger without holders.
-    ///
-    /// A driver that has lost the ledger gives `learning_us`: the longest lease, its slack (a
-    /// tenth, 100 ms to 1 s), and the time for which a lost store may have gone on answering.
-    /// 0 makes all units free at once.
-    pub(crate) fn new(figures: &Figures, clock_us: u64, learning_us: u64) -> Ledger {
-        let mut pool = Pool::default();
-        let mut learning_until = 0;
-        if learning_us == 0 {
-            pool.put(clock_us, figures.units);
-        } else {
-            learning_until = clock_us.saturating_add(learning_us);
-        }
-        let (clock, figures) = (Clock::new(clock_us), *figures);
-        let (complete_from, holders) = (0, BTreeMap::new());
-        Ledger { clock, figures, learning_until, complete_from, pool, holders, turn: None, paused: None }
-    }
-
     /// Renews the caller's lease, takes back what it returns, and grants what it should have.
     ///
     /// `clock_us` is the store's clock, read no earlier than the ledger.
@@ -95,6 +80,7 @@ impl Ledger {
             false => Vec::new(),
         };
         self.pool.compact(now);
+        self.keep_floor(now, caller.process, line);
         let state = if is_kept { self.state() } else { State::Lost };
         Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
@@ -117,9 +103,11 @@ impl Ledger {
     pub(crate) fn matters_for_us(&self) -> u64 {
         let tail = self.figures.tail_us();
         let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
-        let ends = self.holders.values().map(|holder| holder.expires.saturating_add(tail));
+        let ends = self.holders.values().map(|holder| holder.ends().saturating_add(tail));
         let paused = self.paused.map_or(0, |(_, until)| until);
-        let last = ends.chain([learnt, paused, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
+        let floors = self.lost_floors.map_or(0, |(until, _)| until.saturating_add(tail).saturating_add(slack(tail)));
+        let last =
+            ends.chain([learnt, floors, paused, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
         last.saturating_sub(self.clock.now())
     }
 
@@ -198,6 +186,7 @@ impl Ledger {
         }
         got.units = ahead(self.clock.now(), &holder.last);
         got.keep = holder.held;
+        got.floor = holder.floor;
         got
     }
 
@@ -208,6 +197,7 @@ impl Ledger {
             keep: line.claim,
             weights: weights([0.0; 3]),
             travels: false,
+            floor: 0,
             free: self.pool.until(self.clock.now()),
             state: self.state(),
             paused_us: self.paused_for(caller.process),
@@ -239,6 +229,15 @@ impl Ledger {
         if self.is_learning() { State::Learning } else { State::Kept }
     }
 
+    /// Notes what the caller goes on with when it cannot call.
+    fn keep_floor(&mut self, now: u64, process: u64, line: &Line) {
+        let others = self.holders.iter().filter(|(other, _)| **other != process);
+        let others = others.map(|(_, holder)| holder.floor).fold(0, u32::saturating_add);
+        if let Some(holder) = self.holders.get_mut(&process) {
+            holder.keep_floor(now, line, others);
+        }
+    }
+
     /// The units that somebody holds or that are in the pool.
     fn known_units(&self) -> u32 {
         let held = self.holders.values().map(|h| h.held);
@@ -249,9 +248,7 @@ impl Ledger {
     fn pass_time(&mut self, clock_us: u64, caller: &Caller) -> u64 {
         let now = self.clock.advance(clock_us, caller.expected_us);
         if self.is_learning() && self.learning_until <= now {
-            self.fill_up(self.learning_until);
-            self.complete_from = self.learning_until.saturating_add(self.figures.tail_us());
-            self.learning_until = 0;
+            self.has_learnt(self.learning_until);
         }
         self.end_leases(now);
         now
@@ -261,15 +258,17 @@ impl Ledger {
     fn end_leases(&mut self, now: u64) {
         let tail = self.figures.tail_us();
         for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
-            holder.has_ended = true;
-            self.pool.put(holder.expires.saturating_add(tail), holder.end());
+            holder.has_ended = holder.floor == 0 || holder.floor_until <= now;
+            for (ended, units) in holder.end(holder.has_ended) {
+                self.pool.put(ended.saturating_add(tail), units);
+            }
         }
-        self.holders.retain(|_, h| !h.has_ended || now < h.expires.saturating_add(tail));
+        self.holders.retain(|_, h| !h.has_ended || now < h.ends().saturating_add(tail));
     }
 
-    /// Puts the units that nobody has into the pool; somebody may have used them until `last_use`.
-    fn fill_up(&mut self, last_use: u64) {
-        let missing = self.figures.units.saturating_sub(self.known_units());
+    /// Puts the units that nobody has into the pool, up to `most`; somebody may have used them until `last_use`.
+    pub(super) fn fill_up(&mut self, last_use: u64, most: u32) {
+        let missing = self.figures.units.saturating_sub(self.known_units()).min(most);
         let tail = self.figures.tail_us();
         self.pool.put(last_use.saturating_add(tail).saturating_add(slack(tail)), missing);
     }
@@ -281,9 +280,15 @@ impl Ledger {
         let Some(holder) = self.holders.get_mut(&caller.process) else {
             return line.claim == 0;
         };
+        if line.claim > holder.held && holder.is_away(now) {
+            // The call was made before the lease ended, and comes late: the process goes on with its floor since.
+            return false;
+        }
         let speaks_of_old = line.claim > 0 || !line.returned.is_empty();
         if line.claim > holder.held || (holder.has_ended && speaks_of_old) {
-            self.pool.put(holder.expires.saturating_add(tail_us), holder.end());
+            for (ended, units) in holder.end(true) {
+                self.pool.put(ended.saturating_add(tail_us), units);
+            }
             return false;
         }
         let lag_us = self.figures.again_us.saturating_sub(line.figures.again_us);
@@ -322,7 +327,7 @@ impl Ledger {
         self.figures = strictest;
         self.pool.drop_last(self.known_units().saturating_sub(strictest.units));
         if !self.is_learning() {
-            self.fill_up(now);
+            self.fill_up(now, u32::MAX);
         }
     }
 
@@ -337,11 +342,15 @@ impl Ledger {
     /// Divides the limit among those who want something.
     fn divide(&mut self, now: u64) -> Vec<Part> {
         let live = self.holders.iter().filter(|(_, h)| !h.has_ended);
-        let claims = live.map(|(process, h)| h.claim(*process, now));
+        // Those that go on with their floor cannot be given anything.
+        let (away, here): (Vec<_>, Vec<_>) = live.partition(|(_, h)| h.is_away(now));
+        let kept = away.iter().fold(0, |sum: u32, (_, h)| sum.saturating_add(h.held));
+        let units = self.figures.units.saturating_sub(kept);
+        let claims = here.iter().map(|(process, h)| h.claim(**process, now));
         let claims: Vec<Claim> = claims.filter(|c| c.wanted() > 0).collect();
-        let usual = divide(self.figures.units, &claims);
+        let usual = divide(units, &claims);
         match self.pass_turn(now, &usual) {
-            Some((process, need)) => divide_turn(self.figures.units, &claims, process, need),
+            Some((process, need)) => divide_turn(units, &claims, process, need),
             None => usual,
         }
     }
@@ -400,6 +409,7 @@ impl Ledger {
             keep: own.map_or(0, |own| self.keep(own, parts)),
             weights: weights(own.map_or([0.0; 3], |p| p.terms)),
             travels: claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
+            floor: self.holders.get(&process).map_or(0, |holder| holder.floor),
             free: self.pool.until(now),
             state: self.state(),
             paused_us: self.paused_for(process),

@@ -13,10 +13,11 @@ mod clock;
 mod holder;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;
+mod loss;
 mod pool;
 mod shares;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper", test))]
 pub(crate) mod times;
 
-pub(crate) use call::{All, Caller, Figures, Got, Line, State};
+pub(crate) use call::{All, Caller, FLOOR_LEASE_US, Figures, Floor, Got, Line, Loss, State};
 pub(crate) use ledger::Ledger;

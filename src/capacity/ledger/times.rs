@@ -8,9 +8,11 @@ use super::ledger::Ledger;
 pub(crate) enum Moment {
     LearningUntil,
     CompleteFrom,
+    FloorsUntil,
     TurnUntil,
     PausedUntil,
     Expires(u64),
+    FloorUntil(u64),
     Called(u64),
     Granted(u64),
     Turned(u64),
@@ -28,6 +30,9 @@ impl Ledger {
         self.clock = Clock::new(now);
         self.learning_until = map(Moment::LearningUntil, self.learning_until, 0);
         self.complete_from = map(Moment::CompleteFrom, self.complete_from, 0);
+        if let Some((until, _)) = &mut self.lost_floors {
+            *until = map(Moment::FloorsUntil, *until, 0);
+        }
         if let Some((_, until)) = &mut self.turn {
             *until = map(Moment::TurnUntil, *until, 0);
         }
@@ -36,6 +41,7 @@ impl Ledger {
         }
         for (process, holder) in &mut self.holders {
             holder.expires = map(Moment::Expires(*process), holder.expires, 0);
+            holder.floor_until = map(Moment::FloorUntil(*process), holder.floor_until, 0);
             holder.called = map(Moment::Called(*process), holder.called, 0);
             holder.granted = map(Moment::Granted(*process), holder.granted, 0);
             holder.turned = map(Moment::Turned(*process), holder.turned, 0);

@@ -1,6 +1,6 @@
 //! The rules of a ledger, one by one.
 
-use crate::capacity::ledger::{Caller, Figures, Got, Ledger, Line, State};
+use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, Loss, State};
 
 const S: u64 = 1_000_000;
 const FIGURES: Figures = Figures { units: 100, again_us: S, transit_us: 2 * S, takes_used: true };
@@ -14,7 +14,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        Bench { ledger: Ledger::new(&FIGURES, 1_000 * S, 0), clock: 1_000 * S, seqs: [0; 10] }
+        Bench { ledger: Ledger::new(&FIGURES, Floor::default(), 1_000 * S, None), clock: 1_000 * S, seqs: [0; 10] }
     }
 
     fn caller(&self, process: usize) -> Caller {
@@ -34,8 +34,21 @@ impl Bench {
     }
 }
 
+/// Noticed at `clock`, with a lease of 10 s.
+fn loss(clock: u64) -> Option<Loss> {
+    Some(Loss { leases_until: clock + 11 * S, floors_until: clock + 601 * S })
+}
+
 fn line(claim: u32, want: u32) -> Line {
-    Line { figures: FIGURES, claim, returned: Vec::new(), want: [0, want, 0], need: u32::from(want > 0), paused_us: 0 }
+    Line {
+        figures: FIGURES,
+        claim,
+        returned: Vec::new(),
+        want: [0, want, 0],
+        need: u32::from(want > 0),
+        paused_us: 0,
+        floor: Floor::default(),
+    }
 }
 
 fn units(got: &Got) -> u32 {
@@ -120,7 +133,7 @@ fn a_lease_that_has_ended_is_lost_and_its_units_are_free_when_nothing_of_it_can_
 #[test]
 fn what_was_lost_is_learnt_from_those_who_hold_it() {
     let mut bench = Bench::new();
-    bench.ledger = Ledger::new(&FIGURES, bench.clock, 11 * S);
+    bench.ledger = Ledger::new(&FIGURES, Floor::default(), bench.clock, loss(bench.clock));
     let got = bench.call(1, &line(40, 100));
     assert_eq!((got.state, units(&got)), (State::Learning, 0));
     bench.clock += 5 * S;
@@ -138,7 +151,7 @@ fn what_was_lost_is_learnt_from_those_who_hold_it() {
 fn few_units_go_round() {
     let mut bench = Bench::new();
     let few = Figures { units: 10, ..FIGURES };
-    bench.ledger = Ledger::new(&few, bench.clock, 0);
+    bench.ledger = Ledger::new(&few, Floor::default(), bench.clock, None);
     let mut used = [0u32; 10];
     for round in 0..400 {
         for (process, used) in used.iter_mut().enumerate().skip(1).take(8) {
@@ -230,4 +243,95 @@ fn what_the_vendor_tells_one_process_holds_all_others() {
     // Its own does: a request of its found out that the pause is over.
     bench.call(1, &line(10, 10));
     assert_eq!(bench.call(2, &line(10, 10)).paused_us, 0);
+}
+
+/// Keeps up to `each` of a part of 20.
+fn floored(claim: u32, want: u32, each: u32) -> Line {
+    Line { floor: Floor { each, all: 20 }, ..line(claim, want) }
+}
+
+#[test]
+fn a_floor_is_free_when_its_own_lease_has_ended() {
+    let mut bench = Bench::new();
+    let got = bench.call(1, &floored(0, 100, 5));
+    assert_eq!((units(&got), got.floor), (100, 5));
+    // The lease, the longest way and a window; all that the process goes on with stays its own.
+    bench.clock += 14 * S + 100_000;
+    assert_eq!(units(&bench.call(2, &line(0, 100))), 95);
+    for _ in 0..117 {
+        bench.clock += 5 * S;
+        bench.call(2, &line(95, 100));
+    }
+    assert_eq!(bench.all(), (100, 0, 0));
+    // Ten minutes and their slack since its last call, the longest way and a window.
+    bench.clock += 5 * S;
+    assert_eq!(units(&bench.call(2, &line(95, 100))), 5);
+}
+
+#[test]
+fn who_comes_back_goes_on_with_its_floor() {
+    let mut bench = Bench::new();
+    bench.call(1, &floored(0, 50, 5));
+    bench.clock += 100 * S;
+    bench.call(2, &line(0, 50));
+    let got = bench.call(1, &floored(5, 50, 5));
+    assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
+}
+
+#[test]
+fn all_floors_together_are_no_more_than_the_part() {
+    let mut bench = Bench::new();
+    let floors = (1..=4).map(|process| bench.call(process, &floored(0, 25, 8)).floor);
+    assert_eq!(floors.collect::<Vec<_>>(), [8, 8, 4, 0]);
+    // A process may not have heard of its floor before it wants a smaller one: it says so by itself.
+    assert_eq!(bench.call(1, &floored(25, 25, 3)).floor, 3);
+    assert_eq!(bench.call(4, &floored(25, 25, 8)).floor, 5);
+    assert_eq!(bench.call(1, &floored(25, 25, 8)).floor, 3);
+}
+
+#[test]
+fn a_ledger_that_was_lost_keeps_what_may_be_a_floor() {
+    let mut bench = Bench::new();
+    let floor = Floor { each: 5, all: 20 };
+    bench.ledger = Ledger::new(&FIGURES, floor, bench.clock, loss(bench.clock));
+    for _ in 0..20 {
+        bench.clock += S;
+        bench.call(1, &floored(60, 60, 5));
+    }
+    assert_eq!(bench.all(), (60, 20, 20), "learnt, and somebody may go on with 20");
+    for (calls, occupied) in [(115, 20), (2, 0)] {
+        for _ in 0..calls {
+            bench.clock += 5 * S;
+            bench.call(1, &floored(60, 60, 5));
+        }
+        assert_eq!(bench.all().2, occupied);
+    }
+}
+
+/// A store that was stopped answers calls that were made before.
+#[test]
+fn a_call_that_comes_late_does_not_take_the_floor() {
+    let mut bench = Bench::new();
+    bench.call(1, &floored(0, 50, 5));
+    bench.clock += 100 * S;
+    let got = bench.call(1, &floored(50, 50, 5));
+    assert_eq!((got.state, units(&got)), (State::Lost, 0));
+    let got = bench.call(1, &floored(5, 50, 5));
+    assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
+}
+
+/// Who used a unit shortly before the loss, and does not call any more, may have used it in the window that goes on.
+#[test]
+fn a_ledger_that_is_made_late_after_a_loss_waits_for_what_was_sent_before() {
+    let mut bench = Bench::new();
+    let minute = Figures { again_us: 60 * S, ..FIGURES };
+    let lost = loss(bench.clock);
+    bench.clock += 20 * S;
+    bench.ledger = Ledger::new(&minute, Floor::default(), bench.clock, lost);
+    let ask = Line { figures: minute, ..line(0, 100) };
+    assert_eq!(units(&bench.call(1, &ask)), 0);
+    bench.clock += 52 * S;
+    assert_eq!(units(&bench.call(1, &ask)), 0, "11 s, the longest way and a window have not passed");
+    bench.clock += 3 * S;
+    assert_eq!(units(&bench.call(1, &ask)), 100);
 }

@@ -2,7 +2,10 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;
+mod floor;
 mod ledger;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod one_ledger;
 mod sights;
 mod simulation;
 #[cfg(feature = "redis")]

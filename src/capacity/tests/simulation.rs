@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::world::{Case, Demand, Keeper, Outcome, Trouble, World};
+use crate::config::SharingFloor;
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -12,7 +13,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn case(processes: usize, demand: Demand, seed: u64) -> Case {
+pub(super) fn case(processes: usize, demand: Demand, seed: u64) -> Case {
     let vendors = "[vendors.v]\nbase_url = \"https://v.test\"\nconnect_timeout = \"1s\"\nmax_transit = \"1600ms\"\n\
                    auth = { scheme = \"bearer\" }\n[[vendors.v.limits]]\nname = \"requests\"\nlimit = 100\nwindow = \"1s\"\n\
                    algorithm = \"sliding_window\"\n";
@@ -28,12 +29,13 @@ fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         troubles: Vec::new(),
         lost: 0,
         lease: secs(10),
+        floor: None,
         time: secs(60),
         seed,
     }
 }
 
-fn run(case: Case) -> Outcome {
+pub(super) fn run(case: Case) -> Outcome {
     let shown = format!("{case:?}");
     let outcome = World::run(case);
     println!(
@@ -172,13 +174,17 @@ fn random_troubles() {
         let mut it = case(processes, demand, seed);
         it.lost = random.u32(0..8);
         it.lease = secs(random.u64(2..12));
+        if random.bool() {
+            it.floor = Some(SharingFloor::new(0.3, random.u32(1..9)));
+        }
         let troubles = (0..random.u32(0..5)).map(|_| {
             let whose = random.usize(0..processes);
-            let trouble = match random.u32(0..5) {
+            let trouble = match random.u32(0..6) {
                 0 => Trouble::Kill(whose),
                 1 => Trouble::Stop(whose, millis(random.u64(200..20_000))),
                 2 => Trouble::Leave(whose),
                 3 => Trouble::Stall(millis(random.u64(100..20_000))),
+                4 => Trouble::Cut(whose, millis(random.u64(100..40_000))),
                 _ => Trouble::Stop(whose, millis(random.u64(200..1_500))),
             };
             (millis(random.u64(5_000..50_000)), trouble)

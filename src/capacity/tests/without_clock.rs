@@ -24,6 +24,7 @@ fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         troubles: Vec::new(),
         lost: 0,
         lease: secs(30),
+        floor: None,
         time: secs(1_200),
         seed,
     }

@@ -17,7 +17,10 @@ export function view(main) {
       sharing ? el("dl", {},
         el("dt", {}, "Shared limits"), el("dd", {}, number(sharing.limits)),
         el("dt", {}, "Store of the units"), el("dd", { class: sharing.away_for_s === null ? "good" : "bad" },
-          sharing.away_for_s === null ? "answers" : `has not answered for ${seconds(sharing.away_for_s)}; this process may send for ${seconds(sharing.lease_left_s)} more`),
+          sharing.away_for_s === null ? "answers" : `has not answered for ${seconds(sharing.away_for_s)}; ${{
+            away: `this process goes on with all that it holds for ${seconds(sharing.lease_left_s)}`,
+            floor: `this process goes on with its floor for ${seconds(sharing.floor_left_s)}`,
+          }[sharing.mode] ?? "nothing of shared limits is sent"}`),
         el("dt", {}, "Calls"), el("dd", {}, `${number(sharing.answered)} answered, ${number(sharing.failed)} failed`),
         el("dt", {}, "Leases lost"), el("dd", {}, number(sharing.leases_lost)),
         sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store learns who holds what, and gives nothing for about a lease")])

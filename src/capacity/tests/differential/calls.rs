@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::reference::LONG_US;
 use crate::capacity::call::{Answer, Call, Entry};
-use crate::capacity::ledger::{Figures, Line, State};
+use crate::capacity::ledger::{Figures, Floor, Line, State};
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
@@ -158,8 +157,7 @@ fn limit(random: &mut fastrand::Rng, number: usize) -> Limit {
         transit_us: random.u64(300..11_000) * MS,
         takes_used: random.bool(),
     };
-    let length = if again_us >= LONG_US { "long" } else { "short" };
-    Limit { name: format!("v/é'{number}-{length}"), figures }
+    Limit { name: format!("v/é'{number}"), figures }
 }
 
 fn member(random: &mut fastrand::Rng) -> Member {
@@ -173,6 +171,10 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
         figures.units = random.u32(1..=figures.units * 2);
         figures.again_us += random.u64(0..1_000) * MS;
         figures.transit_us += random.u64(0..1_000) * MS;
+    }
+    // Windows of half an hour and of two hours, which a store may keep in different places.
+    if (1_800 * S..3_600 * S).contains(&figures.again_us) && random.u32(0..30) == 0 {
+        figures.again_us *= 4;
     }
     let mut back = if random.bool() { random.u32(0..=known.held) } else { 0 };
     if leaves {
@@ -195,6 +197,8 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
     let paused_us = if random.u32(0..50) == 0 { random.u64(0..5 * S) } else { 0 };
     let expected_us = known.last.map(|(clock_us, then_us)| clock_us + now_us - then_us);
     let expected_us = expected_us.filter(|_| random.u32(0..10) > 0);
-    let line = Line { figures, claim, returned, want, need, paused_us };
+    let each = [0, 1, 3][random.usize(0..3)];
+    let floor = Floor { each, all: each.min(figures.units) * random.u32(1..4) };
+    let line = Line { figures, claim, returned, want, need, paused_us, floor };
     Entry { limit: limit.name.clone(), known_seq: known.seq, expected_us, line }
 }

@@ -1,10 +1,10 @@
 //! The pure ledgers, as a store without troubles would keep them. What `call.rs` does around a ledger is written a second time here: a
 //! fault in it would otherwise be on both sides of the comparison.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::call::Call;
-use crate::capacity::ledger::{Caller, Got, Ledger};
+use crate::capacity::call::{Call, Entry};
+use crate::capacity::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Loss as Lost};
 
 /// Limits whose units count for an hour or more are kept where a crash does not reach them, by the stores that tell them apart.
 pub(super) const LONG_US: u64 = 3_600_000_000;
@@ -24,30 +24,26 @@ pub(super) enum Loss {
 pub(super) struct Reference {
     pub(super) ledgers: BTreeMap<String, Ledger>,
     loss: Loss,
-    /// Until when a ledger that is missing may have been lost, of short limits and of long ones; none before the first call.
-    learning_until_us: [Option<u64>; 2],
+    /// Limits that some process counts for long.
+    long: BTreeSet<String>,
+    /// What was lost, if it was; none before the first call.
+    lost: Option<Option<Lost>>,
     was_lost: bool,
 }
 
 impl Reference {
     pub(super) fn new(loss: Loss) -> Reference {
         let was_lost = matches!(loss, Loss::OfAll(_));
-        Reference { ledgers: BTreeMap::new(), loss, learning_until_us: [None; 2], was_lost }
+        Reference { ledgers: BTreeMap::new(), loss, long: BTreeSet::new(), lost: None, was_lost }
     }
 
     pub(super) fn lose(&mut self) {
         self.was_lost = true;
+        self.lost = None;
         match self.loss {
             Loss::Never => unreachable!("such a store is not emptied"),
-            Loss::OfShortLimits => {
-                // A limit that is not long has a ledger that names it so.
-                self.ledgers.retain(|limit, _| is_long(limit));
-                self.learning_until_us[0] = None;
-            }
-            Loss::OfAll(_) => {
-                self.ledgers.clear();
-                self.learning_until_us = [None; 2];
-            }
+            Loss::OfShortLimits => self.ledgers.retain(|limit, _| self.long.contains(limit)),
+            Loss::OfAll(_) => self.ledgers.clear(),
         }
     }
 
@@ -55,10 +51,13 @@ impl Reference {
         call.lines
             .iter()
             .map(|entry| {
-                let learning_us = self.learning_us(clock_us, call, &entry.limit);
+                let lost = self.lost(clock_us, call, entry);
                 let figures = &entry.line.figures;
+                if figures.again_us >= LONG_US {
+                    self.long.insert(entry.limit.clone());
+                }
                 let ledger = self.ledgers.entry(entry.limit.clone());
-                let ledger = ledger.or_insert_with(|| Ledger::new(figures, clock_us, learning_us));
+                let ledger = ledger.or_insert_with(|| Ledger::new(figures, entry.line.floor, clock_us, lost));
                 let caller = Caller {
                     process: call.process,
                     seq: call.seq,
@@ -74,30 +73,25 @@ impl Reference {
                 if !got.is_stale {
                     return Some(got);
                 }
-                *ledger = Ledger::new(figures, clock_us, lease_and_slack(call));
+                *ledger = Ledger::new(figures, entry.line.floor, clock_us, Some(loss_now(clock_us, call, 0)));
                 Some(ledger.exchange(clock_us, &caller, &entry.line))
             })
             .collect()
     }
 
-    /// For how long a ledger that is missing would learn.
-    fn learning_us(&mut self, clock_us: u64, call: &Call, limit: &str) -> u64 {
-        if self.ledgers.contains_key(limit) {
-            return 0;
+    /// What a ledger that is missing was lost with.
+    fn lost(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> Option<Lost> {
+        let outlives = !matches!(self.loss, Loss::OfAll(_)) && entry.line.figures.again_us >= LONG_US;
+        if outlives || self.ledgers.contains_key(&entry.limit) {
+            return None;
         }
-        let (place, longest) = match self.loss {
-            Loss::OfAll(more_us) => (0, lease_and_slack(call) + more_us),
-            Loss::Never | Loss::OfShortLimits => (usize::from(is_long(limit)), lease_and_slack(call)),
-        };
-        let learns = if place == 0 && self.was_lost { longest } else { 0 };
-        self.learning_until_us[place].get_or_insert(clock_us + learns).saturating_sub(clock_us)
+        let more_us = if let Loss::OfAll(more_us) = self.loss { more_us } else { 0 };
+        *self.lost.get_or_insert(self.was_lost.then(|| loss_now(clock_us, call, more_us)))
     }
 }
 
-fn lease_and_slack(call: &Call) -> u64 {
-    call.lease_us + (call.lease_us / 10).clamp(100_000, 1_000_000)
-}
-
-fn is_long(limit: &str) -> bool {
-    limit.ends_with("long")
+/// A loss that is noticed now, of a store that may have gone on answering for so long.
+fn loss_now(clock_us: u64, call: &Call, more_us: u64) -> Lost {
+    let ends = |lease: u64| clock_us + lease + (lease / 10).clamp(100_000, 1_000_000) + more_us;
+    Lost { leases_until: ends(call.lease_us), floors_until: ends(FLOOR_LEASE_US) }
 }

@@ -11,7 +11,7 @@ use crate::capacity::call::{Answer, Call, Root};
 use crate::capacity::process::Process;
 use crate::capacity::sights::AllSights;
 use crate::clock::Time;
-use crate::config::Holds;
+use crate::config::{Holds, SharingFloor};
 use crate::dispatch::plan::{Policy, compile};
 use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::NO_ENDPOINT;
@@ -54,6 +54,8 @@ pub(super) enum Trouble {
     /// A process stands still for so long.
     Stop(usize, Duration),
     Leave(usize),
+    /// A process reaches no store for so long.
+    Cut(usize, Duration),
     /// The store answers nobody for so long.
     Stall(Duration),
     /// It loses all that it holds, and knows that it did.
@@ -80,6 +82,8 @@ pub(super) struct Case {
     /// Of a hundred calls so many are lost on the way there, on the way back, and are made twice.
     pub(super) lost: u32,
     pub(super) lease: Duration,
+    /// What the processes go on with when they reach no store.
+    pub(super) floor: Option<SharingFloor>,
     pub(super) time: Duration,
     pub(super) seed: u64,
 }
@@ -140,6 +144,7 @@ struct Member {
     due: Time,
     soon: Time,
     stands_until: Time,
+    cut_until: Time,
     is_gone: bool,
     has_left: bool,
     polls_at: Time,
@@ -187,7 +192,8 @@ impl World {
         let sources = crate::config::Sources::new().without_catalogue().file("v", &case.vendors);
         let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
         let vendor = config.vendor("v", "live").expect("the case's vendor");
-        let policy = Policy { max_waiting: 1_000, pooled: case.shares.then_some(HOLDS), ..Policy::USUAL };
+        let policy =
+            Policy { max_waiting: 1_000, pooled: case.shares.then_some(HOLDS), floor: case.floor, ..Policy::USUAL };
         let plan = Arc::new(compile(&vendor, 1, &policy));
         let mut random = fastrand::Rng::with_seed(case.seed);
         let mut clocks = fastrand::Rng::with_seed(case.seed);
@@ -212,6 +218,7 @@ impl World {
                 due: Time::MAX,
                 soon: Time::ZERO,
                 stands_until: Time::ZERO,
+                cut_until: Time::ZERO,
                 is_gone: false,
                 has_left: false,
                 polls_at: Time::MAX,
@@ -432,6 +439,7 @@ impl World {
                 let call = Arc::new(member.process.call(now, given, true));
                 self.store(it, call, false);
             }
+            Trouble::Cut(it, time) => self.members[it].cut_until = self.now + time,
             Trouble::Stall(time) => self.stalls_until = self.now + time,
             Trouble::Lose => {
                 self.ledgers.clear();

@@ -40,6 +40,9 @@ impl World {
     }
 
     fn reach(&mut self, it: usize, call: &Arc<Call>) {
+        if self.now < self.members[it].cut_until {
+            return;
+        }
         let is_lost = self.random.u32(0..100) < self.case.lost;
         if !is_lost {
             let at = self.soon(MS / 4, 2 * MS);
@@ -173,11 +176,14 @@ impl World {
     pub(super) fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
         let now = self.local(it);
         let member = &mut self.members[it];
+        if self.now < member.cut_until {
+            return;
+        }
         // An answer that came too late: another call has been made.
         let Some((seq, began, limits)) = member.under_way.take_if(|(seq, ..)| *seq == call.seq) else { return };
         debug_assert_eq!(seq, call.seq);
         let until = member.process.until(began);
-        let got = member.process.answered(now, call, answer);
+        let got = member.process.answered(began, now, call, answer);
         for (limit, got) in limits.into_iter().zip(got) {
             member.engine.hold(now, limit, &got, until);
         }

@@ -1,0 +1,50 @@
+//! A new ledger, of which there may have been one before that was lost: processes may still use what that one gave them.
+
+use std::collections::BTreeMap;
+
+use super::call::{Figures, Floor, Loss};
+use super::clock::Clock;
+use super::ledger::Ledger;
+use super::pool::Pool;
+
+impl Ledger {
+    /// A ledger without holders.
+    ///
+    /// A driver that may have lost the ledger says so by `loss`: the end of the longest lease of before, with its slack (a tenth, 100
+    /// ms to 1 s) and the time for which a lost store may have gone on answering. Without a loss all units are free at once.
+    pub(crate) fn new(figures: &Figures, floor: Floor, clock_us: u64, loss: Option<Loss>) -> Ledger {
+        let mut ledger = Ledger {
+            clock: Clock::new(clock_us),
+            figures: *figures,
+            learning_until: 0,
+            complete_from: 0,
+            pool: Pool::default(),
+            holders: BTreeMap::new(),
+            turn: None,
+            paused: None,
+            lost_floors: None,
+        };
+        let Some(loss) = loss else {
+            ledger.pool.put(clock_us, figures.units);
+            return ledger;
+        };
+        ledger.lost_floors = (floor.all > 0).then_some((loss.floors_until, floor.all));
+        if loss.leases_until > clock_us {
+            ledger.learning_until = loss.leases_until;
+        } else {
+            ledger.has_learnt(loss.leases_until);
+        }
+        ledger
+    }
+
+    /// All leases of before ended at `leases_until`, but for those of floors.
+    pub(super) fn has_learnt(&mut self, leases_until: u64) {
+        self.learning_until = 0;
+        self.complete_from = leases_until.saturating_add(self.figures.tail_us());
+        if let Some((until, units)) = self.lost_floors.take() {
+            self.complete_from = until.saturating_add(self.figures.tail_us());
+            self.fill_up(until, units);
+        }
+        self.fill_up(leases_until, u32::MAX);
+    }
+}

@@ -1,0 +1,97 @@
+//! Processes that go on with a part of a limit while they reach no store.
+
+use std::time::Duration;
+
+use super::simulation::{case, run};
+use super::world::{Case, Demand, Outcome, Trouble};
+use crate::config::SharingFloor;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Four processes, of which each keeps 5 of the 100 a second, and which send all that they may.
+fn floored(seed: u64, time: u64) -> Case {
+    let mut it = case(4, Demand::All, seed);
+    it.vendors = it.vendors.replace("limit = 100\n", "limit = 100\nsafety = 1.0\n");
+    assert!(it.vendors.contains("safety"));
+    it.floor = Some(SharingFloor::new(0.2, 4));
+    it.time = secs(time);
+    it
+}
+
+fn arrived(outcome: &Outcome, from: usize, to: usize) -> u32 {
+    outcome.seconds.iter().skip(from).take(to - from).sum()
+}
+
+#[test]
+fn processes_go_on_with_their_floor_and_come_back() {
+    let mut it = floored(1, 200);
+    it.troubles = vec![(secs(20), Trouble::Stall(secs(120)))];
+    let outcome = run(it);
+    let away = arrived(&outcome, 35, 135);
+    assert!((1_700..=2_000).contains(&away), "{away} of 20 a second: {:?}", outcome.seconds);
+    assert!(outcome.seconds[35..135].iter().all(|n| *n <= 20), "no burst: {:?}", outcome.seconds);
+    let back = arrived(&outcome, 165, 195);
+    assert!(back >= 30 * 90, "{back}: {:?}", outcome.seconds);
+}
+
+#[test]
+fn a_floor_lasts_ten_minutes() {
+    let mut it = floored(2, 700);
+    it.troubles = vec![(secs(20), Trouble::Stall(secs(800)))];
+    let outcome = run(it);
+    assert!(arrived(&outcome, 590, 610) >= 300, "{:?}", outcome.seconds);
+    assert_eq!(arrived(&outcome, 622, 700), 0, "{:?}", outcome.seconds);
+}
+
+#[test]
+fn without_a_floor_nothing_is_sent() {
+    let mut it = Case { floor: None, ..floored(3, 100) };
+    it.troubles = vec![(secs(20), Trouble::Stall(secs(60)))];
+    assert_eq!(arrived(&run(it), 32, 80), 0);
+}
+
+#[test]
+fn others_have_what_a_process_without_the_store_does_not_keep() {
+    let mut it = floored(4, 200);
+    it.troubles = vec![(secs(20), Trouble::Cut(0, secs(150)))];
+    let outcome = run(it);
+    let meanwhile = arrived(&outcome, 40, 160);
+    assert!(meanwhile >= 120 * 90, "{meanwhile}: {:?}", outcome.seconds);
+    assert!(outcome.by_process[0] >= 120 * 4, "{:?}", outcome.by_process);
+}
+
+/// A store that has lost everything cannot know of a process that does not reach it, and gives nobody what that one may use.
+#[test]
+fn a_floor_outlasts_what_the_store_knew() {
+    for seed in 0..3 {
+        let mut it = floored(5 + seed, 200);
+        it.troubles = vec![(secs(20), Trouble::Cut(0, secs(170))), (secs(40), Trouble::Lose)];
+        let outcome = run(it);
+        let meanwhile = arrived(&outcome, 70, 180);
+        assert!(meanwhile >= 110 * 75, "{meanwhile}: {:?}", outcome.seconds);
+        assert!(outcome.by_process[0] >= 120 * 4, "{:?}", outcome.by_process);
+    }
+}
+
+/// A process that rests keeps its floor, and one that is killed keeps it from the others no longer than its lease.
+#[test]
+fn who_rests_keeps_its_floor() {
+    let mut it = floored(9, 300);
+    it.demand = Demand::Moving;
+    it.troubles = vec![(secs(100), Trouble::Stall(secs(100))), (secs(230), Trouble::Kill(3))];
+    let outcome = run(it);
+    let away = arrived(&outcome, 115, 195);
+    assert!(away >= 80 * 4, "{away}: {:?}", outcome.seconds);
+}
+
+#[test]
+fn many_processes_keep_no_more_than_the_part() {
+    // Eight processes, among which the part of four is divided.
+    let mut it = Case { processes: 8, ..floored(10, 100) };
+    it.troubles = vec![(secs(30), Trouble::Stall(secs(60)))];
+    let outcome = run(it);
+    assert!(outcome.seconds[45..85].iter().all(|n| *n <= 20), "{:?}", outcome.seconds);
+    assert!(arrived(&outcome, 45, 85) >= 40 * 16, "{:?}", outcome.seconds);
+}
