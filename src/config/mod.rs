@@ -204,6 +204,7 @@ use std::sync::Arc;
 
 pub(crate) mod base_url;
 mod caller;
+mod copies;
 mod costs;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
@@ -238,6 +239,7 @@ use crate::Error;
 use load::Loaded;
 
 pub use caller::{Caller, May};
+pub use copies::{CopiedFuture, CopyFuture, CopyPlace};
 pub use costs::Costs;
 pub(crate) use costs::MAX_COSTS;
 pub use credential::CredentialRef;
