@@ -11,8 +11,8 @@ use tower_service::Service;
 
 use super::service::LaneService;
 use crate::BoxFuture;
-use crate::error::{BoxError, LastResponse};
-use crate::ingress::Problem;
+use crate::error::{BoxError, Delivery, ErrorKind, LastResponse};
+use crate::ingress::{Problem, never_repeat};
 use crate::request::ResponseBody;
 use crate::transport::TransportError;
 
@@ -57,8 +57,10 @@ where
                 Ok(answer) => http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body)))),
                 Err(failed) => {
                     let problem = Problem::of(&failed.error, failed.may_act_twice);
-                    let answer = match failed.error.response() {
-                        Some(last) => of_last(last, problem.delivery.as_str()),
+                    // As the gateway does: what a direct call would have got, where retries ended with it.
+                    let is_last = matches!(failed.error.kind(), ErrorKind::Exhausted | ErrorKind::Status);
+                    let answer = match failed.error.response().filter(|_| is_last) {
+                        Some(last) => of_last(last, &problem),
                         None => problem.answer(accept.as_ref()),
                     };
                     answer.map(AnsweredBody::own)
@@ -69,13 +71,17 @@ where
 }
 
 /// The vendor's last answer to a request that was tried for as long as it may be.
-fn of_last(last: &LastResponse, delivery: &'static str) -> http::Response<Bytes> {
+fn of_last(last: &LastResponse, problem: &Problem) -> http::Response<Bytes> {
     let mut answer = http::Response::new(last.body().clone());
     *answer.status_mut() = last.status();
-    *answer.headers_mut() = last.headers().clone();
+    let headers = answer.headers_mut();
+    *headers = last.headers().clone();
     // Of a long body the beginning is there.
-    answer.headers_mut().remove(CONTENT_LENGTH);
-    answer.headers_mut().insert("integration-delivery", HeaderValue::from_static(delivery));
+    headers.remove(CONTENT_LENGTH);
+    headers.insert("integration-delivery", HeaderValue::from_static(problem.delivery.as_str()));
+    if !problem.may_repeat && problem.delivery == Delivery::Ambiguous {
+        never_repeat(headers);
+    }
     answer
 }
 
