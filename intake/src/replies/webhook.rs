@@ -128,7 +128,7 @@ mod tests {
         let bytes = STANDARD.decode("plJ3nmyCDGBKInavdOK15jsl").unwrap();
         let published = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
         let content = r#"{"event_type":"ping","data":{"success":true}}"#;
-        let header = signature(&[published.clone()], "msg_loFOjxBNrRLzqYUf", 1_731_705_121, content);
+        let header = signature(std::slice::from_ref(&published), "msg_loFOjxBNrRLzqYUf", 1_731_705_121, content);
         assert_eq!(header, "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0=");
         let both = signature(&[published, key(SECRET).unwrap()], "msg_loFOjxBNrRLzqYUf", 1_731_705_121, content);
         assert!(both.starts_with(&header) && both.split(' ').count() == 2, "{both}");
