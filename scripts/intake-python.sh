@@ -27,6 +27,7 @@ pids=()
 finish() {
     for pid in "${pids[@]}"; do
         kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
     done
     scripts/postgres.sh stop
     rm -rf "$work"
