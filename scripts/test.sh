@@ -135,7 +135,7 @@ check_features() {
     done
     echo "-- the command line without PostgreSQL"
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
-    for feature in kafka nats rabbitmq sqs; do
+    for feature in kafka nats rabbitmq sqs webhook; do
         echo "-- message brokers: $feature"
         cargo clippy --locked -p integration-client-intake --lib --no-default-features --features "$feature" -- -D warnings
     done

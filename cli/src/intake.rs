@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use integration_client::outbox::IntakeSource;
+use integration_client::outbox::{IntakeSource, ReplyTarget};
 use integration_client::{BoxError, IntegrationClient};
 
 use crate::connect::{self, Configuration, Named, StoreOption};
@@ -16,7 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   integration-client intake 'amqp://app:secret@mq/%2f?queue=requests' \\
       --store postgres://ic@db/jobs --vendors vendors.toml
-  integration-client intake table --store jobs.sqlite --tenants tenants.toml
+  integration-client intake table --store jobs.sqlite --tenants tenants.toml \\
+      --replies https://app.example.com/hooks/integration
 
 A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
 and headers, body, priority, cost, idempotency_key and deadline where needed.
@@ -29,6 +30,9 @@ What is in the store then is sent by the next process that works on it.
 
 Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
 could not begin or go on, 3 a second signal ended it.";
+
+/// The environment variable with the secret of a webhook: on the command line all users of the machine could read it.
+const SECRET: &str = "INTEGRATION_CLIENT_REPLIES_SECRET";
 
 /// Takes requests over from a message broker, or from the store's table ic_intake, and sends them within the limits.
 #[derive(clap::Args)]
@@ -46,6 +50,12 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     store: StoreOption,
+
+    /// Where the replies go of requests that ask for one: `amqp://…?queue=NAME`, `nats://…?subject=NAME`, `kafka://…?topic=NAME`,
+    /// `sqs://HOST/ACCOUNT/QUEUE`, or `https://…`, a webhook signed with the secret `whsec_…` in
+    /// INTEGRATION_CLIENT_REPLIES_SECRET. Without it they stay in the table ic_reply for a week.
+    #[arg(long, value_name = "URL", env = "INTEGRATION_CLIENT_REPLIES", hide_env_values = true)]
+    replies: Option<String>,
 
     /// Leaves the requests in the store to other processes.
     #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK")]
@@ -69,14 +79,32 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         let source = open(&args.source).await?;
         let name = source.as_deref().map_or("ic_intake", IntakeSource::name);
         writeln!(out, "taking requests from {name}")?;
+        let target = match &args.replies {
+            None => None,
+            Some(url) => Some(replies(url).await?),
+        };
+        if let Some(target) = &target {
+            writeln!(out, "replies go to {}", target.name())?;
+        }
         out.flush()?;
         let ending = async {
             signals.first().await;
             notes::say("ending: what is under way goes on; a second signal ends it at once");
             client.shutdown(args.grace).await
         };
-        let (fed, whole) = both(feed(&client, source.as_deref()), ending).await;
-        writeln!(out, "accepted {}", fed?)?;
+        let working = async {
+            let delivering = async {
+                let Some(target) = &target else { return Ok(0) };
+                client.outbox().deliver_replies(&**target).await.map_err(Failure::from)
+            };
+            tokio::try_join!(feed(&client, source.as_deref()), delivering)
+        };
+        let (done, whole) = both(working, ending).await;
+        let (accepted, delivered) = done?;
+        writeln!(out, "accepted {accepted}")?;
+        if target.is_some() {
+            writeln!(out, "replies delivered {delivered}")?;
+        }
         Ok(if whole { Outcome::Fine } else { Outcome::Found })
     });
     runtime.shutdown_background();
@@ -84,10 +112,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
 }
 
 /// Both, unless the first fails: then the second is not waited for.
-async fn both(
-    feed: impl Future<Output = Result<u64, Failure>>,
+async fn both<T>(
+    feed: impl Future<Output = Result<T, Failure>>,
     ending: impl Future<Output = bool>,
-) -> (Result<u64, Failure>, bool) {
+) -> (Result<T, Failure>, bool) {
     let (mut feed, mut ending) = (std::pin::pin!(feed), std::pin::pin!(ending));
     tokio::select! {
         fed = &mut feed => match fed {
@@ -103,6 +131,17 @@ async fn feed(client: &IntegrationClient, source: Option<&dyn IntakeSource>) -> 
         Some(source) => client.outbox().feed_from(source).await?,
         None => client.outbox().feed_from_table().await?,
     })
+}
+
+async fn replies(url: &str) -> Result<Box<dyn ReplyTarget>, Failure> {
+    let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
+    match integration_client_intake::replies(url, secret.as_deref()).await {
+        Ok(target) => Ok(target),
+        Err(error) if secret.is_none() && url.starts_with("http") => {
+            Err(Failure::Input(format!("{error} (in the environment variable {SECRET})")))
+        }
+        Err(error) => Err(Failure::Input(BoxError::from(error).to_string())),
+    }
 }
 
 /// None is the table.

@@ -16,7 +16,7 @@ impl Error {
         Error { message: message.into(), source: None }
     }
 
-    #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+    #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs", feature = "webhook"))]
     pub(crate) fn with_source(mut self, source: impl Into<BoxError>) -> Error {
         self.source = Some(source.into());
         self

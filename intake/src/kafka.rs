@@ -54,7 +54,7 @@ pub struct Kafka {
 
 /// What the client library calls.
 #[derive(Clone, Default)]
-struct Context {
+pub(crate) struct Context {
     positions: Arc<Mutex<Positions>>,
 }
 
@@ -85,14 +85,7 @@ impl Kafka {
         let no_topic = || Error::new("Kafka: the URL must name a topic: kafka://HOST?topic=NAME");
         let topic = address.get("topic").ok_or_else(no_topic)?.to_owned();
         let place = address.place(9092);
-        let mut common = ClientConfig::new();
-        let servers = address.get("servers").into_iter().fold(place.clone(), |all, more| format!("{all},{more}"));
-        common.set("bootstrap.servers", servers).set("client.id", "integration-client");
-        let text = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-        if !address.url.username().is_empty() {
-            common.set("sasl.username", text(address.url.username()));
-            common.set("sasl.password", text(address.url.password().unwrap_or_default()));
-        }
+        let common = settings(&address, &place);
         let (mut consumers, mut producers) = (common.clone(), common);
         // A broker that is away is tried again here, and not for five minutes by the library.
         producers.set("message.timeout.ms", PATIENCE.as_millis().to_string());
@@ -166,8 +159,21 @@ impl Kafka {
     }
 }
 
+/// What a client's settings begin with: where the brokers are, and who it is there.
+pub(crate) fn settings(address: &Address, place: &str) -> ClientConfig {
+    let mut common = ClientConfig::new();
+    let servers = address.get("servers").into_iter().fold(place.to_owned(), |all, more| format!("{all},{more}"));
+    common.set("bootstrap.servers", servers).set("client.id", "integration-client");
+    let text = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+    if !address.url.username().is_empty() {
+        common.set("sasl.username", text(address.url.username()));
+        common.set("sasl.password", text(address.url.password().unwrap_or_default()));
+    }
+    common
+}
+
 /// The error of settings, without the value of the one that is wrong: it may be a password.
-fn without_value(error: KafkaError) -> BoxError {
+pub(crate) fn without_value(error: KafkaError) -> BoxError {
     match error {
         KafkaError::ClientConfig(_, why, setting, _) => format!("{why} (setting {setting})").into(),
         error => error.into(),

@@ -18,7 +18,11 @@
 //!   cannot take it back.
 //! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
 //!
-//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`. Without the feature a URL of the broker is an error that names it.
+//! What became of requests goes the other way: [`replies`] connects to a queue, a subject, a topic or a webhook, and
+//! [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies) delivers to it.
+//!
+//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`; and so is `webhook`. Without the feature a URL of the broker is an
+//! error that names it.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
@@ -32,11 +36,12 @@ mod nats;
 mod positions;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+mod replies;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod unsettled;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs", feature = "webhook"))]
 mod waits;
 
 use integration_client::outbox::IntakeSource;
@@ -50,6 +55,18 @@ pub use self::nats::Nats;
 pub use self::rabbitmq::RabbitMq;
 #[cfg(feature = "sqs")]
 pub use self::sqs::Sqs;
+
+#[cfg(feature = "kafka")]
+pub use self::replies::KafkaReplies;
+#[cfg(feature = "nats")]
+pub use self::replies::NatsReplies;
+#[cfg(feature = "rabbitmq")]
+pub use self::replies::RabbitMqReplies;
+#[cfg(feature = "sqs")]
+pub use self::replies::SqsReplies;
+#[cfg(feature = "webhook")]
+pub use self::replies::Webhook;
+pub use self::replies::replies;
 
 /// Connects to the broker that a URL names.
 ///

@@ -48,7 +48,8 @@ const KEEP: u8 = 2;
 /// `idempotency_key` in its content instead; a message that has neither is refused, unless
 /// [`equal_content_is_equal`](Self::equal_content_is_equal) says otherwise.
 ///
-/// The property `timestamp`, where it is set, tells how long a message has waited.
+/// The property `timestamp`, where it is set, tells how long a message has waited. A message with the property `reply_to` has its
+/// request's outcome written as a reply to that queue, with its `correlation_id` ([`RabbitMqReplies`](crate::RabbitMqReplies)).
 pub struct RabbitMq {
     /// With the password.
     url: String,
@@ -162,6 +163,11 @@ impl RabbitMq {
             _ => return Intake::invalid(hash(content), NO_ID),
         };
         let intake = Intake::json(id, content.clone());
+        let correlation_id = properties.correlation_id().as_ref().map(|id| id.as_str().to_owned());
+        let intake = match properties.reply_to() {
+            Some(queue) if !queue.as_str().is_empty() => intake.reply_to(queue.as_str(), correlation_id),
+            _ => intake,
+        };
         let at = properties.timestamp().and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         at.into_iter().fold(intake, Intake::sent_at)
     }

@@ -7,7 +7,7 @@
 //! policy, and held otherwise.
 
 mod place;
-mod problem;
+pub(crate) mod problem;
 mod visibility;
 
 use std::collections::HashMap;
@@ -23,7 +23,8 @@ use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 
-use self::place::{Place, WAIT_S};
+pub(crate) use self::place::Place;
+use self::place::WAIT_S;
 use self::problem::Problem;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
@@ -213,7 +214,10 @@ impl Sqs {
 const NO_WAY: &str = "the queue has no redrive policy, and the URL names no queue for messages that are no valid request: make \
                       a queue and name it (?dead=QUEUE), or set a redrive policy";
 
-async fn attributes(client: &Client, queue_url: &str) -> Result<HashMap<QueueAttributeName, String>, String> {
+pub(crate) async fn attributes(
+    client: &Client,
+    queue_url: &str,
+) -> Result<HashMap<QueueAttributeName, String>, String> {
     let request = client.get_queue_attributes().queue_url(queue_url).attribute_names(QueueAttributeName::All);
     let found = request.send().await.map_err(|error| problem::text(&error))?;
     Ok(found.attributes.unwrap_or_default())

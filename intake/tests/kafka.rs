@@ -12,9 +12,9 @@ mod support;
 
 use std::time::Duration;
 
-use integration_client::IntegrationClient;
 use integration_client::outbox::IntakeSource as _;
-use integration_client_intake::Kafka;
+use integration_client::{IntegrationClient, Priority, Request};
+use integration_client_intake::{Kafka, KafkaReplies};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
@@ -112,6 +112,7 @@ async fn kafka() {
     a_topic_that_is_not_there_is_said(&cluster).await;
     bad_messages_are_refused_with_the_reason(&cluster).await;
     a_message_for_a_full_lane_holds_the_position(&cluster).await;
+    replies_go_to_a_topic(&cluster).await;
     killed_workers_and_brokers_that_go_lose_nothing(&cluster).await;
 }
 
@@ -196,6 +197,31 @@ async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
     };
     looking.await;
     assert_eq!(feeding.await.unwrap(), 3);
+}
+
+async fn replies_go_to_a_topic(cluster: &Cluster) {
+    for topic in ["answers", "of-mine"] {
+        cluster.create_topic(topic, 1, BROKERS).unwrap();
+    }
+    let (client, _) = client(&store_path("kafka-replies"), |store| store).await;
+    for to in ["answers", "of-mine", "not-allowed"] {
+        let request = Request::post("v", "/order").reply_to(to);
+        client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    }
+    let servers = cluster.bootstrap_servers();
+    let (first, more) = servers.split_once(',').unwrap();
+    let url = format!("kafka://{first}?servers={more}&topic=answers&allow=of-");
+    let target = KafkaReplies::connect(&url).await.unwrap();
+    let there = |topic: &str| {
+        let reader: BaseConsumer = settings(cluster).set("group.id", "reader").create().unwrap();
+        reader.fetch_watermarks(topic, 0, Duration::from_secs(10)).unwrap().1
+    };
+    let outbox = client.outbox();
+    #[expect(clippy::disallowed_methods, reason = "a test's own")]
+    let delivering = tokio::spawn(async move { outbox.deliver_replies(&target).await.unwrap() });
+    wait_until(async || tokio::task::block_in_place(|| there("answers") == 2 && there("of-mine") == 1)).await;
+    client.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(delivering.await.unwrap(), 3);
 }
 
 async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {

@@ -15,7 +15,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
-use integration_client_intake::Nats;
+use integration_client_intake::{Nats, NatsReplies};
 
 use support::{client, line, store_path, wait_until};
 
@@ -73,6 +73,7 @@ async fn nats() {
     a_stream_that_is_not_there_is_said().await;
     bad_messages_are_refused_with_the_reason().await;
     a_message_for_a_full_lane_comes_again().await;
+    replies_go_to_a_subject_of_a_stream().await;
     killed_workers_and_a_killed_broker_lose_nothing().await;
 }
 
@@ -130,6 +131,38 @@ async fn a_message_for_a_full_lane_comes_again() {
         accepting.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
+}
+
+async fn replies_go_to_a_subject_of_a_stream() {
+    let replied = |line: String, to: &str| line.replace("}}", &format!(r#"}},"reply":{to}}}"#));
+    let lines = ["true", "\"ANSWERS.mine\"", "\"ANSWERS\"", "\"OTHER.nobody\""].into_iter();
+    publish("ASKING", lines.map(|to| (None, replied(line("acme", "/"), to)))).await;
+    let context = context().await;
+    let _ = context.delete_stream("ANSWERS").await;
+    let missing = NatsReplies::connect(&format!("{}?subject=ANSWERS.all", url())).await.unwrap_err().to_string();
+    assert!(missing.contains("ANSWERS.all"), "{missing}");
+    let subjects = vec!["ANSWERS.>".to_owned()];
+    let stream = stream::Config { name: "ANSWERS".to_owned(), subjects, ..stream::Config::default() };
+    let mut stream = context.create_stream(stream).await.unwrap();
+    let (client, _) = client(&store_path("nats-replies"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=ASKING", url())).await.unwrap();
+    let target = NatsReplies::connect(&format!("{}?subject=ANSWERS.all&allow=ANSWERS.,OTHER.", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || context.get_stream("ANSWERS").await.unwrap().cached_info().state.messages == 4).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    let outbox = client.outbox();
+    let (fed, delivered, ()) =
+        tokio::join!(outbox.clone().feed_from(&source), outbox.deliver_replies(&target), looking);
+    assert_eq!((fed.unwrap(), delivered.unwrap()), (4, 4));
+    let messages = stream.info().await.unwrap().state.messages;
+    let mut mine = 0;
+    for number in 1..=messages {
+        let message = stream.get_raw_message(number).await.unwrap();
+        assert!(message.headers.get("Nats-Msg-Id").is_some(), "{message:?}");
+        mine += u32::from(message.subject.as_str() == "ANSWERS.mine");
+    }
+    assert_eq!(mine, 1, "what no stream keeps, or may not be named, goes where all others go");
 }
 
 async fn killed_workers_and_a_killed_broker_lose_nothing() {

@@ -12,7 +12,7 @@ mod support;
 use std::time::Duration;
 
 use integration_client::outbox::IntakeSource;
-use integration_client_intake::RabbitMq;
+use integration_client_intake::{RabbitMq, RabbitMqReplies};
 use lapin::options::{
     BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
 };
@@ -85,6 +85,7 @@ async fn rabbitmq() {
     a_queue_that_is_not_there_is_said_without_the_password().await;
     bad_messages_are_refused_with_the_reason().await;
     a_message_for_a_full_lane_goes_back_for_a_while().await;
+    replies_go_to_the_queue_of_the_sender().await;
     killed_workers_and_a_killed_broker_lose_nothing().await;
 }
 
@@ -163,6 +164,46 @@ async fn a_message_for_a_full_lane_goes_back_for_a_while() {
     };
     assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
     assert_eq!(server.waiting(queue).await, 0);
+}
+
+async fn replies_go_to_the_queue_of_the_sender() {
+    let server = Server::connect().await;
+    for queue in ["asking", "replies", "amq-sender"] {
+        server.empty_queue(queue).await;
+    }
+    let missing = RabbitMqReplies::connect(&format!("{}?queue=no-replies", url())).await.unwrap_err().to_string();
+    assert!(missing.contains("no-replies") && missing.contains("NOT_FOUND"), "{missing}");
+    // To a queue that is allowed, one that is not, one that is gone, and to none.
+    for (number, to) in [Some("amq-sender"), Some("asking"), Some("amq-gone"), None].into_iter().enumerate() {
+        let properties = BasicProperties::default().with_message_id(format!("r{number}").into());
+        let properties = properties.with_correlation_id(format!("c{number}").into());
+        let (properties, content) = match to {
+            Some(to) => (properties.with_reply_to(to.into()), line("acme", "/")),
+            None => (properties, line("acme", "/").replace("}}", r#"},"reply":true}"#)),
+        };
+        let publish = BasicPublishOptions::default();
+        let sent = server.channel.basic_publish("".into(), "asking".into(), publish, content.as_bytes(), properties);
+        assert!(sent.await.unwrap().await.unwrap().is_ack());
+    }
+    let (client, _) = client(&store_path("replies"), |store| store).await;
+    let source = RabbitMq::connect(&format!("{}?queue=asking", url())).await.unwrap();
+    let target = RabbitMqReplies::connect(&format!("{}?queue=replies&allow=amq-", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || server.waiting("amq-sender").await == 1 && server.waiting("replies").await == 3).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    let outbox = client.outbox();
+    let (fed, delivered, ()) =
+        tokio::join!(outbox.clone().feed_from(&source), outbox.deliver_replies(&target), looking);
+    assert_eq!((fed.unwrap(), delivered.unwrap()), (4, 4));
+    let message = server.channel.basic_get("amq-sender".into(), BasicGetOptions::default()).await.unwrap().unwrap();
+    message.ack(BasicAckOptions::default()).await.unwrap();
+    let properties = &message.properties;
+    assert_eq!(properties.correlation_id().as_ref().map(|id| id.as_str()), Some("c0"));
+    assert!(properties.message_id().is_some() && *properties.delivery_mode() == Some(2), "{properties:?}");
+    let content = String::from_utf8(message.delivery.data).unwrap();
+    assert!(content.contains(r#""reply_to":"amq-sender""#) && content.contains(r#""status":200"#), "{content}");
+    assert_eq!(server.waiting("asking").await, 0);
 }
 
 async fn killed_workers_and_a_killed_broker_lose_nothing() {

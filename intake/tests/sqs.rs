@@ -19,11 +19,13 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, QueueAttributeName as Attribute, SendMessageBatchRequestEntry as Entry};
-use integration_client_intake::Sqs;
+use integration_client::{Priority, Request};
+use integration_client_intake::{Sqs, SqsReplies};
 
 use support::{client, line, store_path, wait_until};
 
-/// Fewer than of other brokers: the server takes about 200 a second.
+/// Messages of the test that kills, where `IC_SQS_MESSAGES` states no other number. Fewer than of other brokers: the server takes about
+/// 200 a second.
 const MESSAGES: usize = 2_000;
 /// Messages in the queue at once: the server looks at all of them with every request.
 const AT_ONCE: usize = 300;
@@ -109,6 +111,7 @@ async fn sqs_queues() {
     redrive_policy_moves_what_is_refused().await;
     messages_for_a_full_lane_come_again().await;
     what_is_held_stays_invisible().await;
+    replies_go_to_a_queue().await;
     killed_workers_and_a_paused_broker_lose_nothing().await;
 }
 
@@ -203,13 +206,35 @@ async fn what_is_held_stays_invisible() {
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2);
 }
 
+async fn replies_go_to_a_queue() {
+    let missing = SqsReplies::connect(&url("no-answers")).await.unwrap_err().to_string();
+    assert!(missing.contains("no-answers") && missing.contains("make it first"), "{missing}");
+    let (all, mine) = tokio::join!(Queue::make("answers", &[]), Queue::make("of-mine", &[]));
+    let (client, _) = client(&store_path("sqs-replies"), |store| store).await;
+    for to in ["answers", "of-mine", "of-nobody", "../other"] {
+        let request = Request::post("v", "/order").reply_to(to);
+        client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    }
+    let target = SqsReplies::connect(&url("answers?allow=of-,../")).await.unwrap();
+    let looking = async {
+        wait_until(async || all.left().await.0 == 3 && mine.left().await.0 == 1).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().deliver_replies(&target), looking).0.unwrap(), 4);
+    let message = mine.receive().await.remove(0);
+    assert!(message.message_attributes().unwrap().contains_key("message-id"), "{message:?}");
+    assert!(message.body().unwrap().contains(r#""reply_to":"of-mine""#), "{message:?}");
+}
+
 async fn killed_workers_and_a_paused_broker_lose_nothing() {
     Queue::make("killed-refused", &[]).await;
     // What a killed worker had comes again soon.
     let queue = Queue::make("killed", &[(Attribute::VisibilityTimeout, "2")]).await;
+    let stated = std::env::var("IC_SQS_MESSAGES").ok();
+    let messages = stated.map_or(MESSAGES, |stated| stated.parse().expect("IC_SQS_MESSAGES is a multiple of ten"));
     let is_published = AtomicBool::new(false);
     let publishing = async {
-        for first in (0..MESSAGES).step_by(10) {
+        for first in (0..messages).step_by(10) {
             while first.is_multiple_of(100) && queue.left().await.1 > AT_ONCE {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -223,7 +248,7 @@ async fn killed_workers_and_a_paused_broker_lose_nothing() {
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || is_published.load(Ordering::Relaxed) && queue.is_empty().await;
     let url = url("killed?dead=killed-refused");
-    tokio::join!(publishing, support::kill_and_judge("sqs", &url, MESSAGES, broker, LIVES, is_empty));
+    tokio::join!(publishing, support::kill_and_judge("sqs", &url, messages, broker, LIVES, is_empty));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,6 +61,9 @@ impl IntegrationClientBuilder {
                 return Err(Error::config("`config_in_store` needs a store: call `IntegrationClientBuilder::store`"));
             }
         };
+        if let Some(store) = &self.store {
+            source.keep_copies_in(Arc::new(store.copies()?));
+        }
         let sources = source.load().await?;
         let config = Config::load(&sources, 1)?;
         source.taken().await;
@@ -139,6 +142,7 @@ impl IntegrationClientBuilder {
         let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
         let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
         *registry.problem.lock() = sources.problem().map(str::to_owned);
+        registry.began_with_a_copy(sources.age());
         let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
         let kept = outbox.clone().map(|outbox| Arc::new(StoreTokens(outbox)) as Arc<dyn TokenKeeper>);
         let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);

@@ -23,6 +23,8 @@ pub struct Caller {
     pub priority: Priority,
     /// What it may do.
     pub may: Vec<May>,
+    /// Where URLs of the vendor in an answer are made to lead through the gateway.
+    pub rewrite: Rewrite,
 }
 
 /// What a caller may do.
@@ -40,6 +42,19 @@ pub enum May {
 }
 
 names!(May { Send = "send", Async = "async", View = "view", Operate = "operate" });
+
+/// Where in an answer URLs of the vendor are made to lead through the gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Rewrite {
+    /// In headers: `Link`, `Location` and the like.
+    #[default]
+    Headers,
+    /// In the strings of JSON bodies too.
+    Json,
+}
+
+names!(Rewrite { Headers = "headers", Json = "json" });
 
 impl Caller {
     /// Whether it may call on behalf of this tenant.
@@ -75,6 +90,7 @@ impl fmt::Debug for Caller {
             .field("vendors", &self.vendors)
             .field("priority", &self.priority)
             .field("may", &self.may)
+            .field("rewrite", &self.rewrite)
             .finish()
     }
 }

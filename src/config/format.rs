@@ -49,6 +49,7 @@ pub(super) struct CallerEntry {
     pub(super) vendors: Option<Vec<String>>,
     pub(super) priority: Option<String>,
     pub(super) may: Option<Vec<String>>,
+    pub(super) rewrite: Option<String>,
 }
 
 impl fmt::Debug for CallerEntry {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::copies::CopyPlace;
 use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, TakenFuture};
 use crate::Error;
 
@@ -50,6 +51,10 @@ impl ConfigSource for JoinedSource {
                 source.taken().await;
             }
         })
+    }
+
+    fn keep_copies_in(&self, place: Arc<dyn CopyPlace>) {
+        self.all().for_each(|source| source.keep_copies_in(place.clone()));
     }
 
     fn look_every(&self) -> Option<Duration> {

@@ -147,6 +147,7 @@
 //! priority = "normal"         # the highest that it may ask for; high without it
 //! may = ["send"]              # the default; `async`, to leave requests in the store, is taken and not used yet;
 //!                             # `view` and `operate` for the console, with tenants = ["*"] and no vendors
+//! rewrite = "json"            # the vendor's URLs in JSON bodies lead through the gateway too; "headers" without it: only those there
 //!
 //! [sharing]                   # limits are shared with other processes, through a store that all of them reach
 //! through = "env:SHARING_URL" # a variable with its URL (postgres, redis, sqlite); or the URL without a password; or "store"
@@ -207,6 +208,7 @@ use std::sync::Arc;
 
 pub(crate) mod base_url;
 mod caller;
+mod copies;
 mod costs;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
@@ -240,7 +242,8 @@ mod vendor;
 use crate::Error;
 use load::Loaded;
 
-pub use caller::{Caller, May};
+pub use caller::{Caller, May, Rewrite};
+pub use copies::{CopiedFuture, CopyFuture, CopyPlace};
 pub use costs::Costs;
 pub(crate) use costs::MAX_COSTS;
 pub use credential::CredentialRef;

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::copies::CopyPlace;
 use super::{OAuthEntry, TenantEntry};
 use crate::Error;
 
@@ -26,6 +28,7 @@ pub struct Sources {
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
     problem: Option<String>,
+    age: Duration,
 }
 
 #[derive(Clone)]
@@ -57,6 +60,7 @@ impl Sources {
             tenants: Vec::new(),
             resolvers: BTreeSet::new(),
             problem: None,
+            age: Duration::ZERO,
         }
     }
 
@@ -70,6 +74,17 @@ impl Sources {
         self
     }
 
+    /// It is a copy that is so old. No part of the hash.
+    pub(super) fn aged(mut self, age: Duration) -> Self {
+        self.age = self.age.max(age);
+        self
+    }
+
+    /// How old it is: zero, unless a part of it is a copy.
+    pub(crate) fn age(&self) -> Duration {
+        self.age
+    }
+
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -81,7 +96,7 @@ impl Sources {
         self.over.extend(others.over);
         self.tenants.extend(others.tenants);
         self.resolvers.extend(others.resolvers);
-        self.with_problem(others.problem)
+        self.aged(others.age).with_problem(others.problem)
     }
 
     /// Leaves the shipped catalogue out: only vendors that the files state exist.
@@ -209,6 +224,10 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async {})
     }
+
+    /// Is given a place for copies, before the first load, where the client has a store. A source that lies on a server can keep
+    /// a copy there of what is in use, and load that where the server is away when a process starts. Does nothing by default.
+    fn keep_copies_in(&self, _place: Arc<dyn CopyPlace>) {}
 
     /// How often a client looks whether anything is new that is not told how often
     /// ([`watch_config`](crate::IntegrationClientBuilder::watch_config)). Never, by default.

@@ -42,6 +42,8 @@ pub(crate) struct Registry {
     pub(crate) problem: parking_lot::Mutex<Option<String>>,
     /// When the source last answered.
     checked_at: parking_lot::Mutex<Time>,
+    /// How old what is in use was then: it may have been a copy.
+    age_then: parking_lot::Mutex<Duration>,
     /// The client looks at the source by itself.
     is_watched: AtomicBool,
     /// Held while the configuration or the table of tenants changes.
@@ -79,6 +81,7 @@ impl Registry {
             reload_order: Arc::default(),
             problem: parking_lot::Mutex::new(None),
             checked_at: parking_lot::Mutex::new(clock.now()),
+            age_then: parking_lot::Mutex::default(),
             is_watched: AtomicBool::new(false),
             config_write: parking_lot::Mutex::new(()),
             migrating: AtomicBool::new(false),
@@ -97,11 +100,18 @@ impl Registry {
     /// The source of the configuration has answered now.
     pub(crate) fn checked(&self) {
         *self.checked_at.lock() = self.clock.now();
+        *self.age_then.lock() = Duration::ZERO;
+    }
+
+    /// The client began with a copy of this age, because its source was away.
+    pub(crate) fn began_with_a_copy(&self, age: Duration) {
+        *self.age_then.lock() = age;
     }
 
     /// How long ago the source of the configuration last answered.
     pub(crate) fn checked_ago(&self) -> Duration {
-        self.clock.now().since(*self.checked_at.lock())
+        let since = self.clock.now().since(*self.checked_at.lock());
+        since.saturating_add(*self.age_then.lock())
     }
 
     /// From now on the client looks at the source by itself.

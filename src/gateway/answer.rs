@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::json_links::JsonLinks;
 use super::wire::Busy;
 use crate::error::BoxError;
 use crate::request::ResponseBody;
@@ -25,8 +26,48 @@ pub(super) type OnBreak = Box<dyn FnOnce(String) + Send + Sync>;
 enum Content {
     Own(Option<Bytes>),
     Vendors(ResponseBody),
+    /// The vendor's, with its URLs rewritten. Boxed: few callers ask for it.
+    Rewritten(Box<Rewritten>),
     /// Comes piece by piece, without a stated length.
     Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
+}
+
+struct Rewritten {
+    body: ResponseBody,
+    links: JsonLinks,
+    /// What comes after the last piece: trailers, or why the body broke off.
+    last: Option<Option<Result<Frame<Bytes>, BoxError>>>,
+}
+
+impl Rewritten {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            if let Some(last) = &mut self.last {
+                return Poll::Ready(last.take());
+            }
+            let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+            let last = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        let out = self.links.piece(&data);
+                        if out.is_empty() {
+                            // All of it is held.
+                            continue;
+                        }
+                        return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+                    }
+                    Err(trailers) => Some(Ok(trailers)),
+                },
+                Some(Err(error)) => Some(Err(error.into())),
+                None => None,
+            };
+            self.last = Some(last);
+            let rest = self.links.rest();
+            if !rest.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(rest.into()))));
+            }
+        }
+    }
 }
 
 impl fmt::Debug for GatewayBody {
@@ -40,6 +81,7 @@ impl fmt::Debug for Content {
         match self {
             Content::Own(bytes) => f.debug_tuple("Own").field(bytes).finish(),
             Content::Vendors(body) => f.debug_tuple("Vendors").field(body).finish(),
+            Content::Rewritten(_) => f.write_str("Rewritten"),
             Content::Live(_) => f.write_str("Live"),
         }
     }
@@ -63,6 +105,16 @@ impl GatewayBody {
         GatewayBody::new(Content::Vendors(body))
     }
 
+    /// With the URLs of its JSON rewritten, where it is the vendor's as it comes.
+    pub(super) fn rewritten(self, links: JsonLinks) -> GatewayBody {
+        let content = match self.content {
+            Content::Vendors(body) => Content::Rewritten(Box::new(Rewritten { body, links, last: None })),
+            Content::Own(Some(bytes)) => Content::Own(Some(links.whole(&bytes))),
+            other => other,
+        };
+        GatewayBody { content, ..self }
+    }
+
     /// Tells `on_break` where it breaks off.
     pub(super) fn watched(self, on_break: Option<OnBreak>) -> GatewayBody {
         GatewayBody { on_break, ..self }
@@ -82,20 +134,25 @@ impl Body for GatewayBody {
         let frame = match &mut self.content {
             Content::Own(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Content::Live(body) => return body.as_mut().poll_frame(cx),
-            Content::Vendors(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
+            Content::Vendors(body) => {
+                let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
+                frame.map(|frame| frame.map_err(BoxError::from))
+            }
+            Content::Rewritten(body) => std::task::ready!(body.poll_frame(cx)),
         };
         if let Some(Err(error)) = &frame
             && let Some(on_break) = self.on_break.take()
         {
             on_break(error.to_string());
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Own(bytes) => bytes.is_none(),
             Content::Vendors(body) => body.is_end_stream(),
+            Content::Rewritten(_) => false,
             Content::Live(body) => body.is_end_stream(),
         }
     }
@@ -104,6 +161,7 @@ impl Body for GatewayBody {
         match &self.content {
             Content::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Content::Vendors(body) => body.size_hint(),
+            Content::Rewritten(_) => SizeHint::default(),
             Content::Live(body) => body.size_hint(),
         }
     }

@@ -17,7 +17,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::Priority;
 use crate::clock::Time;
-use crate::config::{AuthScheme, Caller, May};
+use crate::config::{AuthScheme, Caller, May, Rewrite};
 use crate::core::Core;
 
 pub(crate) const TOKEN: &str = "integration-token";
@@ -49,6 +49,11 @@ impl Allowed {
                 caller.may_act_for(tenant) && caller.may_call(vendor) && caller.may.contains(&right)
             }
         }
+    }
+
+    /// Whether URLs in JSON bodies are rewritten for it.
+    pub(super) fn rewrites_json(&self) -> bool {
+        matches!(self, Allowed::Caller(caller) if caller.rewrite == Rewrite::Json)
     }
 
     /// Whether it may see what concerns all tenants.

@@ -46,6 +46,17 @@ fn each(headers: &mut HeaderMap, name: &HeaderName, rewritten: impl Fn(&str) -> 
     }
 }
 
+/// A whole URL in the caller's form, if it lies below the vendor's base URL. What stands behind the base URL stays as it is written,
+/// where the base URL is written as the vendor's entry has it: it may be a template.
+pub(super) fn below(base: &Url, auth: &AuthScheme, own: &str, text: &str) -> Option<String> {
+    let (plain, fragment) = text.split_once('#').map_or((text, ""), |(plain, _)| (plain, &text[plain.len()..]));
+    let url = Url::parse(plain).ok()?;
+    let relative = target::relative(base, &url).ok()?;
+    let written = plain.strip_prefix(base.as_str().trim_end_matches('/'));
+    let rest = written.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?'])).unwrap_or(relative);
+    Some(format!("{own}{}{fragment}", without_credential(rest, auth)))
+}
+
 impl Back<'_> {
     /// A reference in the caller's form; none where it stays as it is.
     fn reference(&self, text: &str) -> Option<String> {

@@ -49,6 +49,7 @@ mod door;
 pub(crate) mod entry;
 mod framing;
 pub(crate) mod guesses;
+mod json_links;
 mod links;
 mod listen;
 pub(crate) mod mounted;

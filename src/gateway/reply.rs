@@ -6,6 +6,7 @@ use http::Response;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 
 use super::answer::GatewayBody;
+use super::json_links::{JsonLinks, is_json};
 use super::links::{self, Back};
 use super::problem::never_repeat;
 use crate::error::{Delivery, Error};
@@ -70,6 +71,20 @@ pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> O
         never_repeat(headers);
     }
     Some(out)
+}
+
+/// Has the body of an answer rewritten, if it is JSON.
+pub(super) fn rewrite_json(answer: Response<GatewayBody>, back: &Back<'_>) -> Response<GatewayBody> {
+    if !is_json(answer.status(), answer.headers()) {
+        return answer;
+    }
+    let mut answer = answer.map(|body| body.rewritten(JsonLinks::new(back)));
+    // They are those of the vendor's body. The entity tag stays: it is the vendor that compares it.
+    for name in ["content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
+        answer.headers_mut().remove(HeaderName::from_static(name));
+    }
+    answer.headers_mut().remove(CONTENT_LENGTH);
+    answer
 }
 
 /// Takes out what belongs to the connection to the vendor, and leads the URLs back.

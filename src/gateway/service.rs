@@ -17,7 +17,7 @@ use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
-use super::reply::{fits, of_error, of_vendor};
+use super::reply::{fits, of_error, of_vendor, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
@@ -235,7 +235,8 @@ impl Shared {
                     Some(_) => answer,
                     None => answer.idle_timeout(self.deadline),
                 };
-                Ok(of_vendor(answer, &back, took).map(|body| body.watched(on_break)))
+                let answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
+                Ok(with_links(answer, &back, &method, allowed))
             }
             Err(error) => {
                 let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
@@ -243,7 +244,9 @@ impl Shared {
                     Some(mark) if is_open => self.remember(mark.fingerprint(), error.to_string()),
                     _ => {}
                 }
-                Ok(of_error(&error, &back, may_act_twice).ok_or_else(|| Problem::of(&error, may_act_twice))?)
+                let answer = of_error(&error, &back, may_act_twice);
+                let answer = answer.map(|answer| with_links(answer, &back, &method, allowed));
+                answer.ok_or_else(|| Problem::of(&error, may_act_twice))
             }
         }
     }
@@ -260,6 +263,20 @@ impl Shared {
 
     pub(super) fn remember(&self, mark: Fingerprint, why: String) {
         self.repeats.lock().remember(self.client.core().clock.now(), mark, why.into());
+    }
+}
+
+/// The answer with the URLs of its JSON rewritten, if the caller asks for it.
+fn with_links(
+    answer: Response<GatewayBody>,
+    back: &Back<'_>,
+    method: &Method,
+    allowed: &Allowed,
+) -> Response<GatewayBody> {
+    // Of an answer without a body the length is the vendor's word about the body.
+    match allowed.rewrites_json() && method != Method::HEAD {
+        true => rewrite_json(answer, back),
+        false => answer,
     }
 }
 

@@ -12,7 +12,7 @@ use super::lanes::Gauge;
 use super::payload::Payload;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
-use super::replies::{self, Answered};
+use super::replies::{self, Answered, Wanted};
 use super::stored::Stored;
 use super::usage_retention::kept_for;
 use super::{Delivered, OutboxState, priority, sealing};
@@ -219,10 +219,10 @@ pub(super) async fn run(
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
             let stored = payload.stored();
             let metadata = stored.map(|stored| stored.metadata.clone()).unwrap_or_default();
-            let wants_reply = stored.is_some_and(|stored| stored.reply);
+            let wanted = stored.filter(|stored| stored.reply).map(|stored| stored.reply_to.clone());
             let is_plain = at_rest == AtRest::Plain && !payload.is_sealed(&outbox);
             drop(payload);
-            let told = wants_reply.then_some(is_plain);
+            let told = wanted.map(|to| Wanted { to, is_plain });
             delivered(&outbox, &job, (metadata, told), *response, at_rest).await
         }
         ClaimEnd::Dead(letter) => {
@@ -353,19 +353,19 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
         // vendor's entry says `at_rest = "redacted"`.
         request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
-        reply: payload.stored().is_some_and(|stored| stored.reply).then(|| {
+        reply: payload.stored().filter(|stored| stored.reply).map(|stored| {
             let is_plain = !is_redacted && !seals(outbox, payload, known.as_deref());
-            replies::given_up(letter, is_plain)
+            replies::given_up(letter, &Wanted { to: stored.reply_to.clone(), is_plain })
         }),
     }
 }
 
-/// Reads the answer, passes it to the handler, and returns the outcome to be written. A reply is written where `told` says whether
-/// all of it may lie on the disk as it is.
+/// Reads the answer, passes it to the handler, and returns the outcome to be written. A reply is written where `told` says
+/// which.
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
-    (metadata, told): (BTreeMap<String, String>, Option<bool>),
+    (metadata, told): (BTreeMap<String, String>, Option<Wanted>),
     response: Response,
     at_rest: AtRest,
 ) -> Option<JobEnd> {
@@ -377,7 +377,7 @@ async fn delivered(
     let read = read.ok();
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let id = job.id.simple().to_string();
-    let reply = told.map(|is_plain| {
+    let reply = told.map(|wanted| {
         let answered = Answered {
             id: &id,
             tenant: &job.lane.tenant,
@@ -387,7 +387,7 @@ async fn delivered(
             status: status.as_u16(),
             headers: &headers,
             body: read.as_ref(),
-            is_plain,
+            wanted: &wanted,
         };
         answered.reply()
     });

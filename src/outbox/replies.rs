@@ -33,6 +33,7 @@ pub struct Reply {
     /// | field | |
     /// |---|---|
     /// | `id`, `tenant`, `vendor` | of the job |
+    /// | `reply_to` | the place that the request named ([`Request::reply_to`](crate::Request::reply_to)); missing where it named none |
     /// | `metadata` | of the request, by which its sender knows it again; `null` where the vendor's entry states `at_rest`, or the request was stored sealed |
     /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
     /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
@@ -49,6 +50,8 @@ struct Written<'a> {
     id: &'a str,
     tenant: &'a str,
     vendor: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a str>,
     metadata: Option<&'a BTreeMap<String, String>>,
     outcome: &'static str,
     attempts: u32,
@@ -77,7 +80,15 @@ pub(super) struct Answered<'a> {
     pub(super) headers: &'a HeaderMap,
     /// None where it broke off.
     pub(super) body: Option<&'a Bytes>,
-    /// Whether metadata, headers and body may lie on the disk as they are.
+    pub(super) wanted: &'a Wanted,
+}
+
+/// What the sender of a request wants to be told, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// The place that it named.
+    pub(super) to: Option<String>,
+    /// Whether metadata, headers, body and errors may lie on the disk as they are.
     pub(super) is_plain: bool,
 }
 
@@ -86,16 +97,18 @@ impl Answered<'_> {
     pub(super) fn reply(&self) -> String {
         let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), content(value))).collect();
-        let shown = self.body.filter(|body| self.is_plain && body.len() <= MAX_BODY);
+        let is_plain = self.wanted.is_plain;
+        let shown = self.body.filter(|body| is_plain && body.len() <= MAX_BODY);
         json(&Written {
             id: self.id,
             tenant: self.tenant,
             vendor: self.vendor,
-            metadata: self.is_plain.then_some(self.metadata),
+            reply_to: self.wanted.to.as_deref(),
+            metadata: is_plain.then_some(self.metadata),
             outcome: "done",
             attempts: self.attempts,
             status: Some(self.status),
-            headers: self.is_plain.then_some(headers),
+            headers: is_plain.then_some(headers),
             body: Some(shown.cloned().map(Content::from)),
             body_bytes: Some(self.body.map(Bytes::len)),
             reason: None,
@@ -104,14 +117,15 @@ impl Answered<'_> {
     }
 }
 
-/// The reply to a job that was given up. `is_plain`: metadata and what was tried may lie on the disk as they are.
-pub(super) fn given_up(letter: &DeadLetter, is_plain: bool) -> String {
-    let last = letter.attempts.last().filter(|_| is_plain);
+/// The reply to a job that was given up.
+pub(super) fn given_up(letter: &DeadLetter, wanted: &Wanted) -> String {
+    let last = letter.attempts.last().filter(|_| wanted.is_plain);
     json(&Written {
         id: &letter.id,
         tenant: &letter.tenant,
         vendor: &letter.vendor,
-        metadata: is_plain.then_some(&letter.metadata),
+        reply_to: wanted.to.as_deref(),
+        metadata: wanted.is_plain.then_some(&letter.metadata),
         outcome: "dead",
         attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
         status: letter.attempts.iter().rev().find_map(|attempt| attempt.status),
@@ -179,15 +193,15 @@ mod tests {
             status: 201,
             headers: &headers,
             body: Some(&body),
-            is_plain: true,
+            wanted: &Wanted { to: None, is_plain: true },
         };
         assert_eq!(
             answered.reply(),
             r#"{"id":"1","tenant":"acme","vendor":"v","metadata":{"order":"17"},"outcome":"done","attempts":2,"status":201,"headers":[["x-id","a"]],"body":"{\"ok\":true}","body_bytes":11}"#
         );
-        let sealed = Answered { is_plain: false, ..answered }.reply();
+        let sealed = Answered { wanted: &Wanted { to: Some("q".to_owned()), is_plain: false }, ..answered }.reply();
         assert!(sealed.ends_with(r#""status":201,"body":null,"body_bytes":11}"#), "{sealed}");
-        assert!(sealed.contains(r#""metadata":null"#) && !sealed.contains("17"), "{sealed}");
+        assert!(sealed.contains(r#""reply_to":"q","metadata":null"#) && !sealed.contains("17"), "{sealed}");
         let cut = Answered { body: None, ..answered }.reply();
         assert!(cut.ends_with(r#""body":null,"body_bytes":null}"#), "{cut}");
         let long = Bytes::from(vec![b'a'; MAX_BODY + 1]);

@@ -29,6 +29,7 @@ impl DeadLetterSink for StoreSink {
                 key: letter.idempotency_key.clone(),
                 metadata: letter.metadata.clone(),
                 reply: false,
+                reply_to: None,
             });
             let lane = LaneTier {
                 tenant: letter.tenant.clone(),

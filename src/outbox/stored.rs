@@ -37,6 +37,8 @@ pub(crate) struct Stored {
     /// Its sender wants a reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reply: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<String>,
 }
 
 /// Headers that differ in each attempt and are not part of the request's fingerprint.
@@ -55,6 +57,7 @@ impl Stored {
             key: request.notes.idempotency_key.filter(|_| request.has_key).map(String::from),
             metadata: request.notes.metadata,
             reply: request.notes.reply,
+            reply_to: request.notes.reply_to.map(String::from),
         }
     }
 
@@ -117,6 +120,9 @@ impl Stored {
         }
         if self.reply {
             request = request.reply();
+        }
+        if let Some(name) = &self.reply_to {
+            request = request.reply_to(name);
         }
         Some(request)
     }

@@ -325,6 +325,21 @@ impl Request {
         self
     }
 
+    /// [`reply`](Self::reply), to a queue, subject or topic of this name where the replies are
+    /// [delivered](crate::outbox::Outbox::deliver_replies) to a target that lets senders name one. 1 to 255 characters without
+    /// control characters.
+    #[must_use]
+    pub fn reply_to(mut self, name: impl AsRef<str>) -> Request {
+        let name = name.as_ref();
+        if name.is_empty() || name.len() > 255 || name.contains(char::is_control) {
+            return self
+                .with_problem("the name of a place for replies is 1 to 255 characters without control characters");
+        }
+        let notes = self.parts.notes.get_or_insert_default();
+        (notes.reply, notes.reply_to) = (true, Some(name.into()));
+        self
+    }
+
     /// What to do after an exchange with an unknown outcome: the vendor may have acted, or not. Without this setting the
     /// vendor's policy decides.
     #[must_use]

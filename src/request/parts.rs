@@ -49,6 +49,8 @@ pub(crate) struct Notes {
     pub(crate) keep_response: bool,
     /// Its outcome is to be written into the store's table of replies.
     pub(crate) reply: bool,
+    /// Where its sender wants the reply, as a target of replies knows the place.
+    pub(crate) reply_to: Option<Box<str>>,
 }
 
 /// Where a request goes.

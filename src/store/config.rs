@@ -11,7 +11,7 @@ use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
-use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, TakenFuture, run_blocking};
+use crate::config::{ConfigSource, CopyPlace, FingerprintFuture, LoadFuture, Sources, TakenFuture, run_blocking};
 use crate::error::Error;
 
 /// A configuration source that lays the rows of the table `ic_config` over another source.
@@ -113,6 +113,10 @@ impl ConfigSource for StoreSource {
 
     fn taken(&self) -> TakenFuture<'_> {
         self.under.taken()
+    }
+
+    fn keep_copies_in(&self, place: Arc<dyn CopyPlace>) {
+        self.under.keep_copies_in(place);
     }
 
     fn fingerprint(&self) -> FingerprintFuture<'_> {

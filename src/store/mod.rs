@@ -42,6 +42,7 @@ mod claims;
 pub(crate) mod claims_by_lane;
 pub(crate) mod clock;
 pub(crate) mod config;
+mod config_copies;
 pub(crate) mod dead;
 pub(crate) mod driver;
 mod ends;
@@ -94,6 +95,7 @@ use std::time::Duration;
 
 pub(crate) use self::actor::Actor;
 use self::config::StoreSource;
+use self::config_copies::ConfigCopies;
 use self::driver::{Connect, DbError, DbKind};
 use self::owners::Seat;
 use self::problems::Problems;
@@ -299,6 +301,11 @@ impl Store {
     /// A configuration source that lays the store's own texts over those of `under`.
     pub(crate) fn source(&self, under: Arc<dyn ConfigSource>) -> Result<StoreSource, Error> {
         Ok(StoreSource::new(self.connect()?, under))
+    }
+
+    /// A place for copies of configurations that lie on servers.
+    pub(crate) fn copies(&self) -> Result<ConfigCopies, Error> {
+        Ok(ConfigCopies::new(self.connect()?))
     }
 
     /// Opens the store; `work` says whether this process works on its jobs. Returns the tasks that must be spawned.

@@ -1,5 +1,5 @@
 //! The SQL of `ic_reply`: what became of requests whose senders want to know. Each row is written in the transaction that ends
-//! its job, and lies there until somebody takes it, or for a week.
+//! its job, and lies there until somebody takes it or it is delivered to a target, or for a week.
 
 use super::Id;
 use super::driver::{Column, Db, DbError, Dialect, args, rows};
@@ -36,10 +36,11 @@ pub(super) async fn insert(replies: &[(Id, &str)], db: Db<'_>, now: i64) -> Resu
         ];
         let sql = match db.dialect() {
             Dialect::Sqlite => {
-                "INSERT INTO ic_reply (at, until, id, reply) SELECT $1, $2, o.value ->> 0, o.value ->> 1 FROM json_each($3) o"
+                "INSERT INTO ic_reply (at, until, due, id, reply) \
+                 SELECT $1, $2, $1, o.value ->> 0, o.value ->> 1 FROM json_each($3) o"
             }
             Dialect::Postgres => {
-                "INSERT INTO ic_reply (at, until, id, reply) SELECT $1, $2, o.id, o.reply \
+                "INSERT INTO ic_reply (at, until, due, id, reply) SELECT $1, $2, $1, o.id, o.reply \
                  FROM unnest($3::text[], $4::text[]) AS o(id, reply)"
             }
         };
@@ -68,11 +69,94 @@ pub(crate) struct Taken(pub(crate) Vec<i64>);
 
 /// Deletes replies that were taken. Returns how many were there.
 pub(crate) fn delete<'a>(taken: &'a Taken, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(remove(taken.0.clone(), db))
+}
+
+async fn remove(numbers: Vec<i64>, db: Db<'_>) -> Result<u64, DbError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "DELETE FROM ic_reply WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
+        Dialect::Postgres => "DELETE FROM ic_reply WHERE seq = ANY($1)",
+    };
+    db.execute(sql, rows(db.dialect(), vec![Column::Ints(numbers)])).await
+}
+
+/// Which replies a process takes in order to deliver them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) most: i64,
+    /// For how many milliseconds no other process delivers them.
+    pub(crate) held_ms: i64,
+}
+
+/// A reply that this process delivers, and how often that was tried, this time included.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ToDeliver {
+    pub(crate) kept: Kept,
+    pub(crate) tries: i64,
+}
+
+/// Whether a reply is due. Reads only, so that looking at an empty table writes nothing.
+pub(crate) fn is_any_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(
+        async move { Ok(!db.fetch("SELECT seq FROM ic_reply WHERE due <= $1 LIMIT 1", args![now]).await?.is_empty()) },
+    )
+}
+
+/// Takes the replies that have been due for longest. They are due again when the claim is over, so that those of a process that
+/// was killed are delivered by another one.
+pub(crate) fn claim<'a>(claim: &'a Claim, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<ToDeliver>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
-            Dialect::Sqlite => "DELETE FROM ic_reply WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
-            Dialect::Postgres => "DELETE FROM ic_reply WHERE seq = ANY($1)",
+            Dialect::Sqlite => {
+                "UPDATE ic_reply SET due = $2, tries = tries + 1 WHERE seq IN \
+                 (SELECT seq FROM ic_reply WHERE due <= $1 ORDER BY due, seq LIMIT $3) RETURNING seq, id, reply, tries"
+            }
+            // What another process is claiming is its own.
+            Dialect::Postgres => {
+                "UPDATE ic_reply SET due = $2, tries = tries + 1 WHERE seq IN \
+                 (SELECT seq FROM ic_reply WHERE due <= $1 ORDER BY due, seq LIMIT $3 FOR UPDATE SKIP LOCKED) \
+                 RETURNING seq, id, reply, tries"
+            }
         };
-        db.execute(sql, rows(db.dialect(), vec![Column::Ints(taken.0.clone())])).await
+        let mut claimed = Vec::new();
+        for mut row in db.fetch(sql, args![now, now.saturating_add(claim.held_ms), claim.most]).await? {
+            let kept = Kept { seq: row.int()?, id: row.text()?, reply: row.text()? };
+            claimed.push(ToDeliver { kept, tries: row.int()? });
+        }
+        claimed.sort_by_key(|claimed| claimed.kept.seq);
+        Ok(claimed)
+    })
+}
+
+/// What became of claimed replies, by their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) delivered: Vec<i64>,
+    /// Those that could not be delivered, and after how many milliseconds they are due again.
+    pub(crate) later: Vec<(i64, i64)>,
+}
+
+/// Deletes what was delivered, and sets when the others are due again.
+pub(crate) fn settle<'a>(settled: &'a Settled, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(async move {
+        if !settled.delivered.is_empty() {
+            remove(settled.delivered.clone(), db).await?;
+        }
+        if settled.later.is_empty() {
+            return Ok(());
+        }
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "UPDATE ic_reply SET due = $1 + (o.value ->> 1) FROM json_each($2) o WHERE seq = o.value ->> 0"
+            }
+            Dialect::Postgres => {
+                "UPDATE ic_reply SET due = $1 + o.wait FROM unnest($2::bigint[], $3::bigint[]) AS o(number, wait) \
+                 WHERE seq = o.number"
+            }
+        };
+        let (numbers, waits) = settled.later.iter().copied().unzip();
+        let mut args = args![now];
+        args.extend(rows(db.dialect(), vec![Column::Ints(numbers), Column::Ints(waits)]));
+        db.execute(sql, args).await.map(drop)
     })
 }

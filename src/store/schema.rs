@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 11;
+pub(crate) const VERSION: i64 = 12;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -101,6 +101,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         (9, if db.dialect() == Dialect::Postgres { POSTGRES_NINTH } else { &[] }),
         (10, tenth),
         (11, if db.dialect() == Dialect::Postgres { POSTGRES_ELEVENTH } else { SQLITE_ELEVENTH }),
+        (12, TWELFTH),
     ];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
@@ -375,6 +376,15 @@ const POSTGRES_ELEVENTH: &[&str] = &[
     REPLY_UNTIL,
 ];
 const REPLY_UNTIL: &str = "CREATE INDEX ic_reply_until ON ic_reply (until)";
+
+/// What version 12 added: when a reply may be delivered to its target, how often that was tried, and copies of configurations
+/// that lie on servers.
+const TWELFTH: &[&str] = &[
+    "ALTER TABLE ic_reply ADD COLUMN due BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE ic_reply ADD COLUMN tries BIGINT NOT NULL DEFAULT 0",
+    "CREATE INDEX ic_reply_due ON ic_reply (due)",
+    "CREATE TABLE ic_config_copy (source TEXT NOT NULL PRIMARY KEY, copy TEXT NOT NULL)",
+];
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

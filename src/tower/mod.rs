@@ -13,11 +13,13 @@
 //! front would keep it while nothing is sent. The bound is on what waits:
 //! [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull).
 
+mod answering;
 #[cfg(feature = "reqwest-middleware")]
 mod middleware;
 mod paced;
 mod service;
 
+pub use answering::{AnsweredBody, AnsweringService};
 #[cfg(feature = "reqwest-middleware")]
 pub use middleware::{LaneMiddleware, PacingMiddleware};
 pub use paced::{LaneLayer, Paced, PacedBody};

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
 use crate::BoxFuture;
 use crate::client::Lane;
+use crate::config::OnAmbiguous;
 use crate::error::{BoxError, Error};
 use crate::ingress::{SendOptions, accept};
-use crate::request::ResponseBody;
-use crate::send::{Caller, Job, send};
+use crate::request::{Response, ResponseBody};
+use crate::send::{Caller, Job, key, send};
 
 /// Bodies of known length up to this are kept in memory, so that their requests can be tried again.
 const BUFFER: usize = 1024 * 1024;
@@ -85,15 +87,38 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let LaneService { lane, defaults, buffer_up_to } = self.clone();
-        Box::pin(async move {
-            let core = lane.client().core();
-            // As it is now: the configuration may have changed since the lane was made.
-            let route = core.registry.route(lane.tenant(), lane.vendor())?;
-            let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await?;
-            let caller = Caller::Lane(&route);
-            let job = Job::new(core, caller, accepted.priority, accepted.request, accepted.immediate);
-            send(core, job).await.map(http::Response::from)
-        })
+        let service = self.clone();
+        Box::pin(async move { service.sent(request).await.map(http::Response::from).map_err(|failed| failed.error) })
+    }
+}
+
+/// Why a request has no answer.
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// A second execution does no harm: by the method, by a key, or because the vendor's entry or the request says so.
+    pub(super) may_act_twice: bool,
+}
+
+impl LaneService {
+    /// Sends a request as it came in.
+    pub(super) async fn sent<B>(self, request: http::Request<B>) -> Result<Response, Failed>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let LaneService { lane, defaults, buffer_up_to } = self;
+        let core = lane.client().core();
+        let method = request.method().clone();
+        // Nothing has been sent yet.
+        let unsent = |error| Failed { error, may_act_twice: true };
+        // As it is now: the configuration may have changed since the lane was made.
+        let route = core.registry.route(lane.tenant(), lane.vendor()).map_err(unsent)?;
+        let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await.map_err(unsent)?;
+        let may_resend = accepted.request.parts.on_ambiguous.unwrap_or(route.vendor.retry.on_ambiguous);
+        let may_act_twice = !matches!(method, Method::POST | Method::PATCH)
+            || may_resend == OnAmbiguous::Resend
+            || key::is_stated(&accepted.request, &route);
+        let job = Job::new(core, Caller::Lane(&route), accepted.priority, accepted.request, accepted.immediate);
+        send(core, job).await.map_err(|error| Failed { error, may_act_twice })
     }
 }

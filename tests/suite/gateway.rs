@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use crate::support::fault::{FaultServer, Step};
 
 mod answers;
+mod json;
 mod left;
 mod thousand;
 

@@ -21,7 +21,9 @@ use integration_client::outbox::{
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
-use integration_client::tower::{LaneLayer, LaneMiddleware, LaneService, Paced, PacedBody, PacingMiddleware};
+use integration_client::tower::{
+    AnsweredBody, AnsweringService, LaneLayer, LaneMiddleware, LaneService, Paced, PacedBody, PacingMiddleware,
+};
 use integration_client::transport::{
     Answer, AnswerBody, Credentials, Exchange, KeptToken, ReqwestTransport, Sent, SigningParts, Token, TokenOwner,
     TransportError,
@@ -45,13 +47,15 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         IntegrationClient, IntegrationClientBuilder, Lane, Permit, PermitFeedback, Tenants<'static>, LiveConfig<'static>,
         Body, Request, Response, ResponseBody, Headroom, WaitReason, Priority, Class, Delivery, Error, ErrorKind, LastResponse,
-        OnRemove, SendOptions, SharedLimit, SharingMode, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
+        OnRemove, SendOptions, SharedLimit, SharingMode, SharingStatus, ResponseInfo, LaneService, LaneLayer, AnsweringService,
+        AnsweredBody, Paced<LaneService>, PacedBody<ResponseBody>,
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, RemoteSource, Limit, Scope, LimitKind, Rate, Resets, Period, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
-        OnUnsendable, Shape, Caller, May, Sharing, SharingFloor, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
+        OnUnsendable, Shape, Caller, May, Rewrite, Sharing, SharingFloor, LaneMiddleware, PacingMiddleware, Gateway,
+        GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
         LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
     );
     all_shareable!(

@@ -220,3 +220,41 @@ async fn layer_keeps_a_slot_until_the_body_ends_and_refuses_in_time() {
     let error = paced.call(bad).await.unwrap_err();
     assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), ErrorKind::InvalidRequest);
 }
+
+/// An SDK that cannot take our error gets an answer that says the same.
+#[tokio::test(start_paused = true)]
+async fn errors_are_answers_where_the_sdk_wants_it() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/v1/gone" => FakeAnswer::reset(),
+        "/v1/bad" => FakeAnswer::status(500).header("x-vendor", "v").body("oh"),
+        _ => FakeAnswer::status(200).body("fine"),
+    });
+    let client = client(&transport).await;
+    let mut service = client.lane("acme", "v").unwrap().service().errors_as_responses();
+    let mut call = async |request: http::Request<Full<Bytes>>| {
+        let Ok(answer) = service.call(request).await;
+        let (parts, body) = answer.into_parts();
+        (parts, body.collect().await.unwrap().to_bytes())
+    };
+    let request =
+        |method: &str, uri: &str| http::Request::builder().method(method).uri(uri).body(Full::from("")).unwrap();
+    let (fine, body) = call(request("GET", "/x")).await;
+    assert_eq!((fine.status.as_u16(), &body[..]), (200, &b"fine"[..]));
+    assert!(fine.extensions.get::<ResponseInfo>().is_some());
+    // After the last retry: the vendor's own.
+    let (bad, body) = call(request("GET", "/bad")).await;
+    assert_eq!((bad.status.as_u16(), &body[..], bad.headers["x-vendor"].as_bytes()), (500, &b"oh"[..], &b"v"[..]));
+    // Nobody knows whether the vendor has acted.
+    let (open, body) = call(request("POST", "/gone")).await;
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((open.status.as_u16(), &open.headers["integration-delivery"]), (422, &"ambiguous".parse().unwrap()));
+    assert_eq!(problem["error"]["type"], "invalid_request_error");
+    assert_eq!(open.headers["x-should-retry"], "false");
+    // Nothing is sent to another host.
+    let (wrong, body) = call(request("GET", "https://evil.example/v1/x")).await;
+    assert_eq!(
+        (wrong.status.as_u16(), wrong.headers["content-type"].as_bytes()),
+        (400, &b"application/problem+json"[..])
+    );
+    assert!(String::from_utf8_lossy(&body).contains("not_sent"));
+}

@@ -13,14 +13,14 @@ use crate::waits::PATIENCE;
 pub(super) const WAIT_S: i32 = 20;
 
 /// A queue, and where refused messages go.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Scheme, host and port, to which requests go.
     endpoint: String,
     region: String,
-    pub(super) queue_url: String,
+    pub(crate) queue_url: String,
     /// The queue of refused messages.
     pub(super) dead_url: Option<String>,
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// A variable of the environment that is not empty.
@@ -29,7 +29,7 @@ fn set(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
 }
 
 impl Place {
-    pub(super) fn read(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Place, Error> {
+    pub(crate) fn read(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Place, Error> {
         let address = Address::read("SQS", url, &["dead", "region"])?;
         let url = &address.url;
         if !url.username().is_empty() || url.password().is_some() {
@@ -71,7 +71,7 @@ impl Place {
     }
 
     /// A client that tries each request once: what fails is logged and tried again by the source.
-    pub(super) fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
+    pub(crate) fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
         let keys = (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY"));
         let (Some(id), Some(secret)) = keys else {
             return Err(Error::new(format!("{}: no keys are set: {KEYS}", self.name)));

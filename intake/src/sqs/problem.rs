@@ -37,7 +37,7 @@ fn is_final(code: &str) -> bool {
 }
 
 /// One line. Of an error of the server only its code is shown: the text of a refused signature may hold the session's token.
-pub(super) fn text<E, R>(error: &SdkError<E, R>) -> String
+pub(crate) fn text<E, R>(error: &SdkError<E, R>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug + 'static,

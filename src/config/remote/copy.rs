@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::super::copies::CopyPlace;
 use super::super::source::MAX_BYTES;
 use super::found::Text;
 use crate::Error;
@@ -22,14 +23,39 @@ pub(super) struct Copy {
     pub(super) texts: Vec<Text>,
 }
 
+impl Copy {
+    pub(super) fn new(of: &str, wall: SystemTime, texts: &[Text]) -> Copy {
+        let kept_at = Timestamp::try_from(wall).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        Copy { of: of.to_owned(), kept_at: kept_at.unwrap_or_default(), texts: texts.to_vec() }
+    }
+
+    /// How old it is by the wall clock.
+    pub(super) fn age(&self, wall: SystemTime) -> Duration {
+        let kept_at = self.kept_at.parse::<Timestamp>().ok();
+        kept_at.and_then(|at| wall.duration_since(SystemTime::from(at)).ok()).unwrap_or_default()
+    }
+}
+
+/// Writes the copy into a place for copies.
+pub(super) async fn keep(place: &dyn CopyPlace, copy: &Copy) -> Result<(), Error> {
+    let text = serde_json::to_string(copy)
+        .map_err(|error| Error::config("the copy cannot be written as JSON").with_source(error))?;
+    place.write(&copy.of, &text).await
+}
+
+/// The copy of this address in a place for copies.
+pub(super) async fn kept(place: &dyn CopyPlace, of: &str) -> Result<Option<Copy>, Error> {
+    let Some(text) = place.read(of).await? else { return Ok(None) };
+    let unreadable = |error| Error::config("the copy in the store is none").with_source(error);
+    serde_json::from_str(&text).map(Some).map_err(unreadable)
+}
+
 /// Writes another file and puts it in the place of the old one: a process that is killed meanwhile leaves the old one.
-pub(super) fn write(path: &Path, of: &str, wall: SystemTime, texts: &[Text]) -> Result<(), Error> {
-    let kept_at = Timestamp::try_from(wall).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default();
-    let copy = Copy { of: of.to_owned(), kept_at, texts: texts.to_vec() };
+pub(super) fn write(path: &Path, copy: &Copy) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         Error::config(format!("{}: cannot be written: {error}", path.display())).with_source(error)
     };
-    let text = serde_json::to_vec_pretty(&copy).map_err(|error| failed(error.into()))?;
+    let text = serde_json::to_vec_pretty(copy).map_err(|error| failed(error.into()))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(name);

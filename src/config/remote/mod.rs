@@ -16,12 +16,14 @@ mod secret;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use self::copy::Copy;
 use self::found::{Found, Text};
 use self::http::{Failed, Http};
 use self::secret::Secret;
+use super::copies::CopyPlace;
 use super::file::run_blocking;
 use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, Sources, TakenFuture};
 use crate::Error;
@@ -63,6 +65,8 @@ pub struct RemoteSource {
     secrets: Vec<Secret>,
     allows_http: bool,
     copy: Option<PathBuf>,
+    /// The client's store, where it has one.
+    place: OnceLock<Arc<dyn CopyPlace>>,
     base: Sources,
     clock: Clock,
     state: tokio::sync::Mutex<State>,
@@ -89,8 +93,10 @@ struct State {
     session: Option<String>,
     /// What the latest load returned.
     loaded: Option<Texts>,
-    /// What the copy holds.
+    /// What the copies hold.
     kept: Option<Texts>,
+    /// When the copy was kept that is in use, since the server has not answered yet.
+    copy_of: Option<String>,
     failure: Option<Failure>,
 }
 
@@ -133,6 +139,7 @@ impl RemoteSource {
             secrets: Vec::new(),
             allows_http: false,
             copy: None,
+            place: OnceLock::new(),
             base: Sources::new(),
             clock: Clock::system(),
             state: tokio::sync::Mutex::default(),
@@ -173,7 +180,8 @@ impl RemoteSource {
     }
 
     /// Keeps a copy of what was last in use in this file, and starts with it where the server cannot be asked. A copy of another
-    /// address is not used.
+    /// address is not used. A client with a [store](crate::IntegrationClientBuilder::store) keeps one there too, without being
+    /// told: the file is for clients without one.
     pub fn keep_copy_in(mut self, path: impl Into<PathBuf>) -> Self {
         self.copy = Some(path.into());
         self
@@ -203,6 +211,7 @@ impl RemoteSource {
         {
             return Err(self.failed(&failure.why));
         }
+        let copy_of = state.copy_of.clone();
         let http = match &state.http {
             Some(http) => http.clone(),
             None => state.http.insert(Http::new(self.allows_http).map_err(|error| self.failed(&error.why))?).clone(),
@@ -215,7 +224,7 @@ impl RemoteSource {
         };
         match answered.and_then(|found| found.map(check).transpose()) {
             Ok(found) => {
-                state.failure = None;
+                (state.failure, state.copy_of) = (None, None);
                 if let Some(Found { tag, texts }) = found {
                     state.tag = tag;
                     if state.texts.as_ref().is_none_or(|known| **known != texts) {
@@ -228,6 +237,7 @@ impl RemoteSource {
             Err(Failed { why, wait }) => {
                 let times = state.failure.as_ref().map_or(0, |failure| failure.times).saturating_add(1);
                 let until = self.clock.now() + wait_after(times, wait, fastrand::f64());
+                let why = copy_of.iter().fold(why, |why, kept_at| on_copy(&why, kept_at));
                 let failure = state.failure.insert(Failure { why, times, until });
                 Err(self.failed(&failure.why))
             }
@@ -243,23 +253,31 @@ impl RemoteSource {
         if state.texts.is_some() {
             return None;
         }
-        let (path, name) = (self.copy.clone()?, self.name());
-        match run_blocking(move || copy::read(&path, &name)).await.and_then(|read| read) {
-            Ok(Some(copy)) => {
-                let problem = format!("{why}; the copy of {} is in use", copy.kept_at);
-                let texts = Arc::new(copy.texts);
-                state.texts = Some(texts.clone());
-                state.kept = Some(texts.clone());
-                state.loaded = Some(texts.clone());
-                tracing::warn!(problem, "the configuration's server cannot be asked");
-                Some(self.sources(&texts).with_problem(Some(problem)))
-            }
-            Ok(None) => None,
-            Err(error) => {
-                tracing::warn!(%error, "the copy of the configuration cannot be read");
-                None
-            }
+        let wall = self.clock.wall();
+        // The newer one: the file may be another machine's, and the store may have been away.
+        let copies = self.copy_in_file().await.into_iter().chain(self.copy_in_store().await);
+        let copy = copies.min_by_key(|copy| copy.age(wall))?;
+        let (problem, age) = (on_copy(&why.to_string(), &copy.kept_at), copy.age(wall));
+        let texts = Arc::new(copy.texts);
+        (state.texts, state.loaded) = (Some(texts.clone()), Some(texts.clone()));
+        state.kept = Some(texts.clone());
+        if let Some(failure) = &mut state.failure {
+            failure.why = on_copy(&failure.why, &copy.kept_at);
         }
+        state.copy_of = Some(copy.kept_at);
+        tracing::warn!(problem, age_s = age.as_secs(), "the configuration's server cannot be asked");
+        Some(self.sources(&texts).aged(age).with_problem(Some(problem)))
+    }
+
+    async fn copy_in_file(&self) -> Option<Copy> {
+        let (path, name) = (self.copy.clone()?, self.name());
+        let read = run_blocking(move || copy::read(&path, &name)).await.and_then(|read| read);
+        read.unwrap_or_else(unreadable)
+    }
+
+    async fn copy_in_store(&self) -> Option<Copy> {
+        let place = self.place.get()?;
+        copy::kept(&**place, &self.name()).await.unwrap_or_else(unreadable)
     }
 
     fn sources(&self, texts: &[Text]) -> Sources {
@@ -301,16 +319,29 @@ impl ConfigSource for RemoteSource {
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async move {
             let state = &mut *self.state.lock().await;
-            let (Some(path), Some(texts)) = (self.copy.clone(), state.loaded.clone()) else { return };
+            let Some(texts) = state.loaded.clone() else { return };
             if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
                 return;
             }
-            let (name, wall, written) = (self.name(), self.clock.wall(), texts.clone());
-            match run_blocking(move || copy::write(&path, &name, wall, &written)).await.and_then(|done| done) {
+            let copy = Arc::new(Copy::new(&self.name(), self.clock.wall(), &texts));
+            let mut told = Ok(());
+            if let Some(path) = self.copy.clone() {
+                let copy = copy.clone();
+                told = run_blocking(move || copy::write(&path, &copy)).await.and_then(|done| done);
+            }
+            if let Some(place) = self.place.get() {
+                told = copy::keep(&**place, &copy).await.and(told);
+            }
+            match told {
                 Ok(()) => state.kept = Some(texts),
                 Err(error) => tracing::warn!(%error, "no copy of the configuration could be kept"),
             }
         })
+    }
+
+    fn keep_copies_in(&self, place: Arc<dyn CopyPlace>) {
+        // A source that is in two clients keeps its copies in the store of the first.
+        let _ = self.place.set(place);
     }
 
     fn look_every(&self) -> Option<Duration> {
@@ -322,6 +353,16 @@ impl fmt::Debug for RemoteSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteSource").field("name", &self.name()).field("copy", &self.copy).finish_non_exhaustive()
     }
+}
+
+/// What is wrong while a copy is in use.
+fn on_copy(why: &str, kept_at: &str) -> String {
+    format!("{why}; the copy of {kept_at} is in use")
+}
+
+fn unreadable(error: Error) -> Option<Copy> {
+    tracing::warn!(%error, "the copy of the configuration cannot be read");
+    None
 }
 
 /// Refuses an answer without content: a server that has lost its data gives one, and so does one whose keys are about to be

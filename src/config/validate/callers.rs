@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::fields::{check_id, choice};
 use crate::Priority;
-use crate::config::caller::{Caller, May};
+use crate::config::caller::{Caller, May, Rewrite};
 use crate::config::credential::CredentialRef;
 use crate::config::format::CallerEntry;
 use crate::config::report::{Report, Step, at};
@@ -76,6 +76,8 @@ pub(in crate::config) fn caller(
     if entry.may.is_none() {
         may.push(May::Send);
     }
+    let rewrite = entry.rewrite.as_deref();
+    let rewrite = choice(rewrite, "rewrite", Rewrite::NAMES, Rewrite::parse, Rewrite::default(), &[], report);
     let is_for_all = vendors.is_empty() && entry.tenants.iter().any(|pattern| pattern == "*");
     if !is_for_all && may.iter().any(|right| matches!(right, May::View | May::Operate)) {
         let message = "`view` and `operate` are rights to the console, which shows all tenants and vendors: write \
@@ -92,5 +94,6 @@ pub(in crate::config) fn caller(
         vendors,
         priority,
         may,
+        rewrite,
     })
 }

@@ -195,7 +195,7 @@ impl Outbox {
         refused: &mut Vec<(MessageRef, Error)>,
         clock: Clock,
     ) -> Result<(), Error> {
-        let Intake { message, content, sent_at } = intake;
+        let Intake { message, content, sent_at, reply_to } = intake;
         let wall = clock.wall();
         let line = match content {
             Content::Request(line) => Ok(*line),
@@ -203,6 +203,10 @@ impl Outbox {
             Content::Invalid(why) => Err(Error::not_sent(ErrorKind::InvalidRequest, why)),
         };
         let origin = Origin::Message { source: source.name(), id: &message.id };
+        let line = line.map(|line| match reply_to {
+            Some(reply_to) => Line { request: reply_to.onto(line.request), ..line },
+            None => line,
+        });
         let job = line.and_then(|Line { tenant, priority, request }| self.job(&tenant, priority, request, origin));
         match job {
             Ok((outbox, job)) => {

@@ -36,7 +36,7 @@ use crate::request::{Method, Request};
 /// | `cost` | points, or an object with a number for each kind of points |
 /// | `idempotency_key` | a text that is the same if the same request is written twice |
 /// | `metadata` | an object of texts, which come back with the reply, the dead letter and the handler's call |
-/// | `reply` | `true`: what became of the request is written into the table `ic_reply` ([`Outbox::replies`](crate::outbox::Outbox::replies)) |
+/// | `reply` | `true`: what became of the request is written into the table `ic_reply` ([`Outbox::replies`](crate::outbox::Outbox::replies)); or a text, the place where the reply goes ([`Request::reply_to`]) |
 /// | `deadline` | seconds, a time from now (`"2h"`) or a moment (`"2026-01-15T10:00:00Z"`); later the request is a dead letter |
 ///
 /// Any other field is an error.
@@ -68,8 +68,7 @@ struct Written {
     idempotency_key: Option<String>,
     #[serde(default)]
     metadata: BTreeMap<String, String>,
-    #[serde(default)]
-    reply: bool,
+    reply: Option<Reply>,
     deadline: Option<Deadline>,
 }
 
@@ -79,6 +78,14 @@ struct Written {
 enum Cost {
     Points(u32),
     Kinds(BTreeMap<String, u32>),
+}
+
+/// The `reply` of a line: whether there is one, or where it goes.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a reply is true, false, or the name of a queue, subject or topic")]
+enum Reply {
+    Wanted(bool),
+    To(String),
 }
 
 #[derive(Deserialize)]
@@ -128,9 +135,11 @@ impl Line {
         for (name, value) in line.metadata {
             request = request.metadata(name, value);
         }
-        if line.reply {
-            request = request.reply();
-        }
+        request = match line.reply {
+            None | Some(Reply::Wanted(false)) => request,
+            Some(Reply::Wanted(true)) => request.reply(),
+            Some(Reply::To(name)) => request.reply_to(name),
+        };
         if let Some(deadline) = &line.deadline {
             request = request.deadline(until(deadline, now)?);
         }

@@ -14,7 +14,32 @@ pub struct Intake {
     pub(super) message: MessageRef,
     pub(super) content: Content,
     pub(super) sent_at: Option<SystemTime>,
+    pub(super) reply_to: Option<ReplyTo>,
 }
+
+/// Where the broker's own properties say that a reply is wanted.
+#[derive(Debug)]
+pub(super) struct ReplyTo {
+    name: String,
+    correlation_id: Option<String>,
+}
+
+impl ReplyTo {
+    /// What the content of the message says comes first.
+    pub(super) fn onto(self, request: Request) -> Request {
+        let notes = request.parts.notes.as_deref();
+        let is_named = notes.is_some_and(|notes| notes.reply_to.is_some());
+        let has_id = notes.is_some_and(|notes| notes.metadata.contains_key(CORRELATION_ID));
+        let request = if is_named { request } else { request.reply_to(self.name) };
+        match self.correlation_id {
+            Some(id) if !has_id => request.metadata(CORRELATION_ID, id),
+            _ => request,
+        }
+    }
+}
+
+/// The metadata by which the sender of a message knows the reply again.
+const CORRELATION_ID: &str = "correlation_id";
 
 #[derive(Debug)]
 pub(super) enum Content {
@@ -37,7 +62,7 @@ pub struct MessageRef {
 
 impl Intake {
     fn with(id: impl Into<String>, content: Content) -> Intake {
-        Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None }
+        Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None, reply_to: None }
     }
 
     /// A message with the source's id of it, on behalf of `tenant`. A redelivery of the message has the same id.
@@ -68,6 +93,13 @@ impl Intake {
     /// When the message was put into the source, from which the metric `integration_client_intake_lag_seconds` is computed.
     pub fn sent_at(mut self, time: SystemTime) -> Intake {
         self.sent_at = Some(time);
+        self
+    }
+
+    /// The message's own properties say that its sender wants a reply, and where: as if its content said so by
+    /// [`reply`](Line). The correlation id becomes the metadata `correlation_id`.
+    pub fn reply_to(mut self, name: impl Into<String>, correlation_id: Option<String>) -> Intake {
+        self.reply_to = Some(ReplyTo { name: name.into(), correlation_id });
         self
     }
 }

@@ -113,6 +113,7 @@ async fn schema_of_earlier_version_is_migrated() {
                         "DROP TABLE ic_intake",
                         "DROP TABLE ic_intake_refused",
                         "DROP TABLE ic_reply",
+                        "DROP TABLE ic_config_copy",
                         "ALTER TABLE ic_job DROP COLUMN begun",
                         "ALTER TABLE ic_dead DROP COLUMN fence",
                         "ALTER TABLE ic_dead DROP COLUMN begun",

@@ -3,7 +3,7 @@
 use super::super::dead::NewDead;
 use super::super::jobs::{End, JobEnd};
 use super::super::purge::{self, Retention, What};
-use super::super::replies::{self, Kept, Taken};
+use super::super::replies::{self, Claim, Kept, Settled, Taken};
 use super::*;
 
 fn delivered(reply: Option<&str>) -> End {
@@ -91,5 +91,50 @@ async fn reply_that_nobody_takes_is_purged_after_a_week() {
         store.write((), age).await.unwrap();
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
         assert!(all(&store).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn claimed_reply_is_delivered_by_one_process_and_again_when_its_claim_is_over() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for _ in 0..3 {
+            accept(&store, job("a")).await;
+        }
+        let claimed = claim(&store, id(), "a", 3).await;
+        let ends = claimed.iter().enumerate().map(|(number, claimed)| JobEnd {
+            id: claimed.id,
+            fence: claimed.fence,
+            known: None,
+            end: delivered(Some(&number.to_string())),
+        });
+        store.write(ends.collect(), jobs::finish).await.unwrap();
+        let take = async |most| {
+            let taken = store.write(Claim { most, held_ms: 60_000 }, replies::claim).await.unwrap();
+            taken.into_iter().map(|taken| (taken.kept.seq, taken.tries)).collect::<Vec<_>>()
+        };
+        assert!(store.read((), replies::is_any_due).await.unwrap());
+        let first = take(2).await;
+        assert_eq!(first.iter().map(|(_, tries)| *tries).collect::<Vec<_>>(), [1, 1]);
+        let second = take(10).await;
+        assert_eq!(second.len(), 1, "the others are another process's");
+        assert!(!store.read((), replies::is_any_due).await.unwrap() && take(10).await.is_empty());
+        // One is delivered, one is not, and the process that has the third is killed.
+        let settled = Settled { delivered: vec![first[0].0], later: vec![(first[1].0, 0)] };
+        store.write(settled, replies::settle).await.unwrap();
+        assert_eq!(take(10).await, [(first[1].0, 2)]);
+        let over: crate::store::actor::Step<(), ()> = |(), db, _| {
+            Box::pin(async move { db.execute("UPDATE ic_reply SET due = due - 60001", Vec::new()).await.map(drop) })
+        };
+        store.write((), over).await.unwrap();
+        let mut again = take(10).await;
+        again.sort_unstable();
+        let mut expected = vec![(first[1].0, 3), (second[0].0, 2)];
+        expected.sort_unstable();
+        assert_eq!(again, expected);
+        let later = Settled { delivered: Vec::new(), later: again.iter().map(|(seq, _)| (*seq, 60_000)).collect() };
+        store.write(later, replies::settle).await.unwrap();
+        assert!(take(10).await.is_empty());
+        assert_eq!(all(&store).await.len(), 2, "they stay until they are delivered");
     }
 }

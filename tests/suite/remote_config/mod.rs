@@ -229,3 +229,48 @@ async fn endless_answer_is_cut_off() {
     let told = refused(RemoteSource::http(server.url("/vendors.toml"))).await.to_string();
     assert!(told.contains("larger than 64 MiB"), "{told}");
 }
+
+/// What the store says has the file's place: a second process on it starts without the server.
+#[tokio::test]
+async fn process_starts_with_the_copy_in_its_store() {
+    let folder = folder("remote-copy-store");
+    let server = ConfigServer::start(file(limited(1_000))).await;
+    let build = |store: &str| {
+        let source = RemoteSource::http(server.url("/vendors.toml?sig=hunter2"));
+        let store = integration_client::store::Store::sqlite(folder.join(store));
+        // Rows of the store are laid over the source, and the copy is the source's alone.
+        builder(source).store(store).config_in_store().work().build()
+    };
+    let client = build("s.db").await.unwrap();
+    assert!(client.config().checked_ago() < Duration::from_secs(5));
+    server.answer(file(limited(3_000)));
+    until("the new limit is in force", || in_force(&client).contains("3000")).await;
+    tokio::time::sleep(LOOK * 6).await;
+    client.shutdown(Duration::from_secs(5)).await;
+    drop(client);
+    server.answer(|_| status(500));
+    // The time of a copy has no fractions of a second.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+
+    let client = build("s.db").await.unwrap();
+    assert!(in_force(&client).contains("3000"));
+    let problem = client.config().problem().unwrap();
+    assert!(problem.contains("the copy of 20") && problem.contains("answered 500"), "{problem}");
+    let overview = client.overview();
+    assert!(overview.config_checked_ago >= Duration::from_secs(2), "{:?}", overview.config_checked_ago);
+    client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
+    // Also after the server was asked again in vain.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let problem = client.overview().config_problem.unwrap();
+    assert!(problem.contains("the copy of 20") && !problem.contains("hunter2"), "{problem}");
+    server.answer(file(limited(4_000)));
+    until("the server's word is in force", || in_force(&client).contains("4000")).await;
+    assert_eq!(client.config().problem(), None);
+    assert!(client.config().checked_ago() < Duration::from_secs(2), "{:?}", client.config().checked_ago());
+    client.shutdown(Duration::from_secs(5)).await;
+    drop(client);
+
+    // A store without a copy.
+    server.answer(|_| status(500));
+    assert_eq!(build("other.db").await.unwrap_err().kind(), ErrorKind::Config);
+}

@@ -1,0 +1,128 @@
+//! Replies into a queue of RabbitMQ.
+
+use futures_util::future::join_all;
+use integration_client::outbox::{Reply, ReplyTarget};
+use integration_client::{BoxError, BoxFuture};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use tokio::sync::Mutex;
+
+use super::names::Names;
+use crate::address::Address;
+use crate::error::Error;
+use crate::waits::PATIENCE;
+
+/// The delivery mode of messages that outlive a restart of the broker.
+const KEEP: u8 = 2;
+
+/// A queue of RabbitMQ as a place for replies.
+///
+/// The queue must exist. A reply's `message_id` is [`Reply::message_id`], and its `correlation_id` the metadata `correlation_id` of
+/// its request, which a request by RabbitMQ has from its own property of that name. A request may name another queue by its property
+/// `reply_to`, or by `reply` in its content, if `allow` in the URL says that names may begin so; where there is no such queue, the
+/// reply goes into the queue for all.
+pub struct RabbitMqReplies {
+    /// With the password.
+    url: String,
+    names: Names,
+    name: String,
+    open: Mutex<Option<(Connection, Channel)>>,
+}
+
+impl RabbitMqReplies {
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&allow=START,START`, or `amqps`.
+    ///
+    /// # Errors
+    /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
+    pub async fn connect(url: &str) -> Result<RabbitMqReplies, Error> {
+        let address = Address::read("RabbitMQ", url, &["queue", "allow"])?;
+        let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
+        let names = Names::new(address.get("queue").ok_or_else(no_queue)?, &address);
+        let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
+        let name = format!("rabbitmq:{}{}:{}", address.place(port), address.url.path(), names.own);
+        let target = RabbitMqReplies { url: address.url.into(), names, name, open: Mutex::default() };
+        let looked = async {
+            let channel = target.channel().await?;
+            let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(target.names.own.as_str().into(), look, FieldTable::default()).await?;
+            Ok::<_, BoxError>(())
+        };
+        let looked = looked.await;
+        looked.map_err(|error| Error::new(target.name.clone()).with_source(error))?;
+        Ok(target)
+    }
+
+    /// The channel in use, or one of a new connection.
+    async fn channel(&self) -> Result<Channel, BoxError> {
+        let mut open = self.open.lock().await;
+        if let Some((_, channel)) = open.as_ref().filter(|(_, channel)| channel.status().connected()) {
+            return Ok(channel.clone());
+        }
+        *open = None;
+        let opening = async {
+            let properties = ConnectionProperties::default().with_connection_name("integration-client replies".into());
+            let connection = Connection::connect(&self.url, properties).await?;
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok::<_, BoxError>((connection, channel))
+        };
+        let opened = tokio::time::timeout(PATIENCE, opening).await;
+        let (connection, channel) = opened.unwrap_or_else(|_| Err("no answer within 10 s".into()))?;
+        *open = Some((connection, channel.clone()));
+        Ok(channel)
+    }
+
+    async fn publish(&self, channel: &Channel, reply: &Reply) -> Result<(), BoxError> {
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(KEEP)
+            .with_content_type("application/json".into())
+            .with_message_id(reply.message_id().into());
+        // A longer text is no property.
+        if let Some(id) = reply.metadata("correlation_id").filter(|id| id.len() <= 255) {
+            properties = properties.with_correlation_id(id.into());
+        }
+        if let Some(named) = self.names.named(reply)
+            && put(channel, &named, &reply.json, properties.clone()).await?
+        {
+            return Ok(());
+        }
+        match put(channel, &self.names.own, &reply.json, properties).await? {
+            true => Ok(()),
+            false => Err(format!("there is no queue {}", self.names.own).into()),
+        }
+    }
+}
+
+/// Whether there is such a queue, which has the message then.
+async fn put(channel: &Channel, queue: &str, content: &str, properties: BasicProperties) -> Result<bool, BoxError> {
+    let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let sent = channel.basic_publish("".into(), queue.into(), publish, content.as_bytes(), properties).await?;
+    match sent.await? {
+        Confirmation::Ack(None) => Ok(true),
+        // The broker gives back what it can put nowhere.
+        Confirmation::Ack(Some(_)) => Ok(false),
+        _ => Err("the broker did not keep the message".into()),
+    }
+}
+
+impl ReplyTarget for RabbitMqReplies {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn deliver<'a>(&'a self, replies: &'a [Reply]) -> BoxFuture<'a, Vec<Result<(), BoxError>>> {
+        Box::pin(async move {
+            match self.channel().await {
+                Ok(channel) => join_all(replies.iter().map(|reply| self.publish(&channel, reply))).await,
+                Err(error) => vec![Err(error)],
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for RabbitMqReplies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RabbitMqReplies").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! URLs of the vendor in JSON bodies, in the form in which the caller came.
+//!
+//! Many vendors state the next page in the body (`"next": "https://api.example/items?page=2"`), and an SDK that follows it leaves the
+//! gateway, with the caller's token. Where a caller asks for it, each string of a JSON answer that is a URL below the vendor's
+//! base URL is rewritten, as those of headers are.
+//!
+//! The body goes through as it comes, whatever its length: kept back is one string at a time, while it may be such a URL. A longer
+//! string, and all that is not JSON, goes on as it is. What a body must not do is change anywhere else, so it is not parsed into
+//! values and written anew: the order of fields, numbers and blanks stay.
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use url::Url;
+
+use super::links::{Back, below};
+use crate::config::AuthScheme;
+
+/// A longer string is no URL that anybody follows.
+const LONGEST: usize = 16 * 1024;
+
+/// Whether an answer has a body in which there may be such URLs.
+pub(super) fn is_json(status: StatusCode, headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"));
+    // A part of a body begins anywhere.
+    is_json && status != StatusCode::PARTIAL_CONTENT && !headers.contains_key(CONTENT_ENCODING)
+}
+
+/// Rewrites a body piece by piece.
+pub(super) struct JsonLinks {
+    base: Url,
+    auth: AuthScheme,
+    own: String,
+    state: State,
+    /// A string that may be a URL, from its opening quote on.
+    held: Vec<u8>,
+}
+
+/// Where in the body the last piece ended.
+#[derive(Clone, Copy)]
+enum State {
+    Outside,
+    /// In a string that goes on as it is; after a backslash, or not.
+    Passing(bool),
+    /// In a string that may be a URL; the same.
+    Held(bool),
+}
+
+impl JsonLinks {
+    pub(super) fn new(back: &Back<'_>) -> JsonLinks {
+        let (base, auth, own) = (back.base.clone(), back.auth.clone(), back.own.to_owned());
+        JsonLinks { base, auth, own, state: State::Outside, held: Vec::new() }
+    }
+
+    /// Takes the next piece, and returns what may go on.
+    pub(super) fn piece(&mut self, mut piece: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(piece.len() + self.held.len());
+        while let Some((byte, rest)) = piece.split_first() {
+            match self.state {
+                State::Outside => {
+                    let to = memchr::memchr(b'"', piece).unwrap_or(piece.len());
+                    out.extend_from_slice(&piece[..to]);
+                    piece = &piece[to..];
+                    if !piece.is_empty() {
+                        self.held.push(b'"');
+                        (self.state, piece) = (State::Held(false), &piece[1..]);
+                    }
+                }
+                State::Passing(true) => {
+                    out.push(*byte);
+                    (self.state, piece) = (State::Passing(false), rest);
+                }
+                State::Passing(false) => {
+                    let to = memchr::memchr2(b'"', b'\\', piece).unwrap_or(piece.len());
+                    let through = piece.len().min(to + 1);
+                    out.extend_from_slice(&piece[..through]);
+                    match piece.get(to) {
+                        Some(b'"') => self.state = State::Outside,
+                        Some(_) => self.state = State::Passing(true),
+                        None => {}
+                    }
+                    piece = &piece[through..];
+                }
+                State::Held(is_escaped) => {
+                    self.held.push(*byte);
+                    piece = rest;
+                    let ends = *byte == b'"' && !is_escaped;
+                    let escapes = *byte == b'\\' && !is_escaped;
+                    if ends {
+                        self.state = State::Outside;
+                        match self.rewritten() {
+                            Some(new) => out.extend_from_slice(new.as_bytes()),
+                            None => out.extend_from_slice(&self.held),
+                        }
+                        self.held.clear();
+                    } else if may_be_url(&self.held) {
+                        self.state = State::Held(escapes);
+                    } else {
+                        self.state = State::Passing(escapes);
+                        out.append(&mut self.held);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// All of a body.
+    pub(super) fn whole(mut self, body: &[u8]) -> Bytes {
+        let mut out = self.piece(body);
+        out.append(&mut self.held);
+        out.into()
+    }
+
+    /// What is left when the body has ended, in the middle of a string or not.
+    pub(super) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// The held string in the caller's form, with its quotes; none where it stays as it is.
+    fn rewritten(&self) -> Option<String> {
+        let text: String = serde_json::from_slice(&self.held).ok()?;
+        let new = serde_json::to_string(&below(&self.base, &self.auth, &self.own, &text)?).ok()?;
+        // As PHP writes it.
+        let has_escaped_slash = memchr::memmem::find(&self.held, b"\\/").is_some();
+        Some(if has_escaped_slash { new.replace('/', "\\/") } else { new })
+    }
+}
+
+/// Whether the string that begins so, with its quote, may be a URL.
+fn may_be_url(held: &[u8]) -> bool {
+    const START: &[u8] = b"\"http";
+    let compared = held.len().min(START.len());
+    held.len() <= LONGEST && held[..compared].eq_ignore_ascii_case(&START[..compared])
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWN: &str = "http://127.0.0.1:8099/acme/github";
+
+    fn links(auth: AuthScheme) -> JsonLinks {
+        let base = Url::parse("https://api.example/v3").unwrap();
+        JsonLinks::new(&Back { base: &base, path: "/users", auth: &auth, own: OWN })
+    }
+
+    /// In pieces of this length.
+    fn through(mut links: JsonLinks, body: &[u8], length: usize) -> Vec<u8> {
+        let mut out: Vec<u8> = body.chunks(length).flat_map(|piece| links.piece(piece)).collect();
+        out.extend(links.rest());
+        out
+    }
+
+    fn rewritten(body: &str) -> String {
+        let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
+        for length in [1, 2, 3, 7] {
+            assert_eq!(
+                through(links(AuthScheme::None), body.as_bytes(), length),
+                whole,
+                "{body} in pieces of {length}"
+            );
+        }
+        String::from_utf8(whole).unwrap()
+    }
+
+    #[test]
+    fn strings_that_are_urls_of_the_vendor_lead_back() {
+        for (given, expected) in [
+            (r#"{"next":"https://api.example/v3/items?page=2"}"#, format!(r#"{{"next":"{OWN}/items?page=2"}}"#)),
+            (r#"["https://api.example/v3"]"#, format!(r#"["{OWN}"]"#)),
+            (r#"["https://api.example/v3?a=%22#top"]"#, format!(r#"["{OWN}?a=%22#top"]"#)),
+            (r#"["https:\/\/api.example\/v3\/x"]"#, format!(r#"["{}"]"#, format!("{OWN}/x").replace('/', "\\/"))),
+            (r#"["HTTPS://API.example:443/v3/x"]"#, format!(r#"["{OWN}/x"]"#)),
+            (r#"["https:\u002f/api.example/v3/\u00e9"]"#, format!(r#"["{OWN}/é"]"#)),
+            // A template stays one.
+            (
+                r#"{"url": "https://api.example/v3/repos{/owner}{?page}" , "n":1.0e2}"#,
+                format!(r#"{{"url": "{OWN}/repos{{/owner}}{{?page}}" , "n":1.0e2}}"#),
+            ),
+        ] {
+            assert_eq!(rewritten(given), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn all_else_stays() {
+        for body in [
+            r#"{"a":"see https://api.example/v3/x","b":"\"https://api.example/v3/x\""}"#,
+            r#"["https://api.example/v30/x","https://evil.example/v3","http://api.example/v3/x"]"#,
+            r#"["https://api.example@evil.example/v3/x","https://api.example/v3/../admin","/v3/x"]"#,
+            r#"["https://api.example/v3/x\ud800"]"#,
+            r#"["https://api.example/v3/x"#,
+            r#"{"a":"h","b":"ht\"tp","c":"http","d":"","e":"\\","f":"http\\"}"#,
+            "https://api.example/v3/x",
+            "",
+        ] {
+            assert_eq!(rewritten(body), body);
+        }
+        let long = format!(r#"["https://api.example/v3/{}","https://api.example/v3/y"]"#, "x".repeat(LONGEST));
+        let new = rewritten(&long);
+        assert!(new.starts_with(r#"["https://api.example/v3/xx"#) && new.ends_with(&format!(r#"x","{OWN}/y"]"#)));
+    }
+
+    #[test]
+    fn key_in_the_query_stays_at_the_gateway() {
+        let auth = AuthScheme::Query { name: "key".into() };
+        let body = br#"["https://api.example/v3/x?key=s3cr3t&page=2"]"#;
+        let new = through(links(auth), body, 5);
+        assert_eq!(String::from_utf8(new).unwrap(), format!(r#"["{OWN}/x?page=2"]"#));
+    }
+
+    #[test]
+    fn json_alone_is_rewritten() {
+        let is = |status: u16, given: &[(&'static str, &'static str)]| {
+            let headers = given.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+            is_json(StatusCode::from_u16(status).unwrap(), &headers.collect())
+        };
+        assert!(is(200, &[("content-type", "application/json; charset=utf-8")]));
+        assert!(is(404, &[("content-type", "Application/Problem+JSON")]));
+        for (status, given) in [
+            (200, &[][..]),
+            (200, &[("content-type", "text/html")]),
+            (200, &[("content-type", "text/event-stream")]),
+            (206, &[("content-type", "application/json")]),
+            (200, &[("content-type", "application/json"), ("content-encoding", "br")]),
+        ] {
+            assert!(!is(status, given), "{given:?}");
+        }
+    }
+
+    proptest! {
+        /// Any body goes through, in any pieces the same; where no string of it is a URL of the vendor, unchanged.
+        #[test]
+        fn any_body_goes_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
+            let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
+            prop_assert_eq!(&through(links(AuthScheme::None), body.as_bytes(), length), &whole);
+            prop_assert_eq!(whole, body.as_bytes());
+        }
+
+        /// What was JSON is JSON, with the same values but for the URLs.
+        #[test]
+        fn json_stays_json(values in proptest::collection::vec("https://api\\.example/v3/[ -~]{0,20}|[ -~]{0,20}", 0..6)) {
+            let body = serde_json::to_vec(&values).unwrap();
+            let new: Vec<String> = serde_json::from_slice(&through(links(AuthScheme::None), &body, 3)).unwrap();
+            prop_assert_eq!(new.len(), values.len());
+            for (new, old) in new.iter().zip(&values) {
+                prop_assert!(new == old || (old.starts_with("https://api.example/v3") && new.starts_with(OWN)), "{} {}", old, new);
+            }
+        }
+    }
+}

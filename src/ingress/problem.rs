@@ -1,0 +1,230 @@
+//! Errors of ours as HTTP answers: RFC 9457 problem documents, with what SDKs need to show their sentence and not to repeat
+//! what must not be repeated.
+//!
+//! OpenAI's and Stripe's SDKs read `error.message` and know no problem documents; octokit reads JSON of the exact type
+//! `application/json` alone. Which statuses an SDK repeats decides the table: octokit repeats all but 400, 401, 403, 404,
+//! 410, 422 and 451, whatever the method.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use crate::error::{Delivery, Error, ErrorKind};
+
+/// An error as it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// In snake case.
+    pub(crate) kind: &'static str,
+    pub(crate) detail: String,
+    /// The error of RFC 9209, section 2.3.
+    pub(crate) proxy_error: &'static str,
+    pub(crate) retry_after: Option<Duration>,
+    /// The caller may send the same again.
+    pub(crate) may_repeat: bool,
+    pub(crate) delivery: Delivery,
+    pub(crate) request_id: Option<u64>,
+    pub(crate) letter_id: Option<String>,
+    /// It answers a repetition that was not sent.
+    pub(crate) is_repeated: bool,
+}
+
+impl Problem {
+    /// What `error` is answered with. `may_act_twice`: a second execution does no harm, by the method, by a key, or because
+    /// the vendor's entry or the caller says so.
+    pub(crate) fn of(error: &Error, may_act_twice: bool) -> Problem {
+        use ErrorKind as Kind;
+        let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
+        let (status, proxy_error, may_repeat) = match error.kind() {
+            _ if is_open && !may_act_twice => (422, "http_response_incomplete", false),
+            Kind::InvalidRequest | Kind::UnknownEndpoint => (400, "http_request_error", false),
+            Kind::CostAboveCapacity | Kind::KeyReused => (422, "http_request_denied", false),
+            // Not 404: a program that synchronises takes that for "deleted at the vendor".
+            Kind::UnknownTenant | Kind::UnknownVendor | Kind::Retired => (403, "http_request_denied", false),
+            Kind::RetryLater | Kind::NotNow => (429, "http_request_denied", true),
+            Kind::QueueFull => (503, "connection_limit_reached", true),
+            Kind::Shutdown | Kind::Store => (503, "destination_unavailable", true),
+            Kind::Deadline => (504, "connection_timeout", true),
+            Kind::Timeout => (504, "http_response_timeout", true),
+            Kind::Connect => (502, "destination_unavailable", true),
+            Kind::Tls => (502, "tls_certificate_error", false),
+            Kind::Credential => (502, "proxy_configuration_error", false),
+            Kind::ResponseTooLarge => (502, "http_response_body_size", false),
+            Kind::Config => (500, "proxy_configuration_error", false),
+            Kind::Protocol | Kind::Decode => (502, "http_protocol_error", true),
+            Kind::Exhausted | Kind::Status => (502, "destination_unavailable", true),
+        };
+        let is_wait = matches!(status, 429 | 503);
+        Problem {
+            status: StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY),
+            kind: error.kind().as_str(),
+            detail: error.to_string(),
+            proxy_error,
+            retry_after: error.retry_after().or(is_wait.then_some(Duration::from_secs(1))).filter(|_| may_repeat),
+            may_repeat,
+            delivery: error.delivery(),
+            request_id: error.request_id(),
+            letter_id: error.letter_id().map(str::to_owned),
+            is_repeated: false,
+        }
+    }
+
+    /// The answer to a request with this `Accept` header.
+    pub(crate) fn answer(&self, accept: Option<&HeaderValue>) -> Response<Bytes> {
+        let retry_s = self.retry_after.map(|wait| wait.as_millis().div_ceil(1000).max(1));
+        let mut document = json!({
+            "type": format!("urn:integration-client:{}", self.kind),
+            "title": title(self.status),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "kind": self.kind,
+            "delivery": self.delivery,
+            // What SDKs read that know no problem documents.
+            "message": self.detail,
+            "error": { "type": type_of(self.status), "code": self.kind, "message": self.detail },
+        });
+        if let Some(id) = self.request_id {
+            document["instance"] = format!("urn:integration-client:request:{id}").into();
+            document["request_id"] = id.into();
+        }
+        if let Some(id) = &self.letter_id {
+            document["letter_id"] = id.as_str().into();
+        }
+        if let Some(seconds) = retry_s {
+            document["retry_after_s"] = u64::try_from(seconds).unwrap_or(u64::MAX).into();
+        }
+        let mut answer = Response::new(Bytes::from(document.to_string()));
+        *answer.status_mut() = self.status;
+        let headers = answer.headers_mut();
+        let mut set = |name: HeaderName, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        };
+        set(CONTENT_TYPE, media_type(accept));
+        set(HeaderName::from_static("proxy-status"), &format!("integration-client; error={}", self.proxy_error));
+        set(HeaderName::from_static("integration-delivery"), self.delivery.as_str());
+        if let Some(id) = self.request_id {
+            set(HeaderName::from_static("integration-request-id"), &id.to_string());
+        }
+        if let Some(seconds) = retry_s {
+            set(RETRY_AFTER, &seconds.to_string());
+        }
+        if self.is_repeated {
+            set(HeaderName::from_static("integration-repeated"), "true");
+        }
+        match self.status {
+            StatusCode::UNAUTHORIZED => set(WWW_AUTHENTICATE, "Bearer realm=\"integration-client\""),
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED => set(PROXY_AUTHENTICATE, "Basic realm=\"integration-client\""),
+            StatusCode::METHOD_NOT_ALLOWED => set(ALLOW, "GET, HEAD"),
+            _ => {}
+        }
+        if !self.may_repeat {
+            never_repeat(headers);
+        }
+        answer
+    }
+}
+
+/// Tells the SDKs that heed it not to send the request again.
+pub(crate) fn never_repeat(headers: &mut HeaderMap) {
+    for name in ["x-should-retry", "stripe-should-retry"] {
+        headers.insert(name, HeaderValue::from_static("false"));
+    }
+}
+
+/// That of problem documents only for callers that take it.
+fn media_type(accept: Option<&HeaderValue>) -> &'static str {
+    const PROBLEM: &str = "application/problem+json";
+    match accept.map(|value| value.to_str().unwrap_or_default().trim()) {
+        None | Some("*/*") => PROBLEM,
+        Some(text) if text.contains(PROBLEM) => PROBLEM,
+        Some(_) => "application/json",
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "The request cannot be sent as it is",
+        401 | 407 => "No token, or a wrong one",
+        403 => "Not allowed",
+        405 => "Not possible through the gateway",
+        422 => "Not sent again",
+        429 => "Not now",
+        502 | 504 => "No answer from the vendor",
+        503 => "The gateway takes no more now",
+        _ => "The gateway has a problem",
+    }
+}
+
+/// The word that OpenAI's and Stripe's SDKs expect.
+fn type_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 | 407 => "authentication_error",
+        429 => "rate_limit_error",
+        400..500 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::KINDS;
+
+    #[test]
+    fn kinds_have_their_status() {
+        let of = |kind, delivery, safe| {
+            let problem = Problem::of(&Error::new(kind, delivery, "why"), safe);
+            (problem.status.as_u16(), problem.may_repeat)
+        };
+        for kind in KINDS {
+            assert!(of(kind, Delivery::NotSent, false).0 >= 400);
+            for open in [Delivery::Ambiguous, Delivery::Delivered] {
+                assert_eq!(of(kind, open, false), (422, false), "{kind:?}: never again without a key");
+                assert!(of(kind, open, true).0 >= 400);
+            }
+        }
+        for (kind, expected) in [
+            (ErrorKind::InvalidRequest, (400, false)),
+            (ErrorKind::UnknownTenant, (403, false)),
+            (ErrorKind::RetryLater, (429, true)),
+            (ErrorKind::QueueFull, (503, true)),
+            (ErrorKind::Deadline, (504, true)),
+            (ErrorKind::Connect, (502, true)),
+            (ErrorKind::Tls, (502, false)),
+            (ErrorKind::Credential, (502, false)),
+        ] {
+            assert_eq!(of(kind, Delivery::NotSent, false), expected, "{kind:?}");
+        }
+        assert_eq!(of(ErrorKind::Timeout, Delivery::Ambiguous, true), (504, true));
+    }
+
+    #[test]
+    fn answer_says_all_that_sdks_read() {
+        let error = Error::not_sent(ErrorKind::QueueFull, "too many wait").of_request(7);
+        let answer = Problem::of(&error, false).answer(None);
+        let body: serde_json::Value = serde_json::from_slice(answer.body()).unwrap();
+        assert_eq!(body["error"]["message"], "too many wait");
+        assert_eq!(
+            (&body["kind"], &body["delivery"], &body["request_id"]),
+            (&"queue_full".into(), &"not_sent".into(), &7.into())
+        );
+        assert_eq!(answer.headers()[CONTENT_TYPE], "application/problem+json");
+        assert_eq!(answer.headers()[RETRY_AFTER], "1");
+        assert_eq!(answer.headers()["proxy-status"], "integration-client; error=connection_limit_reached");
+        assert!(!answer.headers().contains_key("x-should-retry"));
+        let open = Error::new(ErrorKind::Timeout, Delivery::Ambiguous, "no answer\n");
+        let accept = HeaderValue::from_static("application/vnd.github+json");
+        let answer = Problem::of(&open, false).answer(Some(&accept));
+        assert_eq!(answer.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(answer.headers()["x-should-retry"], "false");
+        assert_eq!(answer.headers()["integration-delivery"], "ambiguous");
+    }
+}

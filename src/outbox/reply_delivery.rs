@@ -1,0 +1,239 @@
+//! Replies that go by themselves to where their senders wait: a queue, a subject, a topic, a webhook.
+//!
+//! A reply lies in the store from the transaction that ended its job until its target has it. A process claims replies for a
+//! while, delivers them, and deletes those that the target has: a kill anywhere in between only has them delivered again, under
+//! the same id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::replies::Reply;
+use super::{Outbox, OutboxState};
+use crate::error::{Error, ErrorKind};
+use crate::store::replies::{self, Claim, Settled, ToDeliver};
+use crate::store::{is_down, millis_of};
+use crate::{BoxError, BoxFuture};
+
+/// Replies of one claim.
+const TOGETHER: usize = 64;
+/// How often a store without due replies is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The wait after a failure of the store.
+const AWAY: Duration = Duration::from_secs(1);
+/// The waits before a reply is tried again: the first, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// The longest wait while the target takes nothing at all.
+const TARGET_AWAY: Duration = Duration::from_secs(30);
+
+/// Where replies go: a queue, a topic, a webhook. See [`Outbox::deliver_replies`].
+pub trait ReplyTarget: Send + Sync {
+    /// The name of the target, for the log. Holds no secret.
+    fn name(&self) -> &str;
+
+    /// Delivers replies, and says of each whether the target has it for good, in the same order. A reply for which there is no
+    /// result counts as not delivered. A reply may be delivered again: [`Reply::message_id`] is the same each time, and should go
+    /// with it, so that its receiver recognises it.
+    fn deliver<'a>(&'a self, replies: &'a [Reply]) -> BoxFuture<'a, Vec<Result<(), BoxError>>>;
+
+    /// How long a call of [`deliver`](Self::deliver) may take before it is dropped, and its replies are delivered again: 30 s unless
+    /// implemented. For half as long again no other process takes the same replies.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// What of a reply says where it goes.
+#[derive(Deserialize)]
+struct Routed {
+    reply_to: Option<String>,
+    metadata: Option<std::collections::BTreeMap<String, String>>,
+}
+
+impl Reply {
+    /// The id under which the reply is delivered: that of the job and the number of the reply, for a job may end twice.
+    pub fn message_id(&self) -> String {
+        format!("{}-{}", self.id, self.number)
+    }
+
+    /// The place that the request named for its reply ([`Request::reply_to`](crate::Request::reply_to)).
+    pub fn reply_to(&self) -> Option<String> {
+        self.routed().and_then(|routed| routed.reply_to)
+    }
+
+    /// A note of the request ([`Request::metadata`](crate::Request::metadata)), where it may lie on the disk.
+    pub fn metadata(&self, name: &str) -> Option<String> {
+        self.routed().and_then(|routed| routed.metadata?.remove(name))
+    }
+
+    fn routed(&self) -> Option<Routed> {
+        serde_json::from_str(&self.json).ok()
+    }
+
+    /// [`json`](Self::json) in at most `bytes`, for targets with a bound: without the body where it is longer. One that is still
+    /// longer then stays so.
+    pub fn json_within(&self, bytes: usize) -> std::borrow::Cow<'_, str> {
+        if self.json.len() <= bytes {
+            return (&*self.json).into();
+        }
+        let without_body = || {
+            let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&self.json).ok()?;
+            fields.insert("body".to_owned(), serde_json::Value::Null);
+            serde_json::to_string(&fields).ok()
+        };
+        without_body().map_or((&*self.json).into(), Into::into)
+    }
+}
+
+impl Outbox {
+    /// Delivers the replies in the store to a target until [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's
+    /// own task. Returns how many were delivered.
+    ///
+    /// A reply is deleted when the target has it, and delivered again until then: at least once, under the same
+    /// [id](Reply::message_id) each time. What is not delivered is tried again after 1 s, then less and less often, at least every
+    /// 10 minutes, for a week. A target that is away holds up nothing but its replies. Several processes may deliver: each reply is
+    /// one process's at a time. Replies come in no order.
+    ///
+    /// The oldest come first. Replies are not to be taken by [`replies`](Self::replies), or by SQL, at the same time: both would
+    /// get them.
+    ///
+    /// # Errors
+    /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.
+    pub async fn deliver_replies(self, target: &dyn ReplyTarget) -> Result<u64, Error> {
+        let outbox = self.state()?.clone();
+        outbox.check_open()?;
+        let (mut stop, mut delivered, mut failures) = (outbox.stop.subscribe(), 0, 0);
+        // What could not be recorded as delivered yet.
+        let mut unsettled = None;
+        loop {
+            let is_last = *stop.borrow();
+            let wait = match round(&outbox, target, &mut unsettled).await {
+                Ok(Round { delivered: some, failed, is_full }) => {
+                    delivered += some;
+                    failures = if failed > 0 && some == 0 { failures + 1 } else { 0 };
+                    match failures {
+                        0 if is_full => Duration::ZERO,
+                        0 => LOOK_EVERY,
+                        failures => wait_after(failures, TARGET_AWAY, fastrand::f64()),
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Shutdown => break,
+                Err(error) if is_down(&error) => AWAY,
+                Err(error) => return Err(error),
+            };
+            if is_last {
+                break;
+            }
+            if !wait.is_zero() {
+                // Either the time is over or the client has been shut down.
+                let _ = tokio::time::timeout(wait, stop.wait_for(|stop| *stop)).await;
+            }
+        }
+        Ok(delivered)
+    }
+}
+
+/// What one claim came to.
+struct Round {
+    delivered: u64,
+    failed: usize,
+    /// Others may be due.
+    is_full: bool,
+}
+
+async fn round(
+    outbox: &Arc<OutboxState>,
+    target: &dyn ReplyTarget,
+    unsettled: &mut Option<Settled>,
+) -> Result<Round, Error> {
+    if let Some(settled) = &*unsettled {
+        outbox.store.write(settled.clone(), replies::settle).await?;
+        *unsettled = None;
+    }
+    if !outbox.store.read((), replies::is_any_due).await? {
+        return Ok(Round { delivered: 0, failed: 0, is_full: false });
+    }
+    let patience = target.patience();
+    let claim = Claim { most: TOGETHER as i64, held_ms: millis_of(patience.saturating_add(patience / 2)) };
+    let claimed = outbox.store.write(claim, replies::claim).await?;
+    let (mut settled, mut why) = (Settled::default(), None);
+    let to_deliver: Vec<Reply> = claimed
+        .iter()
+        .map(|ToDeliver { kept, .. }| Reply { number: kept.seq, id: kept.id.clone(), json: kept.reply.clone() })
+        .collect();
+    let results = tokio::time::timeout(patience, target.deliver(&to_deliver)).await;
+    let mut results = results.unwrap_or_default().into_iter();
+    for ToDeliver { kept, tries } in &claimed {
+        match results.next() {
+            Some(Ok(())) => settled.delivered.push(kept.seq),
+            failed => {
+                why = failed.and_then(Result::err).map(|error| error.to_string()).or(why);
+                let tries = u32::try_from(*tries).unwrap_or(u32::MAX);
+                settled.later.push((kept.seq, millis_of(wait_after(tries, AGAIN.1, fastrand::f64()))));
+            }
+        }
+    }
+    let round = Round {
+        delivered: settled.delivered.len() as u64,
+        failed: settled.later.len(),
+        is_full: claimed.len() == TOGETHER,
+    };
+    if round.failed > 0 {
+        let why = why.unwrap_or_else(|| "no answer in time".to_owned());
+        tracing::warn!(
+            target = target.name(),
+            replies = round.failed,
+            why,
+            "replies could not be delivered; they are tried again"
+        );
+    }
+    // Kept where it cannot be written: what the target has must not be delivered again for that.
+    *unsettled = Some(settled.clone());
+    outbox.store.write(settled, replies::settle).await?;
+    *unsettled = None;
+    Ok(round)
+}
+
+/// The wait after `failures` in a row: twice as long each time, up to `longest`, and a random quarter less.
+fn wait_after(failures: u32, longest: Duration, random: f64) -> Duration {
+    let doubled = AGAIN.0.saturating_mul(1 << (failures.clamp(1, 20) - 1)).min(longest);
+    doubled.mul_f64(1.0 - 0.25 * random.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(json: &str) -> Reply {
+        Reply { number: 7, id: "job".to_owned(), json: json.to_owned() }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let waits: Vec<u64> = (0..8).map(|failures| wait_after(failures, TARGET_AWAY, 0.0).as_secs()).collect();
+        assert_eq!(waits, [1, 1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(wait_after(u32::MAX, AGAIN.1, 1.0), Duration::from_secs(450));
+    }
+
+    #[test]
+    fn reply_says_where_it_goes() {
+        let routed = reply(r#"{"id":"job","reply_to":"q","metadata":{"correlation_id":"c"}}"#);
+        assert_eq!(
+            (routed.reply_to().as_deref(), routed.metadata("correlation_id").as_deref()),
+            (Some("q"), Some("c"))
+        );
+        assert_eq!(routed.message_id(), "job-7");
+        for plain in ["{}", r#"{"metadata":null}"#, "not JSON"] {
+            assert_eq!((reply(plain).reply_to(), reply(plain).metadata("correlation_id")), (None, None), "{plain}");
+        }
+    }
+
+    #[test]
+    fn long_reply_goes_without_its_body() {
+        let long = reply(&format!(r#"{{"id":"job","body":"{}","body_bytes":1000}}"#, "x".repeat(1_000)));
+        assert_eq!(long.json_within(2_000), long.json);
+        assert_eq!(long.json_within(500), r#"{"body":null,"body_bytes":1000,"id":"job"}"#);
+        assert_eq!(reply("not JSON, and long").json_within(3), "not JSON, and long");
+    }
+}

@@ -1,0 +1,131 @@
+//! The client as a service that has no errors: each is an answer.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_LENGTH, HeaderValue};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tower_service::Service;
+
+use super::service::LaneService;
+use crate::BoxFuture;
+use crate::error::{BoxError, Delivery, ErrorKind, LastResponse};
+use crate::ingress::{Problem, never_repeat};
+use crate::request::ResponseBody;
+use crate::transport::TransportError;
+
+/// [`LaneService`], with every error as an answer: made by [`LaneService::errors_as_responses`].
+///
+/// What has no answer of the vendor's is answered as the [gateway](crate::gateway) answers: a problem document (RFC 9457) with the
+/// fields `kind`, `delivery`, `retry_after_s`, `request_id` and `letter_id`, the members that SDKs read (`error`, `message`), and the header
+/// `Integration-Delivery`. Its status says what happened: 429 where the limits have no room now, 503 where too many wait, 504 after a
+/// deadline, 502 where the vendor cannot be reached, 422 where nobody knows whether the vendor acted on a POST or PATCH without a
+/// key. After the last retry it is the vendor's last answer, of a long body the beginning.
+#[derive(Clone, Debug)]
+pub struct AnsweringService {
+    inner: LaneService,
+}
+
+impl LaneService {
+    /// The same without errors: what has no answer of the vendor's is answered with a problem document. For SDKs that cannot take
+    /// an error of another type than their own.
+    pub fn errors_as_responses(self) -> AnsweringService {
+        AnsweringService { inner: self }
+    }
+}
+
+impl<B> Service<http::Request<B>> for AnsweringService
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = http::Response<AnsweredBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let service = self.inner.clone();
+        let accept = request.headers().get(ACCEPT).cloned();
+        Box::pin(async move {
+            Ok(match service.sent(request).await {
+                Ok(answer) => http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body)))),
+                Err(failed) => {
+                    let problem = Problem::of(&failed.error, failed.may_act_twice);
+                    // As the gateway does: what a direct call would have got, where retries ended with it.
+                    let is_last = matches!(failed.error.kind(), ErrorKind::Exhausted | ErrorKind::Status);
+                    let answer = match failed.error.response().filter(|_| is_last) {
+                        Some(last) => of_last(last, &problem),
+                        None => problem.answer(accept.as_ref()),
+                    };
+                    answer.map(AnsweredBody::own)
+                }
+            })
+        })
+    }
+}
+
+/// The vendor's last answer to a request that was tried for as long as it may be.
+fn of_last(last: &LastResponse, problem: &Problem) -> http::Response<Bytes> {
+    let mut answer = http::Response::new(last.body().clone());
+    *answer.status_mut() = last.status();
+    let headers = answer.headers_mut();
+    *headers = last.headers().clone();
+    // Of a long body the beginning is there.
+    headers.remove(CONTENT_LENGTH);
+    headers.insert("integration-delivery", HeaderValue::from_static(problem.delivery.as_str()));
+    if !problem.may_repeat && problem.delivery == Delivery::Ambiguous {
+        never_repeat(headers);
+    }
+    answer
+}
+
+/// The body of an answer of [`AnsweringService`]: the vendor's as it comes, or one of the client's own.
+#[derive(Debug)]
+pub struct AnsweredBody(Content);
+
+#[derive(Debug)]
+enum Content {
+    Own(Option<Bytes>),
+    Vendors(Box<ResponseBody>),
+}
+
+impl AnsweredBody {
+    fn own(bytes: Bytes) -> AnsweredBody {
+        AnsweredBody(Content::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+}
+
+impl HttpBody for AnsweredBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match &mut self.0 {
+            Content::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Vendors(body) => Poll::Ready(ready!(Pin::new(&mut **body).poll_frame(context))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Content::Own(bytes) => bytes.is_none(),
+            Content::Vendors(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Content::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Vendors(body) => body.size_hint(),
+        }
+    }
+}
