@@ -69,7 +69,7 @@ fn variable(name: &str) -> Option<usize> {
 async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally {
     let seed = variable("SHARING_SEED").unwrap_or(1) as u64;
     // One statement or script is about many limits where many calls are made.
-    let widest = (calls / 100).clamp(20, 500);
+    let widest = (calls / 200).clamp(20, 500);
     let mut callers = Callers::new(seed, widest);
     let mut reference = Reference::new(S::LOSS);
     let mut tally = Tally::default();
