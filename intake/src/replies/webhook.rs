@@ -15,8 +15,9 @@ use reqwest::redirect::Policy;
 use url::{Host, Url};
 
 use crate::error::Error;
-use crate::waits::PATIENCE;
 
+/// The time that a request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests at once.
 const AT_ONCE: usize = 32;
 /// Bytes of a key, as Standard Webhooks says.
