@@ -1,4 +1,5 @@
-//! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
+//! Which requests may be queued: bounds per lane and tier and over all lanes, deadlines, and costs that no grant can
+//! meet.
 
 use super::endpoint::EndpointId;
 use super::keys::{LaneKey, QueueKey, WaiterKey};
@@ -9,23 +10,24 @@ use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::time::Time;
 
-/// A request that was put into its queue, and what was known about it then.
+/// A request that was put into its queue, and what was known about it at that moment.
 pub(super) struct Queued {
     pub(super) waiter: WaiterKey,
-    /// No request stood before it in its queue.
+    /// Whether no request stood before it in its queue.
     first: bool,
-    /// Until when its limits alone make it wait.
+    /// How long its limits alone make it wait, without regard to other requests.
     alone: Until,
-    /// The length of the list of the woken before the turns were taken.
+    /// The number of woken waiters before this request's arrival gave turns.
     woken_before: usize,
 }
 
 impl Engine {
     /// Asks for a permit.
     ///
-    /// With all that it comes to where nothing is in the way ([`has_room`](Self::has_room), [`grant`](Self::grant)) it is
-    /// one piece of code: handed on through memory, parts of a request are written one by one and read back together,
-    /// and each time the processor waits until they have arrived there. That was a fifth of a decision.
+    /// Always inlined, together with [`has_room`](Self::has_room) and [`grant`](Self::grant), so that the uncontended
+    /// path is one piece of code. As separate functions they pass a request through memory: its parts are written one
+    /// by one and read back together, and each time the processor stalls until the writes have arrived. That cost a
+    /// fifth of a decision.
     #[inline(always)]
     pub fn submit(&mut self, now: Time, lane: LaneKey, ask: &Ask) -> Answer {
         let now = self.tick(now);
@@ -61,7 +63,7 @@ impl Engine {
         self.wait(need, ask)
     }
 
-    /// Some limit never holds as much as this.
+    /// Refuses a request that costs more than one of its limits can ever hold.
     pub(super) fn too_expensive(&self, need: &Need) -> Option<Refusal> {
         let lane = self.lanes.get(need.lane)?;
         let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(need.endpoint)).map(|index| &lane.plan.own[index]);
@@ -75,7 +77,7 @@ impl Engine {
         Some(Refusal::TooExpensive { limit, cost: spec.units(need.cost), largest })
     }
 
-    /// Limits have become smaller: a request that can never be granted is refused, instead of waiting for ever.
+    /// After limits have become smaller, refuses waiters that can never be granted: they would wait for ever.
     pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = WaiterKey>) {
         for waiter in waiters {
             if self.waiters.is_queued(waiter)
@@ -86,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Queues a request and gives turns to the requests that may go; this request may have been granted by that.
+    /// Queues a request and runs the turns, which may grant this request or others.
     pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
         let inside = &self.lanes[need.lane];
@@ -94,7 +96,7 @@ impl Engine {
         if waiting >= inside.plan.max_waiting {
             return Err(Refusal::LaneFull { waiting });
         }
-        // The limits alone, without other requests: a caller whose time is up before that is told at once.
+        // The limits alone, without other requests: a caller whose deadline is earlier than that is refused at once.
         let alone = self.until(need);
         let earliest = alone.not_before();
         let (tires, give_up) = self.patience(need, ask);
@@ -116,7 +118,7 @@ impl Engine {
         Ok(Queued { waiter, first, alone, woken_before })
     }
 
-    /// Queues a request, because others wait already or its limits have no room.
+    /// Queues a request because others wait already or because its limits have no room.
     fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
         let now = self.now;
         let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask) {
@@ -129,7 +131,7 @@ impl Engine {
             self.claim(now, waiter);
             return Answer::Granted(permit);
         }
-        // It was not granted, so what the limits said still holds.
+        // The request was not granted, so what its limits said before it was queued still holds.
         let until = if first { alone } else { Until::Turn(alone.not_before().max(now)) };
         let reason = self.waiters[waiter].reason.clone();
         if ask.immediate {
@@ -140,8 +142,9 @@ impl Engine {
         Answer::Wait { waiter, until, reason }
     }
 
-    /// When the caller of a request that is to be queued stops waiting: unless the vendor's pause goes on then, and whatever
-    /// happens. All pauses together keep a request waiting for `max_hold` at most.
+    /// When the caller of a request stops waiting: first the moment that holds unless a pause of the vendor is still in
+    /// force then, second the moment that holds in any case. All pauses together keep a request waiting for `max_hold`
+    /// at most.
     fn patience(&self, need: &Need, ask: &Ask) -> (Time, Time) {
         if ask.patience_ns == 0 {
             return (ask.give_up, ask.give_up);
@@ -153,13 +156,13 @@ impl Engine {
         (tires.clamp(ask.give_up, give_up), give_up)
     }
 
-    /// When the vendor's pause ends that holds back requests to an endpoint; none where nothing is paused.
+    /// When the vendor's pause that holds back requests to this endpoint ends; `None` if nothing is paused.
     fn pause_ends(&self, lane: LaneKey, endpoint: EndpointId) -> Option<Time> {
         let until = self.stands_until(lane, endpoint);
         (until > self.now).then_some(until)
     }
 
-    /// The queue of a request, with all of the tree above it.
+    /// The queue of a request. Makes it, and all tree nodes above it, if they do not exist.
     pub(super) fn queue_for(&mut self, need: &Need) -> QueueKey {
         let tier = need.tier.index();
         let lane = &mut self.lanes[need.lane];
@@ -221,7 +224,7 @@ impl Engine {
         queue
     }
 
-    /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
+    /// Queues a waiter that is in no queue, or whose queue was removed: at the end, or with `front` before all others.
     pub(super) fn wait_again(&mut self, waiter: WaiterKey, front: bool) {
         let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
         let queue = self.queue_for(&need);
@@ -229,7 +232,7 @@ impl Engine {
         self.enqueue(waiter, front);
     }
 
-    /// Puts a waiter into its queue, which may go on by that.
+    /// Puts a waiter into its queue and marks the tree for a turn, since the queue may now be able to go on.
     fn enqueue(&mut self, waiter: WaiterKey, front: bool) {
         let Queue { lane, node, tier, .. } = *self.waiters.enqueue(waiter, front);
         let tier = tier.index();
@@ -280,7 +283,8 @@ impl Engine {
         }
     }
 
-    /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
+    /// Makes room when as many requests wait as may: the lane with the most waiters gives up the last waiter of its
+    /// lowest tier. Returns `false` if `lane` itself is that lane, or has hardly fewer waiters.
     fn evict_from_longest(&mut self, lane: LaneKey) -> bool {
         let total = |key: &LaneKey| {
             self.lanes.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
@@ -297,7 +301,7 @@ impl Engine {
         true
     }
 
-    /// The caller of a waiter that missed its grant is back: it waits again, before all others.
+    /// Queues a waiter that missed its grant, before all others, now that its caller has come back.
     pub(super) fn requeue(&mut self, waiter: WaiterKey) {
         let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
         self.unpin(lane);
@@ -317,7 +321,7 @@ impl Engine {
         Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })
     }
 
-    /// The caller's time is up.
+    /// Ends a waiter whose caller's time is up, or extends its wait if a pause of the vendor is in force.
     pub(super) fn give_up(&mut self, waiter: WaiterKey) {
         if !self.waiters.is_queued(waiter) {
             return;
@@ -342,7 +346,7 @@ impl Engine {
         self.refuse_waiter(waiter, refusal);
     }
 
-    /// Ends a waiter that is queued or holds an unstarted grant; its caller is told.
+    /// Ends a waiter that is queued or holds an unstarted grant, and wakes its caller with the refusal.
     pub(super) fn refuse_waiter(&mut self, waiter: WaiterKey, refusal: Refusal) {
         let Some(inside) = self.waiters.get(waiter) else { return };
         match inside.state {
@@ -361,14 +365,14 @@ impl Engine {
         self.dequeue(waiter);
         if was_head && let Some(inside) = self.waiters.queue(queue) {
             let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
-            // The next in line, or another lane's, may fit where this one did not.
+            // The next waiter of this queue, or one of another lane, may fit where this one did not.
             self.release(queue);
             self.wake_limits_of(&need);
         }
         self.tidy(lane);
     }
 
-    /// The caller went away before the start: whatever the waiter had is given back.
+    /// Removes a waiter whose caller went away before the exchange started, and gives back what the waiter held.
     pub fn cancel(&mut self, now: Time, waiter: WaiterKey) {
         self.tick(now);
         let Some(inside) = self.waiters.get(waiter) else { return };

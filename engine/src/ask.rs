@@ -1,4 +1,4 @@
-//! What is asked of the engine, and what it answers.
+//! Requests for permits, and the engine's answers to them.
 
 use std::sync::Arc;
 
@@ -16,30 +16,31 @@ pub struct Ask {
     pub endpoint: EndpointId,
     pub cost: Cost,
     pub retry: bool,
-    /// Now or not at all.
+    /// Refuse the request instead of queueing it if it cannot be granted now.
     pub immediate: bool,
     /// When the caller stops waiting.
     pub give_up: Time,
-    /// The vendor's pauses do not count as waiting: after one the caller waits for so long again, in nanoseconds. 0 where
-    /// `give_up` holds whatever happens.
+    /// The vendor's pauses do not count as waiting: after a pause the caller waits this much longer, in nanoseconds. 0
+    /// if `give_up` holds in any case.
     pub patience_ns: u64,
-    /// How long the exchange may take, in nanoseconds: its permit is settled after that, whatever became of it.
+    /// The longest that the exchange may take, in nanoseconds. Its permit ends after that, whatever became of the
+    /// exchange.
     pub attempt_ns: u64,
 }
 
-/// What became of a request for a permit.
+/// The answer to a request for a permit.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// May go now; the permit counts as started.
+    /// The request may be sent now; the permit counts as started.
     Granted(PermitKey),
     /// Waits under this key until the engine names it in [`Engine::woken`](crate::Engine::woken).
     Wait { waiter: WaiterKey, until: Until, reason: WaitReason },
-    /// Not now, nor later by waiting.
+    /// The request is not granted, and waiting would not help.
     Refused(Refusal),
 }
 
 impl Answer {
-    /// The answer to a request that goes now or not at all.
+    /// The answer to an immediate request, which is granted or refused but never waits.
     #[inline(always)]
     pub fn now(self) -> Result<PermitKey, Box<Refusal>> {
         match self {
@@ -50,14 +51,14 @@ impl Answer {
     }
 }
 
-/// Until when a request waits.
+/// How long a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// At this moment if nothing else happens; before it only if something is given back or a limit is raised.
+    /// Until this moment if nothing else happens; earlier only if units are given back or a limit is raised.
     At(Time),
-    /// Until something in flight ends; until this moment at the latest.
+    /// Until an exchange in flight ends, and until this moment at the latest.
     OnSettle(Time),
-    /// Until others have had their turn; not before this moment.
+    /// Until requests before it have had their turn, which is not before this moment.
     Turn(Time),
 }
 
@@ -73,9 +74,9 @@ impl Until {
 /// What a request waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaitReason {
-    /// The limit's name; none while others are first.
+    /// The name of the limit; `None` while the request waits for its turn behind others.
     pub limit: Option<Arc<str>>,
-    /// What that limit lacks.
+    /// Why that limit does not grant the request.
     pub lack: Option<BlockedBy>,
 }
 
@@ -88,33 +89,33 @@ impl WaitReason {
 /// Why a request gets no permit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// As many wait in this lane and tier as may.
+    /// The queues of this lane and tier are full.
     LaneFull {
         waiting: u32,
     },
-    /// As many wait altogether as may, and this lane holds most of them.
+    /// As many requests wait in all lanes as may, and no other lane has clearly more of them than this one.
     AllFull {
         waiting: u32,
     },
-    /// The caller's time is up.
+    /// The caller's deadline has passed.
     Deadline,
-    /// The caller's time will be up before the limits allow it.
+    /// The caller's deadline comes before the earliest moment at which the limits allow the request.
     TooLate {
         earliest: Time,
     },
-    /// The caller's time is up, and an operator's pause goes on.
+    /// The caller's deadline has passed while an operator's pause is in force.
     Held,
-    /// The vendor wants to be left alone until then, and that is after the caller's time, or very long.
+    /// The vendor's pause lasts until `at`, which is after the caller's deadline or longer than any request is held.
     RetryLater {
         at: Time,
     },
-    /// The limit never holds as much as the request costs.
+    /// The request costs more than the limit can ever hold.
     TooExpensive {
         limit: Arc<str>,
         cost: u32,
         largest: u32,
     },
-    /// Asked for now or not at all.
+    /// An immediate request that cannot be granted now.
     NotNow {
         until: Until,
         reason: WaitReason,
@@ -122,7 +123,7 @@ pub enum Refusal {
     UnknownEndpoint,
     /// The tenant was removed.
     Retired,
-    /// There is no such lane; it may have been dropped while it rested.
+    /// The lane does not exist; it may have been evicted while it was idle.
     NoLane,
     Shutdown,
 }
@@ -130,7 +131,7 @@ pub enum Refusal {
 /// The answer to [`Engine::claim`](crate::Engine::claim).
 #[derive(Debug)]
 pub enum Claim {
-    /// The permit is started. With what it waited for last.
+    /// The permit is started. Carries the reason for which the request waited last.
     Started(PermitKey, WaitReason),
     Waiting,
     Refused(Refusal),

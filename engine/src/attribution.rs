@@ -1,10 +1,10 @@
-//! Of which limit an answer speaks.
+//! Finds the limit that a vendor's report or refusal is about.
 //!
-//! A vendor names its limits as it likes, or not at all. A report belongs to that limit of the request which it fits best:
-//! by name, by limit and window, by limit, by window, or as the only one that it can mean. What fits none speaks of a limit
-//! that the configuration does not know: it is the lane's own, for no wider scope is proven. A refusal belongs to the limit
-//! with nothing left; or to those of the scope that the vendor names; or to those that our own count does not rule out;
-//! or else to all that the request counted in.
+//! A vendor names its limits as it likes, or not at all. A report is attributed to the limit of the request that fits
+//! it best: by name, by limit and window, by limit, by window, or as the only candidate. A report that fits none is
+//! about a limit that the configuration does not know; it is kept for the lane alone, because no wider scope is proven.
+//! A refusal is attributed to the limit that it reports as empty; or to the limits of the scope that the vendor names;
+//! or to those that may be full by our own count; or else to all limits that the request counted in.
 
 use super::Engine;
 use super::endpoint::EndpointHash;
@@ -13,7 +13,7 @@ use super::origin::{Origin, Target, Whose};
 use super::throttle::{Fit, Report};
 
 impl Engine {
-    /// The limits that a request took from: rates and slots.
+    /// All limits that a request took from: rates and slots.
     pub(super) fn targets_of(&self, origin: &Origin) -> Vec<Target> {
         let mut limits = Vec::new();
         if let Some(lane) = self.lanes.get(origin.lane) {
@@ -40,7 +40,7 @@ impl Engine {
         self.spec_at(origin, target).is_some_and(LimitSpec::is_rate)
     }
 
-    /// A limit and its count.
+    /// A limit's state and its specification.
     pub(super) fn limit_at(&mut self, origin: &Origin, target: Target) -> Option<(&mut Cell, &LimitSpec)> {
         match target {
             Target::Own(number) => {
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Counts requests to one endpoint alone.
+    /// Whether the limit counts requests to one endpoint only.
     pub(super) fn is_of_endpoint(&self, origin: &Origin, target: Target) -> bool {
         match target {
             Target::Own(number) => self.lanes.get(origin.lane).is_some_and(|lane| number >= lane.plan.whole),
@@ -76,14 +76,15 @@ impl Engine {
         }
     }
 
-    /// The limit that a report is about; none where the configuration does not know it.
+    /// The limit that a report is about; `None` if the configuration does not know it.
     pub(super) fn limit_of(&self, origin: &Origin, report: &Report) -> Option<Target> {
         let mut rates = self.rates_of(origin);
         let is_named = |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| report.about.names(spec));
         let is_equal =
             |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| spec.pace.limit == report.limit);
         let named: Vec<Target> = rates.iter().copied().filter(is_named).collect();
-        // A name that is a group's, and the figure of another limit: vendors call a group of endpoints as we call its limit.
+        // Vendors may call a group of endpoints by a name that we use for a limit. If the figure in the report is that
+        // of another limit, the figure decides.
         let is_meant = named.iter().any(is_equal) || !rates.iter().any(is_equal);
         if !named.is_empty() {
             rates.retain(|target| if is_meant { named.contains(target) } else { is_equal(target) });
@@ -91,12 +92,12 @@ impl Engine {
         let fit = |target: &Target| Some((report.fits(self.spec_at(origin, *target)?)?, *target));
         let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
         let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
-        // Of several that it fits alike, one with the same figures is as good as the other.
+        // If several limits fit equally well, any of them will do as long as their figures are the same.
         (is_only || best <= Fit::Units).then_some(found)
     }
 
-    /// The limits that stand because of a refusal; none where no limit that is known explains it. `empty`: the limit of which
-    /// the refusal itself says that nothing is left.
+    /// The limits that are to pause because of a refusal; empty if no known limit explains it. `empty` is the limit
+    /// that the refusal itself reports as having nothing left.
     pub(super) fn refused_limits(
         &mut self,
         origin: &Origin,
@@ -115,8 +116,8 @@ impl Engine {
                 Whose::Vendor => matches!(target, Target::Shared(1, _)),
             });
         }
-        // A refusal for an account or a vendor is no reason to try another endpoint of it. What is used up may be a limit of this
-        // endpoint all the same: it stands beside the whole, and learns.
+        // A refusal for an account or a vendor is no reason to try another of its endpoints. The limit that is used up
+        // may be one of this endpoint all the same, so that one pauses beside the wider limits, and learns.
         let mut of_endpoint = Vec::new();
         if whose.is_some_and(|whose| whose != Whose::Endpoint) {
             let parts: (Vec<Target>, Vec<Target>) =
@@ -134,14 +135,15 @@ impl Engine {
         let full = |engine: &mut Engine, limits: &[Target]| -> Vec<Target> {
             limits.iter().copied().filter(|target| may_be_full(engine, *target)).collect()
         };
-        // A busy lane's slots are full all the time: they are meant beside the rates, and not in their place.
+        // The slots of a busy lane are full all the time, so full slots are blamed beside the rates and not instead of
+        // them.
         let (full_rates, mut meant) = (full(self, &rates), full(self, &slots));
         of_endpoint.retain(|target| full_rates.is_empty() && self.is_rate(origin, *target));
         meant.extend(if full_rates.is_empty() { rates } else { full_rates });
         if meant.is_empty() {
             meant = limits;
         }
-        // The narrower one first: the last is that which listeners are told of.
+        // The narrower limits first: events name the last one.
         let mut limits = full(self, &of_endpoint);
         limits.extend(meant);
         limits

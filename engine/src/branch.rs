@@ -1,8 +1,8 @@
-//! Where lanes that share a limit stand in the tree, while a request waits and for as long as their place has a meaning.
+//! The place in the scheduler's tree of lanes that share a limit. A lane has one while a request of it waits, and for
+//! as long afterwards as its place still affects the order of turns.
 //!
-//! Lanes of one account may differ in what is above the account: while a reload goes through them, some know a limit of the
-//! vendor's that the others do not know yet. The account then has two places in the tree, a [`Branch`] each: below the
-//! vendor, and as a root.
+//! While a reload goes through the lanes of an account, some of them know a limit of the vendor and others do not yet.
+//! The account then has two places in the tree, a [`Branch`] each: one below the vendor, and one as a root.
 
 use super::Engine;
 use super::holder::Shared;
@@ -17,7 +17,7 @@ impl Shared {
         self.branches.iter().find(|branch| branch.above == above)
     }
 
-    /// The branch below `above`, made if it is not there.
+    /// The branch below `above`, made if it does not exist.
     pub(crate) fn branch_mut(&mut self, above: HolderKey) -> &mut Branch {
         let at = self.branches.iter().position(|branch| branch.above == above).unwrap_or_else(|| {
             self.branches.push(Branch::new(above));
@@ -26,7 +26,7 @@ impl Shared {
         &mut self.branches[at]
     }
 
-    /// Forgets a branch in which no request waits.
+    /// Removes a branch in which no request waits.
     fn clear_branch(&mut self, above: HolderKey, tree: &mut Tree) {
         let Some(at) = self.branches.iter().position(|branch| branch.above == above && branch.waiting == 0) else {
             return;
@@ -41,7 +41,8 @@ impl Shared {
 }
 
 impl Lane {
-    /// The narrowest holder that it shares limits in, and what is above that: its place in the tree is below there.
+    /// The narrowest holder of the lane's shared limits and the holder above it; the lane's nodes stand below the
+    /// former.
     fn stands_below(&self) -> Option<(HolderKey, HolderKey)> {
         match self.shared {
             [Key::NONE, Key::NONE] => None,
@@ -52,7 +53,7 @@ impl Lane {
 }
 
 impl Engine {
-    /// An account's turns among accounts are those of its lanes that wait.
+    /// Adjusts an account's weight among the accounts of a vendor: it is the sum of the weights of its lanes that wait.
     pub(super) fn reweigh(&mut self, [account, vendor]: [HolderKey; 2], by: i64) {
         if let Some(shared) = self.lanes.holder_mut(account) {
             let branch = shared.branch_mut(vendor);
@@ -63,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// No request waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
+    /// Called when no request waits in a lane any more. Removes the lane's nodes once its place in the tree has no
+    /// effect.
     pub(super) fn tidy(&mut self, lane: LaneKey) {
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, [account, vendor]) = (inside.stands_below(), inside.shared);
@@ -76,7 +78,7 @@ impl Engine {
         for _ in 0..if all { usize::MAX } else { 2 } {
             let branch = self.lanes.holder_mut(holder).map(|holder| holder.branch_mut(above));
             let Some(lane) = branch.and_then(|branch| branch.lingering.front().copied()) else { break };
-            // One that has gone to another holder meanwhile lingers there, if at all.
+            // A lane that belongs to another holder by now lingers there, if at all.
             let inside = self.lanes.get(lane).filter(|lane| lane.stands_below() == stands_below);
             let waiting = inside.and_then(|lane| lane.waiting.as_ref());
             let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
@@ -92,13 +94,13 @@ impl Engine {
         }
         let widest = if vendor == Key::NONE { account } else { vendor };
         if self.lanes.holder_mut(widest).is_some_and(|holder| holder.branch_mut(Key::NONE).waiting == 0) {
-            // No request is left that could have a turn: the next to come starts afresh, as it would had all of these been
-            // dropped while they rested.
+            // No request is left that could have a turn. The next request starts with a fresh tree, exactly as if all
+            // of these lanes had been evicted while they were idle.
             self.clear_tree(widest);
         }
     }
 
-    /// Forgets what stands in the tree at and below a holder at the top, where no request waits.
+    /// Clears the tree at and below a topmost holder in which no request waits.
     pub(super) fn clear_tree(&mut self, widest: HolderKey) {
         let Some(inside) = self.lanes.holder_mut(widest) else { return };
         let accounts = std::mem::take(&mut inside.accounts);
@@ -118,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Forgets all that stands in the tree of a holder that has no lanes any more.
+    /// Clears all branches of a holder that has no lanes any more.
     pub(super) fn clear_branches(&mut self, holder: HolderKey) {
         let Some(inside) = self.lanes.holder_mut(holder) else { return };
         let above: Vec<HolderKey> = inside.branches.iter().map(|branch| branch.above).collect();
@@ -127,8 +129,8 @@ impl Engine {
         }
     }
 
-    /// No request waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
-    /// no request at all waits for what it shares with others.
+    /// Keeps the nodes of a lane in which no request waits, until its place in the tree has no effect, or until no
+    /// request at all waits for the limits that it shares.
     pub(super) fn linger(&mut self, lane: LaneKey) {
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, shared, weight) = (inside.stands_below(), inside.shared, inside.plan.weight);
@@ -149,7 +151,7 @@ impl Engine {
         let Some(waiting) = inside.waiting.take() else { return };
         let LaneWait { root, tiers, queues, lingering, .. } = *waiting;
         let (shared, weight) = (inside.shared, inside.plan.weight);
-        // One that lingers has taken its weight out already.
+        // A lingering lane has had its weight subtracted already.
         if !lingering && !shared.contains(&Key::NONE) {
             self.reweigh(shared, -(weight as i64));
         }

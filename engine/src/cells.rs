@@ -9,7 +9,7 @@ use super::origin::Origin;
 use super::slab::Key;
 
 impl Engine {
-    /// The limits that a request of a lane takes from as the lane now is.
+    /// The limits that a request of a lane would take from under the lane's present plan.
     pub(super) fn limits_of(&self, lane: LaneKey, endpoint: EndpointId) -> Origin {
         let inside = self.lanes.get(lane);
         Origin {
@@ -39,9 +39,9 @@ impl Engine {
 }
 
 impl Lanes {
-    /// Of the limits that a permit has taken from, those of the endpoint, and those that are shared. Apart from the lane's
-    /// own, which the busiest paths go through by themselves: where both were one, a decision took an eighth more
-    /// instructions.
+    /// Calls `f` with the limits that a permit has taken from, without those of the whole lane: limits of the endpoint,
+    /// and shared limits. Separate from the lane's own limits, over which the busiest paths loop inline: as one
+    /// function, a decision took an eighth more instructions.
     #[inline(never)]
     pub(super) fn each_other_cell(&mut self, origin: &Origin, f: &mut dyn FnMut(&mut Cell, &LimitSpec)) {
         if let Some(Lane { plan, own, .. }) = self.get_mut(origin.lane) {

@@ -1,4 +1,4 @@
-//! Lanes that come, change and go. A change forgets nothing that was used and grants nothing that was not there.
+//! Adds, changes and removes lanes. A change forgets no units that were used and grants none that were not there.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ impl Engine {
         self.lanes.get(lane).is_some()
     }
 
-    /// How long an exchange of a lane may take, in nanoseconds.
-    /// How long an attempt of a lane's vendor may take, in nanoseconds, and what a request costs that states nothing.
+    /// The longest that an attempt at a lane's vendor may take, in nanoseconds, and the cost of a request that states
+    /// none.
     pub fn usual(&self, lane: LaneKey) -> (u64, Cost) {
         self.lanes.get(lane).map_or((0, 1.into()), |lane| (lane.plan.service_ns, lane.plan.usual))
     }
 
-    /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.
+    /// Keeps the lane from being evicted while a handle refers to it by its key.
     pub fn pin(&mut self, lane: LaneKey) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.pins += 1;
@@ -42,9 +42,9 @@ impl Engine {
         }
     }
 
-    /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
-    /// limit the stricter holds inside one version, and a newer version replaces an older. `host`: see
-    /// [`answered_by`](Self::answered_by).
+    /// Adds a lane, or changes it. `config` is the version of the configuration: if two lanes of the same version
+    /// disagree on a shared limit, the stricter figure holds, and a newer version replaces an older one. For `host`,
+    /// see [`answered_by`](Self::answered_by).
     pub fn upsert(
         &mut self,
         now: Time,
@@ -65,7 +65,7 @@ impl Engine {
         let before = known.and_then(|key| self.lanes.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
         for (before, holder) in before.into_iter().zip(holders) {
             if before == Key::NONE {
-                // Others that belong to it may still come.
+                // More lanes that belong to this holder may still come.
                 self.gather(holder, |_| true);
             }
         }
@@ -104,7 +104,7 @@ impl Engine {
         key
     }
 
-    /// The holders of a lane's shared limits: its account, the vendor.
+    /// The holders of a lane's shared limits: its account and its vendor.
     fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [HolderKey; 2] {
         let key = |account: Option<&str>| SharedKey {
             vendor: plan.vendor.clone(),
@@ -162,14 +162,14 @@ impl Engine {
         shared.specs = merged.into();
         self.gather(holder, |place| !known[place]);
         self.count_shared(holder);
-        // Everybody asks again, by the new figures.
+        // All waiting requests ask again, by the new figures.
         self.ask_again(holder);
         let waiters: Vec<WaiterKey> = self.waiters.keys().collect();
         self.refuse_too_expensive(waiters);
     }
 
-    /// Goes over to another plan or other holders of shared limits. What is in flight stays where it took its units, and
-    /// ends there.
+    /// Moves a lane to another plan or to other holders of shared limits. Exchanges in flight end in the limits that
+    /// they took their units from.
     fn change(&mut self, key: LaneKey, plan: &Arc<Plan>, holders: [HolderKey; 2]) {
         let now = self.now;
         let lane = &mut self.lanes[key];
@@ -200,7 +200,7 @@ impl Engine {
                 }
             }
         }
-        // Those first that were granted or missed their grant: they are in no queue, and may be in one again.
+        // First the waiters that were granted or missed their grant: they are in no queue now, but may be queued again.
         for waiter in self.waiters_of(key) {
             if !self.waiters.is_queued(waiter) {
                 let number = endpoint(self.waiters[waiter].endpoint).unwrap_or(NO_ENDPOINT);
@@ -219,7 +219,7 @@ impl Engine {
         self.refuse_too_expensive(self.waiters_of(key));
     }
 
-    /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
+    /// Takes all waiters out of a lane's queues, in order, and removes the lane's tree nodes.
     fn take_waiters(&mut self, lane: LaneKey) -> Vec<WaiterKey> {
         let Some(waiting) = &self.lanes[lane].waiting else { return Vec::new() };
         let queues = waiting.queues.clone();
@@ -235,7 +235,8 @@ impl Engine {
         waiters
     }
 
-    /// Takes no more requests into a lane. Those that wait go on, or with `refuse` are told so at once.
+    /// Admits no more requests to a lane. Its waiting requests go on waiting, or are refused at once if `refuse` is
+    /// set.
     pub fn retire(&mut self, now: Time, lane: LaneKey, refuse: bool) {
         self.tick(now);
         let Some(inside) = self.lanes.get_mut(lane) else { return };
@@ -248,8 +249,9 @@ impl Engine {
         }
     }
 
-    /// Those that were granted or missed their grant first, and then those in queues, first to last: the request that is told
-    /// to ask elsewhere asks in the order of being told.
+    /// The waiters of a lane: first those that were granted or missed their grant, then those in queues, in their
+    /// order. A moved lane's callers ask the other engine in the order in which they are told, so this keeps their
+    /// order.
     pub(super) fn waiters_of(&self, lane: LaneKey) -> Vec<WaiterKey> {
         let of_lane = |key: &WaiterKey| self.waiters[*key].lane == lane;
         let mut found: Vec<WaiterKey> =
@@ -261,7 +263,7 @@ impl Engine {
         found
     }
 
-    /// Nothing is left of anything that was ever submitted: for tests.
+    /// Describes what is left in the engine after everything that was submitted has ended: for tests.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -298,7 +300,7 @@ impl Engine {
     }
 }
 
-/// Cells for `new`, with the history of those in `old` that have the same name.
+/// Makes cells for the limits of `new`. A limit that has the same name in `old` keeps its history.
 pub(super) fn carry_over(old: &Plan, cells: Vec<Cell>, new: &Plan, now: Time, version: u32) -> Vec<Cell> {
     let mut cells: Vec<Option<Cell>> = cells.into_iter().map(Some).collect();
     (0..new.own.len())

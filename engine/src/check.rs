@@ -1,4 +1,4 @@
-//! Whether a request could go now, and what is left for it: asked, and nothing taken.
+//! Tells whether a request could be sent now, and what is left for it, without taking anything.
 
 use std::sync::Arc;
 
@@ -13,20 +13,21 @@ use crate::time::Time;
 
 /// The answer to [`Engine::check`].
 pub struct Check {
-    /// Why not now, and until when; none where a request would be granted now.
+    /// Why a request would have to wait, and how long; `None` if it would be granted now.
     pub stop: Option<(WaitReason, Until)>,
-    /// The limit that stands in the way, or else the one with the smallest share left; none where there is no limit.
+    /// The limit that blocks the request, or else the limit with the smallest share left; `None` if there is no limit.
     pub left: Option<Left>,
-    /// Requests of the lane that wait, of all tiers.
+    /// Waiting requests of the lane, in all tiers.
     pub pending: u32,
 }
 
-/// What is left of a limit.
+/// The remaining units of a limit.
 pub struct Left {
     pub name: Arc<str>,
     pub limit: u32,
     pub remaining: u32,
-    /// When all of it is there again, if nothing else goes; none where that depends on something in flight.
+    /// When the whole limit is available again if nothing else is sent; `None` if that depends on an exchange in
+    /// flight.
     pub full: Option<Time>,
 }
 
@@ -37,8 +38,8 @@ impl Left {
 }
 
 impl Engine {
-    /// What [`submit`](Self::submit) would say to a request that states no cost and wants to go now or not at all. None where there is
-    /// no such lane.
+    /// The answer that [`submit`](Self::submit) would give to an immediate request that states no cost. `None` if the
+    /// lane does not exist.
     pub fn check(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> Option<Check> {
         self.tick(now);
         self.apply_group_pauses(lane);
@@ -61,7 +62,7 @@ impl Engine {
         Some(Check { stop: stop.zip(until), left, pending })
     }
 
-    /// Others are first, though the limits have room: in the same queue, or parked above it.
+    /// Whether other requests are first although the limits have room: in the same queue, or parked above it.
     fn is_behind(&self, need: &Need) -> bool {
         let lane = &self.lanes[need.lane];
         let tier = need.tier.index();
@@ -85,7 +86,7 @@ impl Engine {
         self.tree.is_stopped(node)
     }
 
-    /// What is left of every limit that holds for a request.
+    /// The remaining units of every limit that applies to a request.
     fn lefts(&mut self, need: &Need) -> Vec<Left> {
         let now = self.now;
         let left = |cell: &mut Cell, spec: &LimitSpec| {

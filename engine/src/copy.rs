@@ -1,4 +1,4 @@
-//! A copy of one lane with all that decides when its requests go, to look ahead with.
+//! A copy of one lane, and of everything that decides when its requests are sent, as the start of a forecast.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter::repeat;
@@ -21,15 +21,15 @@ use super::waiting::Turns;
 use super::{Bound, Engine};
 use crate::time::Time;
 
-/// Waiting requests that are copied of one queue; of more only the number.
+/// The number of waiting requests of one queue whose costs are copied; of the others only their number is.
 const MAX_WAITING: usize = 2_048;
-/// Lanes that wait, or are busy, beside it at a shared limit.
+/// The number of copied lanes that wait, or have exchanges in flight, at a limit that the lane shares.
 const MAX_RIVALS: usize = 128;
 
 /// A lane, the lanes that wait for the same limits, and those limits.
 pub struct Copy {
     lanes: Vec<LaneCopy>,
-    /// What is in flight at the same shared limits for lanes that are not copied, or that have gone.
+    /// Permits that count in the same shared limits but whose lanes are not copied, or have gone.
     strays: Vec<Permit>,
 }
 
@@ -47,33 +47,33 @@ struct LaneCopy {
 }
 
 struct SharedCopy {
-    /// What permits call it.
+    /// The key by which permits refer to this holder.
     key: HolderKey,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
     version: u32,
-    /// The tiers' places.
+    /// The tiers' positions in the tree.
     leads: [u64; 3],
     turns: Turns,
 }
 
-/// A queue.
+/// The copy of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) endpoint: EndpointId,
     pub(crate) tier: Tier,
-    /// What each of the first costs.
+    /// The costs of its first requests.
     pub(crate) costs: Vec<Cost>,
-    /// So many more, of a cost of one.
+    /// Number of further waiters, assumed to cost 1 each.
     pub(crate) more: usize,
-    /// Its lane's place among the lanes of its tier.
+    /// The position of its lane among the lanes of its tier.
     lead: u64,
-    /// Since when it stands there: earlier ones are first among equals.
+    /// When its node was queued in the tree: among equals, the earlier one comes first.
     pub(crate) since: u64,
 }
 
 impl Engine {
-    /// A copy of a lane and of those that compete with it.
+    /// Copies a lane and the lanes that compete with it.
     pub fn copy(&self, lane: LaneKey) -> Option<Copy> {
         let (mut lanes, mut strays) = (vec![self.copy_lane(lane)?], Vec::new());
         let holders = self.lanes[lane].shared;
@@ -84,7 +84,7 @@ impl Engine {
             };
             let waiting = self.waiters.lanes().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
             let mut rivals: BTreeSet<LaneKey> = waiting.collect();
-            // What is in flight elsewhere frees the shared limits too.
+            // Exchanges of other lanes free the shared limits when they end, so those lanes are copied too.
             let sending = self.permits.iter().map(Permit::lane);
             for key in sending.filter(|key| *key != lane).filter(shares) {
                 if rivals.len() < MAX_RIVALS {
@@ -140,12 +140,12 @@ impl Engine {
     }
 }
 
-/// An engine of its own, in which the copy goes on.
+/// A separate engine in which the copy is run ahead.
 pub(crate) struct Ahead {
     pub(crate) engine: Engine,
-    /// The lane that was asked about is the first.
+    /// The lanes with their queues. The lane that the forecast is about comes first.
     pub(crate) lanes: Vec<(LaneKey, Vec<Line>)>,
-    /// What was in flight, and since when.
+    /// Permits in flight, and when each was granted.
     pub(crate) under_way: Vec<(PermitKey, Time)>,
 }
 
@@ -155,11 +155,11 @@ impl Copy {
         self.lanes.first().and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held())
     }
 
-    /// An engine that goes on from here. No request waits in it yet.
+    /// Makes an engine in the copied state. No request waits in it yet.
     pub(crate) fn unfold(&self, now: Time) -> Ahead {
         let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
         let (mut lanes, mut under_way) = (Vec::new(), Vec::new());
-        // Holders by the keys that they have in the engine that was copied.
+        // Maps the copied engine's holder keys to those of this engine.
         let mut known: HashMap<HolderKey, HolderKey> = HashMap::new();
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
@@ -169,7 +169,7 @@ impl Copy {
                 let (Some(inside), Some(shared)) = (engine.lanes.holder_mut(holder), shared) else { continue };
                 inside.specs = shared.specs.clone();
                 inside.cells.clone_from(&shared.cells);
-                // A change of the configuration is over in a moment.
+                // A change of the configuration takes a moment, so the forecast takes it as done.
                 inside.cells.iter_mut().for_each(|cell| cell.gather(false));
                 inside.cells.iter_mut().for_each(Cell::hold_on);
                 inside.cells.iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
@@ -180,7 +180,7 @@ impl Copy {
             let lane = &mut engine.lanes[key];
             lane.own = LaneLimits::from_cells(copy.cells.clone());
             (lane.version, lane.credential) = (copy.version, copy.credential.clone());
-            // Nothing that finds something out is in flight in a copy.
+            // No request that probes for the end of a pause is in flight in a copy.
             if let Some(credential) = &mut lane.credential {
                 credential.rename_permits(now, &[]);
             }
@@ -213,7 +213,7 @@ impl Copy {
                 None => engine.permits.count_departed(),
             }
         }
-        // Their places are kept, but they go with the rest of the tree when it does.
+        // Lanes without waiters keep their positions in the tree, but are removed when the rest of the tree is.
         lanes.iter().for_each(|(lane, _)| engine.linger(*lane));
         engine.permits.look_at_all();
         Ahead { engine, lanes, under_way }

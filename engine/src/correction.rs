@@ -1,4 +1,5 @@
-//! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
+//! Corrects the state of limits by what responses state: the actual cost of a request, and the ends of the vendor's
+//! windows.
 
 use super::Engine;
 use super::cost::{Cost, Settled};
@@ -8,7 +9,7 @@ use super::slab::Key;
 use super::throttle::Report;
 use crate::time::Time;
 
-/// What a request was believed to cost, and what it did.
+/// The cost that a request was assumed to have, and its actual cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Correction {
     pub believed: Cost,
@@ -16,19 +17,21 @@ pub struct Correction {
 }
 
 impl Engine {
-    /// The answer tells what the request really cost. Comes before [`answered`](Self::answered), where the head of the answer
-    /// tells it; where its body does, before [`finished`](Self::finished). Returns what was wrong before.
+    /// Corrects a permit's cost to what the response states. Call before [`answered`](Self::answered) if the headers
+    /// state the cost, or before [`finished`](Self::finished) if the body does. Returns both costs if the assumed one
+    /// was wrong.
     pub fn corrected(&mut self, now: Time, key: PermitKey, stated: &Settled) -> Option<Correction> {
         let now = self.tick(now);
         let permit = self.permits.get(key).filter(|permit| !permit.is_granted())?;
-        // A kind is settled once: what a head says stands, whatever its body repeats.
+        // Each kind of points is settled once: what the headers state holds, whatever the body repeats.
         let (stated, settled) = stated.beside(permit.settled());
         let actual = permit.need().cost.settled(&stated);
         self.permits.set_settled(key, settled);
         self.correct(now, key, actual)
     }
 
-    /// The answer was read, and so long it was. Comes before [`finished`](Self::finished).
+    /// Corrects a permit's cost by the length of the response body that was read. Call before
+    /// [`finished`](Self::finished).
     pub fn received(&mut self, now: Time, key: PermitKey, bytes: u32) -> Option<Correction> {
         let now = self.tick(now);
         let believed = self.permits.get(key)?.need().cost;
@@ -42,14 +45,14 @@ impl Engine {
         if need.cost == actual {
             return None;
         }
-        // What it took more is counted from now on, and ends by itself.
+        // Units beyond the assumed cost are charged from now on, apart from the permit, and expire by themselves.
         self.permits.set_cost(key, need.cost.min(actual));
         let own = Origin { holders: [Key::NONE; 2], ..origin };
         self.each_cell(&own, |cell, spec| {
             cell.correct(spec, take, actual, now);
         });
-        // Of limits that lanes share all have to wait until the units are there again, and this lane then waits as long
-        // once more: the others have the limit for themselves first.
+        // If a shared limit was overdrawn, all its lanes wait until the units are back. The lane that caused it then
+        // waits as long again, so that the others have the limit to themselves first.
         let shared = Origin { lane: Key::NONE, ..origin };
         let mut later = 0;
         self.each_cell(&shared, |cell, spec| later = later.max(cell.correct(spec, take, actual, now)));
@@ -62,20 +65,21 @@ impl Engine {
         Some(Correction { believed: need.cost, actual })
     }
 
-    /// An answer says when a window ends, give or take `error_ns`: the guard of a limit that counts in such windows need not reckon
-    /// with every phase. Comes before [`answered`](Self::answered).
+    /// Applies a response's statement of when a window ends, give or take `error_ns`, so that the guard of a limit with
+    /// fixed windows need not allow for every phase. Call before [`answered`](Self::answered).
     pub fn window_ends(&mut self, now: Time, key: PermitKey, report: &Report, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
         let Some(reset_ns) = report.reset_ns else { return };
         let (origin, granted) = (permit.origin, permit.granted());
-        // Most answers state a reset, and few limits count in fixed windows: only then it is asked which of them is meant.
+        // Most responses state a reset, but few limits count in fixed windows: look for the limit only if there is such
+        // a one.
         let mut may_be_meant = false;
         self.each_cell(&origin, |_, spec| may_be_meant |= spec.counts_windows_of(report.limit));
         if !may_be_meant {
             return;
         }
-        // The vendor said so at some moment between the grant and now, and by a clock that drifts.
+        // The vendor stated the reset at some moment between the grant and now, by a clock that may drift.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
         let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);

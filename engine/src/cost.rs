@@ -1,35 +1,35 @@
-//! What a request takes, and what of it a limit counts.
+//! The cost of a request, and the part of it that a limit counts.
 
 /// How many kinds of points one vendor may count.
 pub const KINDS: usize = 4;
 
-/// A kind of points: its place among those that the vendor counts.
+/// A kind of points, by its index among the kinds that the vendor counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PointKind(u8);
 
 impl PointKind {
-    /// The kind that needs no declaration, and in which limits that are not known count.
+    /// The kind that needs no declaration. Limits that the configuration does not know count in it.
     pub const POINTS: PointKind = PointKind(0);
 
-    /// The kind at this place; none beyond the last.
+    /// The kind with this index; `None` if `place` is not below [`KINDS`].
     pub fn at(place: usize) -> Option<PointKind> {
         u8::try_from(place).ok().filter(|_| place < KINDS).map(PointKind)
     }
 }
 
-/// What one request takes: limits count one part of it each.
+/// What one request takes. Each limit counts one part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Of each kind of points.
+    /// Points of each kind.
     points: [u32; KINDS],
-    /// Bytes of its body.
+    /// Length of the request body in bytes.
     pub sent: u32,
-    /// Bytes of the answer's body: believed when it is granted, known when it was read.
+    /// Length of the response body in bytes: an estimate at the grant, exact once the body was read.
     pub received: u32,
 }
 
 impl Cost {
-    /// Nothing at all: no request costs so little.
+    /// A cost of nothing, which no request has.
     pub const NOTHING: Cost = Cost { points: [0; KINDS], sent: 0, received: 0 };
 
     /// A request with an empty body that takes this many points of each kind.
@@ -63,27 +63,28 @@ impl Cost {
         self.points.get(usize::from(kind.0)).copied().unwrap_or(1)
     }
 
-    /// What its turn counts for: the most that it takes of any kind of points. All requests of a vendor with several kinds
-    /// are then compared by that which they use most of.
+    /// The cost that a request's turn is weighed by: the most points that it takes of any kind. Requests of a vendor
+    /// with several kinds are thus compared by the kind that each uses most.
     #[inline]
     pub(crate) fn turn(self) -> u32 {
         let [first, rest @ ..] = self.points;
         rest.into_iter().fold(first, u32::max)
     }
 
-    /// Something of it is more than one unit.
+    /// Whether some part of the cost is more than one unit.
     #[inline]
     pub(crate) fn is_more_than_one(self) -> bool {
         self.turn().max(self.sent).max(self.received) > 1
     }
 
-    /// With the points that are stated, at least one of each: an answered request was counted.
+    /// The cost with the stated points, at least one of each kind, because the vendor counted a request that it
+    /// answered.
     pub(crate) fn settled(self, stated: &Settled) -> Cost {
         let points = std::array::from_fn(|kind| stated.0[kind].map_or(self.points[kind], |points| points.max(1)));
         Cost { points, ..self }
     }
 
-    /// The lesser of each part.
+    /// The minimum of each part.
     pub(crate) fn min(self, other: Cost) -> Cost {
         Cost {
             points: std::array::from_fn(|kind| self.points[kind].min(other.points[kind])),
@@ -93,7 +94,7 @@ impl Cost {
     }
 }
 
-/// What the requests of a batch take together, of each kind of points.
+/// The points of each kind that the requests of a batch take together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Total([u64; KINDS]);
 
@@ -108,8 +109,8 @@ impl Total {
         Total(each.points.map(|points| requests.saturating_mul(points.into())))
     }
 
-    /// What the request with this number, from 0, takes if all of them take nearly the same: the sum is exact, and nothing takes less
-    /// than one.
+    /// The cost of request `number`, counted from 0, if the total is split into nearly equal parts. The parts add up to
+    /// the total, except that none is less than one.
     pub(crate) fn share(&self, number: u64, requests: u64) -> Cost {
         let until = |points: u64, number: u64| u128::from(points) * u128::from(number) / u128::from(requests.max(1));
         let share = |points: u64| until(points, number.saturating_add(1)) - until(points, number);
@@ -126,7 +127,7 @@ impl From<u32> for Cost {
     }
 }
 
-/// What an answer states that its request took, by kind of points.
+/// The points of each kind that a response states for its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settled([Option<u32>; KINDS]);
 
@@ -141,7 +142,7 @@ impl Settled {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Without the kinds of `known`; and both together.
+    /// Removes the kinds in `known`. Returns the rest, and the union of both sets of kinds.
     pub(crate) fn beside(self, known: Kinds) -> (Settled, Kinds) {
         let is_known = |kind: usize| known.0 & (1 << kind) != 0;
         let new = std::array::from_fn(|kind| self.0[kind].filter(|_| !is_known(kind)));
@@ -154,23 +155,24 @@ impl Settled {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kinds(u8);
 
-/// What a limit counts.
+/// The part of a cost that a limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Measure {
     Requests,
     Points(PointKind),
-    /// Points of which the body of an answer tells how many there were.
+    /// Points whose number is stated in the response body.
     Usage(PointKind),
-    /// Bytes of requests.
+    /// Bytes of request bodies.
     Sent,
-    /// Bytes of answers.
+    /// Bytes of response bodies.
     Received,
-    /// Both.
+    /// Bytes of request and response bodies.
     Bytes,
 }
 
 impl Measure {
-    /// In the limit's units. At least one, so that an empty body leaves its trace and can be corrected.
+    /// The cost in this limit's units. At least one, so that a request with an empty body leaves an entry that can be
+    /// corrected.
     #[inline]
     pub(crate) fn units(self, cost: Cost) -> u32 {
         match self {
@@ -182,7 +184,7 @@ impl Measure {
         }
     }
 
-    /// The vendor may still be counting when the answer's head is here: until its body was read.
+    /// Whether the vendor may go on counting after the response headers, until the body was read.
     #[inline]
     pub(crate) fn lasts_to_the_end(self) -> bool {
         matches!(self, Measure::Received | Measure::Bytes | Measure::Usage(_))

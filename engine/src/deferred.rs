@@ -1,9 +1,9 @@
-//! How a waiter's grant is picked up and started: at once, or by a second call where something must be written down
-//! between the grant and the exchange.
+//! How a waiter's grant is picked up and started: at once, or by a second call if something must be recorded between
+//! the grant and the exchange.
 //!
-//! A grant that is not started is held for [`UNSTARTED_NS`](super::UNSTARTED_NS) at most. What is to be written may take
-//! much longer than that. The units go to others meanwhile, and the waiter is granted anew when its caller asks again: so
-//! the limits count every exchange from the moment at which it really leaves.
+//! A grant that is not started is held for [`UNSTARTED_NS`](super::UNSTARTED_NS) at most, and the record may take much
+//! longer than that. Other requests get the units meanwhile, and the waiter is granted anew when its caller asks again.
+//! The limits thus count every exchange from the moment at which it is really sent.
 
 use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
@@ -12,8 +12,8 @@ use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
 use crate::time::Time;
 
 impl Engine {
-    /// Asks for a grant that is started later: by [`claim`](Self::claim), after [`granted`](Self::granted) has said that
-    /// there is one. Returns the waiter; it may have its grant already.
+    /// Queues a request whose grant is started later by [`claim`](Self::claim), after [`granted`](Self::granted) has
+    /// returned a permit. Returns the waiter, which may have its grant already.
     pub fn submit_deferred(&mut self, now: Time, lane: LaneKey, ask: &Ask) -> Result<WaiterKey, Refusal> {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
@@ -35,7 +35,7 @@ impl Engine {
         Ok(waiter)
     }
 
-    /// Picks up what a waiter was granted and starts it, or says what became of the waiter.
+    /// Takes a waiter's grant and starts it, or returns the waiter's state.
     pub fn claim(&mut self, now: Time, waiter: WaiterKey) -> Claim {
         match self.granted(now, waiter) {
             Ok(None) => Claim::Waiting,
@@ -48,8 +48,8 @@ impl Engine {
         }
     }
 
-    /// The grant of a waiter, if it has one that was not taken back; one whose grant was taken back waits again, before
-    /// all others. An error ends the waiter.
+    /// The grant of a waiter; `None` if it has none. A waiter whose grant was taken back is queued again, before all
+    /// others. An error ends the waiter.
     pub fn granted(&mut self, now: Time, waiter: WaiterKey) -> Result<Option<PermitKey>, Refusal> {
         let now = self.tick(now);
         let inside = self.waiters.get(waiter).ok_or(Refusal::NoLane)?;
@@ -66,7 +66,8 @@ impl Engine {
                 if self.waiters.is_queued(waiter) {
                     return Ok(None);
                 }
-                // Granted, or told that its lane is gone: the caller is here and need not be woken.
+                // The waiter was granted, or refused because its lane is gone. Its caller made this call and needs no
+                // waking.
                 self.waiters.need_not_wake(waiter, woken_before);
                 self.granted(now, waiter)
             }
@@ -82,8 +83,8 @@ impl Engine {
         }
     }
 
-    /// Takes back the grant of a waiter whose exchange cannot leave yet. The waiter is in no queue until its caller asks
-    /// by [`granted`](Self::granted) or [`claim`](Self::claim), and goes to the front then.
+    /// Takes back the grant of a waiter whose exchange cannot be sent yet. The waiter is in no queue until its caller
+    /// calls [`granted`](Self::granted) or [`claim`](Self::claim), which puts it at the front.
     pub fn put_back(&mut self, now: Time, waiter: WaiterKey) {
         self.tick(now);
         if let Some(WaiterState::Granted(permit)) = self.waiters.get(waiter).map(|waiter| waiter.state.clone()) {

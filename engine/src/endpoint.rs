@@ -10,29 +10,29 @@ pub struct EndpointId(u16);
 pub const NO_ENDPOINT: EndpointId = EndpointId(u16::MAX);
 
 impl EndpointId {
-    /// The endpoint at this place of a plan, or of a vendor's configuration; they have the same order.
+    /// The endpoint at this index of a plan or of a vendor's configuration, which have the same order.
     #[inline]
     pub const fn at(place: usize) -> EndpointId {
         if place < u16::MAX as usize { EndpointId(place as u16) } else { NO_ENDPOINT }
     }
 
-    /// Its place; one that no plan has for [`NO_ENDPOINT`].
+    /// Its index in the plan; [`NO_ENDPOINT`] has one that no plan reaches.
     #[inline]
     pub const fn place(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An endpoint by the hash of its name. Its number differs from plan to plan when a reload adds or removes endpoints; the
-/// hash does not, so limits that lanes of different plans share are compared by it.
+/// The hash of an endpoint's name. An endpoint's number differs between plans when a reload adds or removes endpoints,
+/// but the hash does not, so limits that lanes of different plans share compare endpoints by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointHash(u64);
 
 impl EndpointHash {
-    /// Of requests that belong to no endpoint.
+    /// For requests that belong to no endpoint.
     pub const NONE: EndpointHash = EndpointHash(0);
 
-    /// The same in every process and every version: FNV-1a (Fowler, Noll and Vo) of 64 bits.
+    /// Hashes a name by 64-bit FNV-1a (Fowler, Noll and Vo), which gives the same value in every process and version.
     pub fn of(name: &str) -> EndpointHash {
         let hash = name
             .bytes()

@@ -1,4 +1,4 @@
-//! When requests would be done: the engine itself, on a copy, ahead of time.
+//! Forecasts when a batch of requests would be done, by running a copy of the engine ahead of time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -13,39 +13,39 @@ use super::tier::Tier;
 use super::{Answer, Ask, Claim};
 use crate::time::Time;
 
-/// Grants that are worked out one by one; what comes after them goes on at the rate of the latter half.
+/// The number of grants that are simulated; the rest is extrapolated from the rate of the latter half of them.
 const MAX_GRANTS: usize = 4_000;
-/// Ever so much later is never.
+/// A batch that takes longer than this is reported as never done.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Requests of others who never stop, in each tier: as many as may go at once in a window.
+/// Requests of competitors that never stop sending, in each tier and split among the lanes.
 const ENDLESS: usize = 1_000;
-/// Others stop after so many grants, and the forecast gives up after so many steps: its caller waits for it.
+/// Bounds on the work of a forecast, since its caller waits for it: competitors stop sending after this many grants.
 const MAX_OF_OTHERS: usize = 10 * MAX_GRANTS;
 const MAX_STEPS: usize = 50 * MAX_GRANTS;
 
-/// Who else sends.
+/// Which other requests compete with the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Others {
-    /// Alone: no other tier of the lane, no other lane.
+    /// None: no other tier of the lane and no other lane sends.
     Nobody,
-    /// With the requests that wait now, and no later ones.
+    /// The requests that wait now, but none that come later.
     Waiting,
-    /// Everybody, without end: all tiers of the lane, and each lane that waits now.
+    /// All tiers of the lane, and each lane that waits now, send without end.
     Everybody,
 }
 
-/// What is asked.
+/// The requests that a forecast is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     pub tier: Tier,
     pub requests: u64,
-    /// What they take together.
+    /// Their total cost.
     pub total: Total,
     /// How long the vendor takes to answer, in nanoseconds.
     pub service_ns: u64,
 }
 
-/// How long until the last of a batch has been answered; none where that never comes.
+/// How long until the last request of a batch has been answered; `None` if that never happens.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Forecast {
     pub earliest: Option<Duration>,
@@ -53,11 +53,11 @@ pub struct Forecast {
     pub guaranteed: Option<Duration>,
 }
 
-/// Looks ahead: alone, with the requests that wait now, and with all lanes sending without end.
+/// Forecasts a batch with no competitors, with the requests that wait now, and with all lanes sending without end.
 pub fn forecast(copy: &Copy, now: Time, batch: Batch) -> Forecast {
     let [earliest, expected, guaranteed] =
         [Others::Nobody, Others::Waiting, Others::Everybody].map(|others| run(copy, now, batch, others));
-    // What comes after the grants that are worked out is an extrapolation: the order holds all the same.
+    // Beyond the simulated grants the figures are extrapolated, so they could be out of order: restore the order.
     Forecast {
         earliest: earliest.map(|earliest| expected.map_or(earliest, |expected| earliest.min(expected))),
         expected,
@@ -65,7 +65,7 @@ pub fn forecast(copy: &Copy, now: Time, batch: Batch) -> Forecast {
     }
 }
 
-/// How long until the last of `batch`, submitted now, has been answered; none where that never comes.
+/// How long until the last request of `batch`, submitted now, has been answered; `None` if that never happens.
 fn run(copy: &Copy, now: Time, batch: Batch, others: Others) -> Option<Duration> {
     if copy.is_held() {
         return None;
@@ -96,13 +96,13 @@ struct Run {
     batch: Batch,
     others: Others,
     submitted: u64,
-    /// Those of the batch that wait.
+    /// Waiting requests of the batch.
     ours: HashSet<WaiterKey>,
-    /// What is in flight: its answer, and whether it is of the batch.
+    /// Exchanges in flight: when each is answered, its permit, and whether it belongs to the batch.
     ends: BinaryHeap<Reverse<(Time, PermitKey, bool)>>,
     grants: usize,
     spread: u32,
-    /// By lane and tier: how many others wait.
+    /// Lane and tier of each competitor's request that was granted and is to be replaced by a new one.
     filled: VecDeque<(LaneKey, Tier)>,
 }
 
@@ -144,7 +144,7 @@ impl Run {
             Answer::Wait { waiter, .. } if ours => {
                 self.ours.insert(waiter);
             }
-            // Refused, because it can never go: no other stands behind it.
+            // A request that is refused can never be sent, so it holds up no other.
             Answer::Wait { .. } | Answer::Refused(_) => {}
         }
     }
@@ -158,19 +158,19 @@ impl Run {
         }
     }
 
-    /// How long the next answer takes. With those who wait now, half to one and a half of what is usual, spread evenly: if
-    /// all took the same, turns that lanes win by a hair would always go the same way.
+    /// How long the vendor takes for the next answer. With [`Others::Waiting`], half to one and a half of the usual
+    /// time, evenly spread: with equal times, turns that lanes win by a hair would always be won by the same lane.
     fn service(&mut self) -> u64 {
         let usual = self.batch.service_ns;
         if self.others != Others::Waiting {
             return usual;
         }
-        // Fractions of multiples of the golden ratio.
+        // The fractional parts of multiples of the golden ratio.
         self.spread = self.spread.wrapping_add(0x9e37_79b9);
         usual / 2 + ((u128::from(usual) * u128::from(self.spread)) >> 32) as u64
     }
 
-    /// Those who always wait, wait again.
+    /// Submits the next requests of the batch, and new requests of competitors that send without end.
     fn refill(&mut self) {
         let first = self.ahead.lanes[0].0;
         while self.submitted < self.batch.requests.min(MAX_GRANTS as u64) {
@@ -185,7 +185,7 @@ impl Run {
         }
     }
 
-    /// The next thing that happens; none where nothing ever does.
+    /// Advances to the next event; `None` if there is none.
     fn step(&mut self, done: &mut Vec<Time>) -> Option<()> {
         let engine = &mut self.ahead.engine;
         let due = engine.poll_timeout().unwrap_or(Time::MAX);
@@ -231,7 +231,7 @@ impl Run {
 }
 
 fn ask(endpoint: EndpointId, tier: Tier, cost: impl Into<Cost>) -> Ask {
-    // Whatever is in flight ends when it is answered, not by its time.
+    // An exchange in flight ends when the simulation answers it, not by its deadline.
     let attempt_ns = NEVER.as_nanos() as u64;
     Ask {
         tier,

@@ -1,4 +1,4 @@
-//! The lanes that a wait of an account or a vendor concerns.
+//! Groups of lanes that a pause of an account or a vendor applies to.
 
 use std::hash::BuildHasher;
 
@@ -7,19 +7,19 @@ use hashbrown::HashMap;
 use super::lane::hash_ids;
 use crate::time::Time;
 
-/// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
+/// How long a witness is remembered after the pause, in nanoseconds: the next refusal comes only after the pause.
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 
-/// Whom the vendor asks to wait.
+/// The lanes that the vendor asks to wait: those of an account, or all that call the vendor.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
     pub vendor: &'a str,
     pub environment: &'a str,
-    /// None for all who call the vendor.
+    /// `None` for all lanes that call the vendor.
     pub account: Option<&'a str>,
 }
 
-/// A group that waits, or did until lately.
+/// A group with a pause that is in force, or was until lately.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     until: Time,
@@ -31,14 +31,15 @@ impl Group<'_> {
     pub(super) fn hash(&self, hasher: &impl BuildHasher) -> u64 {
         let vendor = hash_ids(hasher, self.environment, self.vendor);
         match self.account {
-            // Another separator than between ids: no account is named like a vendor's whole.
+            // A separator other than the one between ids, so that no account hashes to the same value as a whole
+            // vendor.
             Some(account) => hasher.hash_one((vendor, account)),
             None => vendor,
         }
     }
 }
 
-/// Groups of lanes that wait, by their hash.
+/// Groups of lanes with a pause, by their hash.
 #[derive(Default)]
 pub(super) struct GroupPauses {
     standing: HashMap<u64, Standing>,
@@ -50,13 +51,13 @@ impl GroupPauses {
         self.standing.is_empty()
     }
 
-    /// Until when a group waits; it may be over.
+    /// When the pause of a group ends, which may be in the past.
     pub(super) fn until(&self, group: u64) -> Time {
         self.standing.get(&group).map_or(Time::ZERO, |standing| standing.until)
     }
 
-    /// A group waits until `until` because `witness` was refused, or until `of_one_witness` as long as no other tenant was.
-    /// Returns whether that is longer than it waits anyhow.
+    /// Extends the pause of a group to `until` because `witness` was refused, or only to `of_one_witness` as long as no
+    /// other tenant was refused. Returns `false` if an equal or longer pause is in force.
     pub(super) fn extend(&mut self, group: u64, witness: u64, until: Time, of_one_witness: Time) -> bool {
         let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness });
         let until = if known.witness == witness { until.min(of_one_witness) } else { until };

@@ -1,8 +1,10 @@
-//! Waits that are not one lane's alone: the vendor refused for an account, or for all who call it from here.
+//! Pauses of more than one lane: the vendor refused a request for a whole account, or for all that call the vendor from
+//! here.
 //!
-//! Every lane of that scope gets a pause of its own: those in which a request waits at once, each other when it is next
-//! asked. So each sends one request first when it is over, and grows from there. They do not end in one moment: a lane
-//! waits up to a tenth longer than the vendor said, at most some seconds, by its tenant's id.
+//! Every lane of that scope gets a pause of its own: a lane with waiting requests gets it at once, any other when it is
+//! asked for the next permit. After the pause each lane therefore sends one request first and ramps up from there. The
+//! pauses do not end at the same moment: a lane waits up to a tenth longer than the vendor said, and at most 5 s, by a
+//! hash of its tenant's id.
 
 use std::hash::BuildHasher;
 
@@ -12,13 +14,13 @@ use super::keys::LaneKey;
 use super::lane::Lane;
 use crate::time::Time;
 
-/// The most by which lanes of one scope are spread, in nanoseconds.
+/// The most by which the ends of the lanes' pauses are spread, in nanoseconds.
 const MAX_SPREAD: u64 = 5_000_000_000;
 
 impl Engine {
-    /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,
-    /// at most for `one_witness_ns`: one answer that is wrong does not stop all who call a vendor for a month. The
-    /// tenant's own lane waits as long as it was told, which is not said here.
+    /// Pauses a group until `until` because `tenant` was refused. As long as no other tenant of the group was refused,
+    /// the pause lasts at most `one_witness_ns`, so that one wrong response does not stop all who call a vendor for a
+    /// month. The caller pauses the tenant's own lane separately, for as long as the vendor said.
     pub fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time, one_witness_ns: u64) {
         let now = self.tick(now);
         if until <= now {
@@ -50,7 +52,7 @@ impl Engine {
         [self.lanes.account(key).unwrap_or_else(|| hash(named_like_its_tenant)), hash(whole)]
     }
 
-    /// Until when the groups of a lane wait, which may be over.
+    /// When the last pause of a lane's groups ends, which may be in the past.
     pub(super) fn groups_wait_until(&self, key: LaneKey, lane: &Lane) -> Time {
         if self.group_pauses.is_empty() {
             return Time::ZERO;
@@ -58,7 +60,7 @@ impl Engine {
         self.groups_of(key, lane).map(|group| self.group_pauses.until(group)).into_iter().max().unwrap_or(Time::ZERO)
     }
 
-    /// A lane that is asked waits as long as the groups that it is in.
+    /// Applies the pauses of a lane's groups to the lane before it is asked.
     #[inline]
     pub(super) fn apply_group_pauses(&mut self, lane: LaneKey) {
         if !self.group_pauses.is_empty() {
@@ -80,13 +82,13 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let credential = lane.credential.get_or_insert_default();
         if credential.wait_until(now, until, until.plus_nanos(later)) {
-            // The lane that was refused tells of it, once for all.
+            // The events name this pause once, for the lane that was refused.
             credential.is_told_elsewhere(now);
             self.paused(key);
         }
     }
 
-    /// An operator knows better: the lane's groups do not wait any longer.
+    /// Ends the pauses of a lane's groups because an operator resumed the lane.
     pub(super) fn forget_groups(&mut self, key: LaneKey) {
         if let Some(lane) = self.lanes.get(key) {
             for group in self.groups_of(key, lane) {
@@ -95,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Waits that are over.
+    /// Drops the pauses of groups that are over and whose witness need not be remembered any more.
     pub(super) fn sweep_groups(&mut self) {
         self.group_pauses.sweep(self.now);
     }

@@ -11,7 +11,7 @@ use super::plan::SharedSpec;
 use super::waiting::{Branch, WaitPoint};
 use crate::time::Time;
 
-/// Who holds shared limits.
+/// Names the account or vendor that holds shared limits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct SharedKey {
     pub(crate) vendor: Arc<str>,
@@ -28,7 +28,7 @@ pub(super) enum Hosts {
     OfVendor,
     /// All tenants chose this one: scheme, host and port.
     One(Box<str>),
-    /// They did not. It is never undone: an answer of a host that was left may still be on its way.
+    /// They chose several. This is final: a response from a host that was left may still arrive.
     Several,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Shared {
     pub(crate) wait_point: WaitPoint,
     /// Where requests wait for a limit that only their endpoint has.
     pub(crate) endpoint_wait_points: Vec<(EndpointHash, WaitPoint)>,
-    /// Its places in the tree, by what stands above it there.
+    /// Its places in the tree, one for each holder that stands above it there.
     pub(crate) branches: Vec<Branch>,
-    /// Accounts that have nodes below these.
+    /// Accounts that have tree nodes below the nodes of this vendor.
     pub(crate) accounts: Vec<HolderKey>,
-    /// Requests waiting in all its lanes.
+    /// Waiting requests of all its lanes.
     pub(crate) waiting: u32,
 }
 

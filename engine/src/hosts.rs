@@ -1,9 +1,9 @@
-//! Who answers the lanes that share a limit.
+//! Decides whose limits a response may change, by the hosts of the lanes that share them.
 //!
-//! Where a tenant's variables choose the host (`https://{host}`), an answer speaks for that host alone. As long as
-//! all lanes that share a limit have chosen one and the same host, its word holds for all of them: a tenant who could be harmed
-//! by it is a tenant of that host. As soon as one of them has another host, an answer acts on its own lane alone, and what
-//! was said of the limit before is forgotten.
+//! If a tenant's variables choose the host (`https://{host}`), a response is evidence about that host only. As long as
+//! all lanes that share a limit use the same host, its responses apply to all of them: every tenant that they could
+//! harm chose that host. As soon as one of the lanes has another host, a response changes only its own lane, and
+//! everything that earlier responses changed in the shared limit is discarded.
 
 use super::Engine;
 use super::holder::Hosts;
@@ -13,7 +13,8 @@ use super::origin::Origin;
 use super::origin::Target;
 
 impl Engine {
-    /// A lane of these holders is answered by `host`, which its tenant's variables choose; none for the vendor's own.
+    /// Notes the host that a tenant's variables chose for a lane of these holders; `None` stands for the vendor's own
+    /// host.
     pub(super) fn answered_by(&mut self, holders: [HolderKey; 2], host: Option<&str>) {
         let Some(host) = host else { return };
         for holder in holders {
@@ -26,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// The lanes of a holder have several hosts: none of them has said anything about its limits.
+    /// Notes that the lanes of a holder have several hosts, and discards what responses have changed in its limits.
     fn doubt(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         shared.hosts = Hosts::Several;
@@ -38,7 +39,8 @@ impl Engine {
         self.wake_holder(holder);
     }
 
-    /// What an answer tells of a limit is for all lanes that share it, unless tenants of several hosts do.
+    /// Whether a response may change the limit: always if the lane owns it, otherwise unless its lanes have several
+    /// hosts.
     pub(super) fn is_believed(&self, origin: &Origin, target: Target) -> bool {
         match target {
             Target::Own(_) => true,
@@ -46,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// A limit that one lane has alone is that lane's own.
+    /// Whether all lanes of the holder have one host. A limit with only one lane counts as that lane's own.
     fn has_one_voice(&self, holder: HolderKey) -> bool {
         self.lanes.holder(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
     }

@@ -1,14 +1,14 @@
-//! Where a lane stands in the slab, by the hash of its ids.
+//! Finds the slab index of a lane by the hash of its ids.
 //!
-//! Open addressing with linear probing over eight-byte entries: half of the hash beside the place. A look-up among a
-//! million lanes is then one cache miss before the lane itself; a table that keeps its control bytes apart (hashbrown's)
-//! costs two. Growing needs the entries alone, not the lanes. Removing moves what follows up, so there are no
-//! tombstones.
+//! Open addressing with linear probing over entries of eight bytes, each with half of the hash and the index. A lookup
+//! among a million lanes then costs one cache miss before the lane itself; a table with separate control bytes
+//! (hashbrown's) costs two. Growing reads the entries alone and not the lanes. Removing moves later entries up, so
+//! there are no tombstones.
 
-/// Places by hash. Several entries may have the same hash: the caller tells them apart.
+/// Slab indexes by hash. Several entries may have the same hash: the caller tells them apart.
 #[derive(Default)]
 pub(crate) struct Index {
-    /// A power of two of them, at most three quarters in use.
+    /// The length is a power of two, and at most three quarters are in use.
     entries: Vec<Option<Entry>>,
     len: usize,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Index {
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u32,
-    /// Plus one, so that an empty entry takes no more room than a used one.
+    /// The slab index plus one, so that `Option<Entry>` takes no more room than an entry.
     place: std::num::NonZeroU32,
 }
 
@@ -27,7 +27,7 @@ impl Entry {
 }
 
 impl Index {
-    /// The low half: the high one chooses the shard.
+    /// The low half of the hash; the high half chooses the shard.
     #[inline]
     fn half(hash: u64) -> u32 {
         hash as u32
@@ -51,13 +51,13 @@ impl Index {
         None
     }
 
-    /// The place under this hash that `is` the one.
+    /// The entry with this hash for which `is` returns `true`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, is).and_then(|at| self.entries[at]).map(Entry::place)
     }
 
-    /// Adds a place. `u32::MAX` is no place.
+    /// Adds an index. `u32::MAX` cannot be stored and is ignored.
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
         let Some(place) = std::num::NonZeroU32::new(place.wrapping_add(1)) else { return };
         if (self.len + 1) * 4 > self.entries.len() * 3 {
@@ -69,7 +69,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Gives room back, where the table is far larger than what is in it.
+    /// Frees memory if the table is far larger than its contents.
     pub(crate) fn shrink(&mut self) {
         if self.entries.len() > 64 && self.len * 8 < self.entries.len() {
             let room = if self.len == 0 { 0 } else { (self.len * 2).next_power_of_two().max(8) };
@@ -96,7 +96,8 @@ impl Index {
         loop {
             at = (at + 1) & mask;
             let Some(entry) = self.entries[at] else { return };
-            // An entry that could not be found any more, with a hole between where its search starts and where it stands.
+            // Moves an entry into the hole if the hole lies between the start of its probe sequence and its position: a
+            // search would stop at the hole and not find it.
             let from_home = at.wrapping_sub(entry.hash as usize) & mask;
             if from_home >= (at.wrapping_sub(hole) & mask) {
                 self.entries[hole] = Some(entry);

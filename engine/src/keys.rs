@@ -1,4 +1,4 @@
-//! What the engine's keys are keys of. A number alone would let the key of a waiter stand where a permit's is meant.
+//! A type for each kind of key. With plain numbers, the key of a waiter could be passed where a permit's is meant.
 
 use super::slab::Key;
 
@@ -6,11 +6,11 @@ use super::slab::Key;
 pub type LaneKey = Key<OfLane>;
 /// An account or a vendor whose lanes share limits.
 pub(crate) type HolderKey = Key<OfHolder>;
-/// A request that waits.
+/// A waiting request.
 pub type WaiterKey = Key<OfWaiter>;
 /// The queue of a lane, tier and endpoint.
 pub(crate) type QueueKey = Key<OfQueue>;
-/// A place in the scheduler's tree.
+/// A node of the scheduler's tree.
 pub(crate) type NodeKey = Key<OfNode>;
 /// The right to one exchange.
 pub type PermitKey = Key<OfPermit>;

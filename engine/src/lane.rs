@@ -1,4 +1,4 @@
-//! Lanes (one tenant at one vendor), and what several lanes share.
+//! Lanes (one tenant at one vendor), and the limits that several lanes share.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,33 +20,34 @@ use crate::time::Time;
 
 /// One tenant at one vendor.
 ///
-/// Kept small: a process may hold a million that rest. What only a busy lane needs stands behind pointers.
+/// Kept small: a process may hold a million idle lanes. Fields that only a busy lane needs are boxed.
 pub(crate) struct Lane {
     pub(crate) tenant: CompactString,
     pub(crate) plan: Arc<Plan>,
     pub(crate) own: LaneLimits,
-    /// Account and vendor-wide limits, as indexes into the engine's `shared`.
+    /// The holders of account and vendor-wide limits, as keys into [`Lanes`].
     pub(crate) shared: [HolderKey; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
-    /// What the vendor's answers have changed that concerns no limit which is known; most lanes never need it.
+    /// State that responses have set and that belongs to no configured limit; most lanes never need it.
     pub(crate) credential: Option<Box<Credential>>,
-    /// Permits that exist, those of callers that went away included. Exact: each grant adds one and each end takes one.
+    /// Permits that exist, including those of callers that went away. Exact: each grant adds one and each end takes
+    /// one.
     pub(crate) in_flight: u32,
     /// Counts changes of the plan.
     pub(crate) version: u32,
-    /// How long the vendor takes to answer, smoothed, in microseconds; 0 when unknown. Learned only where slots are
-    /// limited, and forgotten [`SERVICE_MEMORY`] seconds after `service_at`, so that a lane can be dropped then without
-    /// anybody noticing.
+    /// Smoothed time that the vendor takes to answer, in microseconds; 0 if unknown. Learned only if the lane has
+    /// concurrency limits, and ignored [`SERVICE_MEMORY`] seconds after `service_at`, so that evicting the lane after
+    /// that loses nothing.
     pub(crate) service_us: u32,
-    /// When it was learned, in seconds.
+    /// When `service_us` was last updated, in seconds.
     pub(crate) service_at: u32,
-    /// Handles that name the lane by its key: it is not evicted under them.
+    /// Handles that refer to the lane by its key. A lane with handles is not evicted.
     pub(crate) pins: u32,
-    /// Takes no more requests; dropped as soon as nothing is left in it.
+    /// The lane admits no more requests and is removed as soon as nothing is left in it.
     pub(crate) retired: bool,
 }
 
-/// How long a lane remembers how long its vendor takes, in seconds.
+/// How long a lane remembers the vendor's answer time, in seconds.
 const SERVICE_MEMORY: u32 = 60;
 
 #[inline]
@@ -55,27 +56,27 @@ fn seconds(now: Time) -> u32 {
 }
 
 impl Lane {
-    /// Its own limits, those of endpoints left out. Their state and their plan go in step.
+    /// Its own limits except those of endpoints, each with its specification.
     #[inline(always)]
     pub(crate) fn whole(&mut self) -> impl Iterator<Item = (&mut Cell, &LimitSpec)> {
         let whole = self.plan.whole;
         self.own.as_mut()[..whole].iter_mut().zip(&self.plan.own[..whole])
     }
 
-    /// Limits besides those of the whole lane: of the endpoint, or shared with other lanes.
+    /// Whether a request also counts in limits other than those of the whole lane: of its endpoint, or shared ones.
     #[inline(always)]
     pub(crate) fn has_others(&self, endpoint: EndpointId) -> bool {
         self.shared != [Key::NONE; 2] || !self.plan.endpoint_own(endpoint).is_empty()
     }
 
-    /// Nothing that the vendor said slows the lane or one of its own limits for all requests down.
+    /// Whether no response has slowed the lane, or one of its own limits for all requests.
     #[inline(always)]
     pub(crate) fn is_at_full_speed(&mut self) -> bool {
         let whole = self.plan.whole;
         self.credential.is_none() && !self.own.as_mut()[..whole].iter().any(Cell::is_throttled)
     }
 
-    /// How long the vendor is expected to be busy with a request, in nanoseconds.
+    /// How long the vendor is expected to work on a request, in nanoseconds.
     pub(crate) fn expected_service(&self, now: Time) -> u64 {
         match self.service_us {
             0 => self.plan.service_ns,
@@ -84,7 +85,8 @@ impl Lane {
         }
     }
 
-    /// One of its permits has ended, which started at this moment. `answers`: by the vendor's answer.
+    /// Called when one of its permits ends, which started at `started`. `answers`: whether the vendor's response ended
+    /// it.
     #[inline(always)]
     pub(crate) fn permit_left(&mut self, now: Time, started: Time, answers: bool) {
         one_less(&mut self.in_flight);
@@ -93,7 +95,7 @@ impl Lane {
         }
     }
 
-    /// Nothing that was learned is still in use.
+    /// Whether nothing that was learned from response times is still in use.
     pub(crate) fn has_forgotten(&self, now: Time) -> bool {
         self.has_forgotten_at(seconds(now))
     }
@@ -103,7 +105,7 @@ impl Lane {
         self.service_us == 0 || second.saturating_sub(self.service_at) > SERVICE_MEMORY
     }
 
-    /// The vendor has answered what started at this moment.
+    /// Learns from the time that the vendor took to answer a request that started at `started`.
     #[inline]
     pub(crate) fn learn_service(&mut self, now: Time, started: Time) {
         let took = u32::try_from(now.as_nanos().saturating_sub(started.as_nanos()) / 1_000).unwrap_or(u32::MAX).max(1);
@@ -116,7 +118,7 @@ impl Lane {
     }
 }
 
-/// The lane's own limits. Most lanes have one, and it stands in the lane itself.
+/// The lane's own limits. Most lanes have one, which is stored in the lane itself.
 pub(crate) enum LaneLimits {
     One(Cell),
     Many(Box<[Cell]>),
@@ -171,11 +173,11 @@ impl LaneLimits {
     }
 }
 
-/// A change of the configuration that goes through the lanes one by one.
+/// A change of the configuration that is being applied to the lanes one by one.
 #[derive(Default)]
 pub(crate) struct ChangeUnderWay {
     goes_on: bool,
-    /// Holders with limits that grant nothing until the change is over.
+    /// Holders with limits that grant nothing until the change has been applied to all lanes.
     gathering: Vec<HolderKey>,
 }
 
@@ -184,7 +186,7 @@ impl ChangeUnderWay {
         self.goes_on = true;
     }
 
-    /// The change is over. Returns the holders whose limits may grant again.
+    /// Ends the change. Returns the holders whose limits may grant again.
     pub(crate) fn end(&mut self) -> Vec<HolderKey> {
         self.goes_on = false;
         std::mem::take(&mut self.gathering)
@@ -194,7 +196,7 @@ impl ChangeUnderWay {
         self.goes_on
     }
 
-    /// Limits of a holder grant nothing until the change is over.
+    /// Notes a holder with limits that grant nothing until the change is over.
     pub(crate) fn gathers(&mut self, holder: HolderKey) {
         self.gathering.push(holder);
     }
@@ -203,23 +205,23 @@ impl ChangeUnderWay {
 /// All lanes of an engine, by id.
 pub(crate) struct Lanes {
     slab: Slab<OfLane, Lane>,
-    /// By the hash of tenant and vendor; the ids stand in the lanes.
+    /// By the hash of tenant and vendor; the ids themselves are in the lanes.
     index: Index,
     hasher: DefaultHashBuilder,
     shared: Slab<OfHolder, Shared>,
     shared_keys: HashMap<SharedKey, HolderKey>,
-    /// The accounts of lanes, where they are not named like their tenants: most are, and a lane is kept small.
+    /// Accounts of lanes. Only those that are not named like their tenants, since most are and a lane is kept small.
     accounts: HashMap<LaneKey, Account>,
 }
 
 /// The account of a lane.
 pub(crate) struct Account {
-    /// By [`Group`](super::Group).
+    /// The hash that [`Group`](super::Group) computes.
     pub(crate) hash: u64,
     pub(crate) name: CompactString,
 }
 
-/// One hash of both names.
+/// One hash of both ids.
 #[inline(always)]
 pub fn hash_ids(hasher: &impl BuildHasher, tenant: &str, vendor: &str) -> u64 {
     use std::hash::Hasher;
@@ -265,7 +267,7 @@ impl Lanes {
         self.slab.keys()
     }
 
-    /// No lane has this index, nor a higher one.
+    /// One past the highest index of a lane.
     pub(crate) fn end(&self) -> u32 {
         self.slab.end()
     }
@@ -294,7 +296,7 @@ impl Lanes {
         self.shared.keys().filter_map(|key| self.shared.get(key))
     }
 
-    /// No holder has this index, nor a higher one.
+    /// One past the highest index of a holder.
     pub(crate) fn holder_end(&self) -> u32 {
         self.shared.end()
     }
@@ -308,7 +310,7 @@ impl Lanes {
         self.hasher.hash_one(&lane.tenant)
     }
 
-    /// `hash` is that of both names, by [`hash_ids`].
+    /// Finds a lane. `hash` is that of both ids, by [`hash_ids`].
     #[inline]
     pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
         let same =
@@ -337,7 +339,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Notes the account of a lane, where it is not named like its tenant.
+    /// Stores the account of a lane, or removes it if it is named like the tenant.
     pub(crate) fn set_account(&mut self, key: LaneKey, account: Option<Account>) {
         match account {
             Some(account) => drop(self.accounts.insert(key, account)),
@@ -345,7 +347,7 @@ impl Lanes {
         }
     }
 
-    /// The hash of it, where it is not named like its tenant.
+    /// The hash of a lane's account; `None` if it is named like the tenant.
     pub(crate) fn account(&self, key: LaneKey) -> Option<u64> {
         self.accounts.get(&key).map(|account| account.hash)
     }

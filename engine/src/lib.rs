@@ -1,7 +1,8 @@
-//! Who may send, when. Pure: state, `now` and an input go in, an answer comes out. No runtime, no I/O, no clock.
+//! The decisions of which request may be sent when. Pure: state, `now` and an input go in, an answer comes out; no
+//! runtime, no I/O, no clock.
 //!
-//! This crate is an implementation detail of `integration-client`; no stability promise. It is a crate of its own so that the
-//! compiler guarantees what it is without: it can call nothing that is not among its dependencies.
+//! This crate is an implementation detail of `integration-client` without a promise of stability. It is a crate of its
+//! own so that the compiler keeps it pure: it can call nothing that is not among its few dependencies.
 //!
 //! A request is *submitted* with its tier, endpoint and cost. It is granted at once when no request waits on any of its
 //! limits and all of them have room, or it waits. A grant is a *permit* and goes through three moments: *started* (the
@@ -222,7 +223,8 @@ impl Engine {
         self.waiters.woken()
     }
 
-    /// No waiter has been woken since the last [`woken`](Self::woken), and none has begun to wait for units of a pooled limit.
+    /// No waiter has been woken since the last [`woken`](Self::woken), and none has begun to wait for units of a pooled
+    /// limit.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.waiters.woken_count() == 0 && !self.pools.is_starved()

@@ -1,12 +1,12 @@
-//! Lanes that go to another engine, because the widest scope of their vendor's limits has changed, or their account.
+//! Moves lanes to another engine, because the widest scope of their vendor's limits has changed, or their account.
 //!
-//! A permit of such a lane falls into two. What it took from limits that lanes share stays in the engine that it was
-//! granted in, for those lanes have not gone; what it took from the lane's own limits goes along. The driver tells the end
-//! of the exchange to both: [`Engine::move_in`] says under which key the second part is found.
+//! A permit of such a lane is split. Units of shared limits stay in the engine that granted them, because the other
+//! lanes that share them stay; units of the lane's own limits move. The driver reports the end of the exchange to both
+//! engines: [`Engine::move_in`] returns the key of the second part.
 //!
-//! A reload may also move all lanes of an account, one after the other. The account is held in both engines meanwhile.
-//! The new holder begins with the history of the old one, and counts what is in flight in each lane that comes. Its limits
-//! of requests at once grant nothing until all have come (`under_way.rs`).
+//! A reload may also move all lanes of an account, one after the other. Both engines then have a holder for the
+//! account. The new holder starts with the history of the old one, and counts what is in flight in each lane that
+//! arrives. Its concurrency limits grant nothing until all lanes have arrived (`under_way.rs`).
 
 use std::sync::Arc;
 
@@ -27,15 +27,16 @@ use super::slab::Key;
 use super::throttle::Credential;
 use crate::time::Time;
 
-/// A lane's history, on its way to another engine.
+/// The state of a lane that is on its way to another engine.
 pub struct Moved {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     version: u32,
     credential: Option<Box<Credential>>,
-    /// By the key that it has in the engine that it leaves, with the account that it is of.
+    /// Permits in flight: the key in the engine that the lane leaves, the permit, and the account that it was granted
+    /// for.
     under_way: Vec<(PermitKey, Permit, CompactString)>,
-    /// The account and the vendor: what they have counted.
+    /// What the account and the vendor have counted.
     shared: [Option<History>; 2],
 }
 
@@ -48,7 +49,7 @@ struct History {
 }
 
 impl Engine {
-    /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.
+    /// Removes a lane so that another engine can take it. Its waiters are refused, and ask again there.
     pub fn move_out(&mut self, now: Time, lane: LaneKey) -> Option<Moved> {
         self.retire(now, lane, false);
         for waiter in self.waiters_of(lane) {
@@ -79,14 +80,14 @@ impl Engine {
         Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
     }
 
-    /// Goes on with a lane from another engine, which was made here just now. Returns the keys there
-    /// and here of each permit whose caller is still there: what becomes of it is to be told to both engines.
+    /// Restores the state of a lane from another engine in a lane that was just made here. Returns the keys there and
+    /// here of each permit whose caller still waits: the caller reports the end of the exchange to both engines.
     pub fn move_in(&mut self, now: Time, lane: LaneKey, moved: Moved) -> Vec<(PermitKey, PermitKey)> {
         let now = self.tick(now);
         let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
         let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
         let plan = inside.plan.clone();
-        // Later than every limit that comes along, and than every permit.
+        // A later version than every limit and every permit that comes along.
         inside.version = inside.version.max(version) + 1;
         inside.credential = credential;
         inside.own = LaneLimits::from_cells(carry_over(&old, cells, &plan, now, inside.version));
@@ -98,7 +99,7 @@ impl Engine {
         }
         let mut keys = Vec::new();
         for (before, permit, account) in under_way {
-            // `count_lane` names those of the lane's holders where it counts too.
+            // `count_lane` adds the lane's holders in which the permit counts too.
             let origin = Origin { lane, holders: [Key::NONE; 2], only_slots: true, ..permit.origin };
             let is_told_of = !permit.is_abandoned();
             let here = self.permits.insert(permit.at(origin));
@@ -123,7 +124,7 @@ impl Engine {
         keys
     }
 
-    /// A holder that no lane used here before begins with what its lanes have used in the engine that they come from.
+    /// Starts a holder that no lane used here before with what its lanes have used in the other engine.
     fn take_history(&mut self, holder: HolderKey, history: &History) {
         let now = self.now;
         let Some(inside) = self.lanes.holder_mut(holder) else { return };
@@ -137,7 +138,7 @@ impl Engine {
             if let Some((old, used)) = found {
                 let mut used = used.clone();
                 used.change(&old.spec, &new.spec, now, version);
-                // Of slots each permit that comes along takes its own.
+                // A permit that comes along takes its own slot, so slots are not copied.
                 if !used.is_slots() {
                     used.since = version;
                     used.rename_permits(now, &[]);

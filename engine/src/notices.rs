@@ -1,4 +1,4 @@
-//! What is told of a pause, and of which limit.
+//! Reports of the engine to events, logs and metrics, and the limits that they are about.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::holder::SharedKey;
 use super::plan::{Plan, SharedSpec};
 use super::throttle::{Change, Notice};
 
-/// Whose a limit is.
+/// The scope of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     Lane,
@@ -18,7 +18,7 @@ pub enum Holder {
     Vendor,
 }
 
-/// Something to tell, and of what.
+/// A notice, and what it is about.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Noticed {
     pub notice: Notice,
@@ -26,27 +26,27 @@ pub struct Noticed {
 }
 
 impl Noticed {
-    /// Of a lane, and no limit.
+    /// A notice about a whole lane, and no single limit.
     pub(super) fn of_whole_lane(notice: Notice) -> Noticed {
         Noticed { notice, of: OfLimit { limit: None, holder: Holder::Lane, endpoint: None } }
     }
 }
 
-/// Of which limit something is told.
+/// The limit that a notice is about.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OfLimit {
-    /// Its name; none where no limit that is known was meant.
+    /// The limit's name; `None` if no known limit was meant.
     pub limit: Option<Arc<str>>,
     pub holder: Holder,
-    /// It is about requests to this endpoint alone.
+    /// The endpoint, if the notice is about requests to it alone.
     pub endpoint: Option<Arc<str>>,
 }
 
-/// A pause that the events told of, and that the engine has forgotten: no request came for a minute or longer.
+/// A pause that events reported and that the engine has dropped, because no request came for a minute or longer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Forgotten {
     pub vendor: Arc<str>,
-    /// None where tenants share the limit.
+    /// `None` if tenants share the limit.
     pub tenant: Option<CompactString>,
     pub of: OfLimit,
 }
@@ -63,12 +63,12 @@ impl Forgotten {
     }
 }
 
-/// What events, logs and metrics are to tell.
+/// Reports that events, logs and metrics have yet to get.
 #[derive(Default)]
 pub(super) struct Notices {
-    /// Of the decision that is being made.
+    /// Notices of the decision that is being made.
     notices: Vec<Noticed>,
-    /// Pauses that were told of and are forgotten.
+    /// Pauses that were reported and then dropped.
     forgotten: Vec<Forgotten>,
 }
 
@@ -77,7 +77,7 @@ impl Notices {
         self.notices.push(noticed);
     }
 
-    /// Takes out what is to be told of a decision.
+    /// Takes the notices of a decision.
     pub(super) fn take(&mut self) -> Vec<Noticed> {
         std::mem::take(&mut self.notices)
     }
@@ -86,7 +86,7 @@ impl Notices {
         self.forgotten.push(forgotten);
     }
 
-    /// Takes out the pauses that were told of and are forgotten.
+    /// Takes the pauses that were reported and then dropped.
     pub(super) fn take_forgotten(&mut self) -> Vec<Forgotten> {
         std::mem::take(&mut self.forgotten)
     }

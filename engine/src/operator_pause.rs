@@ -1,4 +1,4 @@
-//! Pauses that an operator makes and ends, and until when a lane is paused by whatever pauses it.
+//! Pauses that an operator sets and ends, and the end of all pauses of a lane.
 
 use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::keys::LaneKey;
@@ -8,7 +8,7 @@ use super::{Engine, Refusal};
 use crate::time::Time;
 
 impl Engine {
-    /// Lets nothing go until [`resume`](Self::resume).
+    /// Stops all grants of a lane until [`resume`](Self::resume).
     pub fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         self.tick(now);
         let Some(credential) = self.credential(lane) else { return Vec::new() };
@@ -21,7 +21,7 @@ impl Engine {
         self.notices.take()
     }
 
-    /// Ends every pause of a lane, and of the limits that it counts in.
+    /// Ends every pause of a lane and of the limits that it counts in.
     pub fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         let now = self.tick(now);
         self.forget_groups(lane);
@@ -47,7 +47,7 @@ impl Engine {
         self.notices.take()
     }
 
-    /// Until when a lane is paused; none where it is not.
+    /// When the pause of a lane ends; `None` if it is not paused.
     pub fn paused_until(&self, now: Time, lane: LaneKey) -> Option<Time> {
         let inside = self.lanes.get(lane)?;
         let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
@@ -56,15 +56,16 @@ impl Engine {
         (until > now).then_some(until)
     }
 
-    /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
-    /// kept waiting.
+    /// The refusal of a request that a vendor's pause holds back beyond `give_up`, or for longer than the vendor's
+    /// `max_hold`.
     pub(super) fn held_back(&self, lane: LaneKey, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
         let at = self.stands_until(lane, endpoint);
         let too_long = at > self.now.plus_nanos(self.lanes.get(lane)?.plan.max_hold_ns);
         (at > give_up || too_long).then_some(Refusal::RetryLater { at })
     }
 
-    /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
+    /// When the last pause ends of the lane and of the limits that a request to this endpoint counts in. It may be in
+    /// the past.
     pub(super) fn stands_until(&self, key: LaneKey, endpoint: EndpointId) -> Time {
         let Some(lane) = self.lanes.get(key) else { return Time::ZERO };
         let hash = lane.plan.endpoint_hash(endpoint);

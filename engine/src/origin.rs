@@ -1,38 +1,40 @@
-//! Of which limits a permit is, and which of them an answer speaks of.
+//! The limits that a permit counts in, and the one of them that a response is about.
 
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::{HolderKey, LaneKey};
 
-/// From which limits a permit took its units. A lane may change its plan, its account or its engine while the exchange is
-/// in flight: the permit ends in the limits that it took from, and those who wait there are woken.
+/// The limits that a permit took its units from. A lane may change its plan, its account or its engine while the
+/// exchange is in flight. The permit still ends in the limits that it took from, and the requests that wait there are
+/// woken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
-    /// Holder of the lane's own limits. [`Key::NONE`] once the lane has gone to another engine: its own limits went along,
-    /// and only what is shared here is left of the permit.
+    /// The lane that owns the lane's limits. [`Key::NONE`] once the lane has moved to another engine: its own limits
+    /// moved with it, and only the permit's part in shared limits is left here.
     pub(super) lane: LaneKey,
-    /// The account and the vendor that held the shared limits at the time of the grant. A holder whose slots are taken
-    /// does not rest, so it exists for as long as a permit counts there.
+    /// The account and the vendor that held the shared limits at the time of the grant. A holder with taken slots is
+    /// never evicted, so both exist for as long as the permit counts in them.
     pub(super) holders: [HolderKey; 2],
     pub(super) endpoint_hash: EndpointHash,
-    /// Versions of lane, account and vendor at the time of the grant: a rate that came later is not ended in. Slots are,
-    /// as they hold all that is in flight (`under_way.rs`).
+    /// The versions of lane, account and vendor at the time of the grant. The permit does not end in a rate that was
+    /// added later. It does end in slots that were, as they count all that is in flight (`under_way.rs`).
     pub(super) versions: [u32; 3],
-    /// In the numbers of the lane's present plan.
+    /// By its number in the lane's present plan.
     pub(super) endpoint: EndpointId,
-    /// Of the shared limits only the slots are taken: it came from another engine, and their rates have its history.
+    /// Whether the permit took only slots of the shared limits: it came from another engine, with the history of their
+    /// rates.
     pub(super) only_slots: bool,
 }
 
-/// A limit of a request.
+/// One of a request's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Target {
-    /// The lane's own of this number.
+    /// The lane's own limit with this number.
     Own(usize),
-    /// Of the account (0) or the vendor (1), of this number.
+    /// A limit of the account (0) or the vendor (1), and its number there.
     Shared(usize, usize),
 }
 
-/// Whose limit was refused for, as the vendor says.
+/// The scope that the vendor names in a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     Endpoint,

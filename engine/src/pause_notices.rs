@@ -1,4 +1,4 @@
-//! What events, logs and metrics are to tell of pauses, and of which limit.
+//! Notices of pauses for events, logs and metrics, and the limits that they name.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn endpoint_name(plan: &Plan, hash: EndpointHash) -> Option<Arc<str>> {
 }
 
 impl Engine {
-    /// Notes something about a limit.
+    /// Records a notice about a limit.
     pub(super) fn note(&mut self, origin: &Origin, target: Target, notice: Notice) {
         let change = Change { notice, named: true, endpoint: None };
         if let Some(noticed) = self.noticed(origin, target, &change) {
@@ -43,7 +43,7 @@ impl Engine {
         Some(Noticed { notice: change.notice, of: OfLimit { limit, holder, endpoint } })
     }
 
-    /// Notes what has changed for the limits of a request, and for its lane.
+    /// Records what has changed for the limits of a request, and for its lane.
     pub(super) fn note_changes(&mut self, now: Time, origin: &Origin) {
         for target in self.targets_of(origin) {
             let Some((cell, spec)) = self.limit_at(origin, target) else { continue };
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Notes the end of pauses that an operator has ended, in limits that a lane counts in.
+    /// Records the end of pauses that an operator has ended, in the limits that a lane counts in.
     pub(super) fn note_resumed(&mut self, now: Time, key: LaneKey) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (plan, holders) = (lane.plan.clone(), lane.shared);
@@ -94,13 +94,13 @@ impl Engine {
         self.note_changes_of_lane(now, key);
     }
 
-    /// Pauses that were told of and are forgotten, since the last call.
+    /// Pauses that events reported and that were dropped since the last call.
     pub fn forgotten(&mut self) -> Vec<Forgotten> {
         self.notices.take_forgotten()
     }
 }
 
-/// Something of the lane's own limit of this number.
+/// A notice about the lane's own limit with this number.
 pub(super) fn of_own_limit(plan: &Plan, number: usize, change: &Change) -> Noticed {
     let of = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
     let holder = of.map_or(Holder::Lane, |number| Holder::Endpoint(EndpointId::at(number)));
@@ -110,7 +110,7 @@ pub(super) fn of_own_limit(plan: &Plan, number: usize, change: &Change) -> Notic
     Noticed { notice: change.notice, of: OfLimit { limit, holder, endpoint } }
 }
 
-/// Something of a lane as a whole, or of a limit that only answers speak of.
+/// A notice about a lane as a whole, or about a limit that only responses mention.
 pub(super) fn of_lane(plan: &Plan, whose: Option<Whose>, limit: Option<Arc<str>>, change: &Change) -> Noticed {
     let holder = match whose {
         _ if limit.is_some() => Holder::Lane,

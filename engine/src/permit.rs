@@ -1,4 +1,4 @@
-//! A permit: what it took, how far its exchange is.
+//! A permit: what it took, and the state of its exchange.
 
 use super::cost::{Cost, Kinds};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
@@ -9,21 +9,21 @@ use super::slab::Key;
 use super::tier::Tier;
 use crate::time::Time;
 
-/// The right to one attempt, and what it took.
+/// The right to one exchange, and what was taken for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     pub(super) origin: Origin,
     tier: Tier,
     state: State,
     cost: Cost,
-    /// The kinds of points that are what an answer said.
+    /// The kinds of points whose cost a response has stated.
     settled: Kinds,
-    /// When it took its units, or started, whichever was later.
+    /// When it took its units or started, whichever was later.
     granted: Time,
-    /// The exchange ends by then. Not counted before the start.
+    /// When the exchange ends at the latest. Without meaning before the start.
     deadline: Time,
     attempt_ns: u64,
-    /// The waiter that has not picked it up yet.
+    /// The waiter that has not picked it up yet, or [`Key::NONE`].
     waiter: WaiterKey,
 }
 
@@ -32,12 +32,12 @@ enum State {
     Granted,
     Started,
     Answered,
-    /// The caller went away in the middle; the slot stays taken until the deadline.
+    /// The caller went away during the exchange; the slot stays taken until the deadline.
     Abandoned,
 }
 
 impl Permit {
-    /// A permit that was granted just now, to a waiter that has not picked it up, or to a caller that has started.
+    /// A permit that was granted just now: to a waiter that has to pick it up, or to a caller that starts at once.
     #[inline(always)]
     pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> Permit {
         Permit {
@@ -73,7 +73,8 @@ impl Permit {
         self.state == State::Abandoned
     }
 
-    /// The exchange begins: returns what the permit took at its grant, and from where. None if it has begun already.
+    /// Starts the exchange. Returns what the permit took at its grant, and from where; `None` if it has started
+    /// already.
     pub(super) fn start(&mut self, now: Time) -> Option<(Take, Origin)> {
         if !self.is_granted() {
             return None;
@@ -86,7 +87,7 @@ impl Permit {
         Some(took)
     }
 
-    /// The answer has come: returns what the permit took, and from where. None if no answer was expected.
+    /// Notes the response. Returns what the permit took, and from where; `None` if no response was expected.
     #[inline]
     pub(super) fn answer(&mut self) -> Option<(Take, Origin)> {
         if !self.is_started() {
@@ -96,13 +97,13 @@ impl Permit {
         Some((self.take(), self.origin))
     }
 
-    /// The caller does not wait any more: the permit ends at `deadline`.
+    /// Notes that the caller does not wait any more: the permit ends at `deadline`.
     pub(super) fn abandon(&mut self, deadline: Time) {
         self.state = State::Abandoned;
         self.deadline = deadline;
     }
 
-    /// The lane has gone to another engine, where the caller tells what becomes of the exchange as well.
+    /// Notes that the lane has moved to another engine, to which the caller reports the end of the exchange as well.
     pub(super) fn depart(&mut self, closing_ns: u64) {
         self.origin.lane = Key::NONE;
         if !self.is_abandoned() {
@@ -142,7 +143,7 @@ impl Permit {
         self.settled = settled;
     }
 
-    /// Replaces the cost that the permit stands for.
+    /// Replaces the cost.
     pub(super) fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }
@@ -162,7 +163,7 @@ impl Permit {
         Permit { origin, ..self }
     }
 
-    /// The same in an engine that looks ahead; picked up, if it was not yet. `holders` translates those of shared limits.
+    /// The same permit in an engine for a forecast, as picked up. `holders` maps the keys of shared limits' holders.
     pub(super) fn ahead(&self, lane: LaneKey, holders: impl Fn(HolderKey) -> HolderKey) -> Permit {
         let state = if self.is_answered() { State::Answered } else { State::Started };
         let origin = Origin { lane, holders: self.origin.holders.map(holders), ..self.origin };

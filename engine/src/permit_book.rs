@@ -10,17 +10,19 @@ use super::permit::Permit;
 use super::slab::{Slab, excess};
 use crate::time::Time;
 
-/// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
+/// A permit that was not started for this long after its grant is taken back and offered to the next request, in
+/// nanoseconds.
 pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 
 /// The permits of an engine.
 pub(super) struct Permits {
     all: Slab<OfPermit, Permit>,
-    /// Permits that were granted and may not have been started, in the order of granting, and when they are taken back.
+    /// Permits that may not have been started, in the order of their grants, each with the moment at which it is taken
+    /// back.
     unstarted: VecDeque<(Time, PermitKey)>,
     /// No started permit is overdue before this moment.
     due: Time,
-    /// Permits of lanes that have gone to another engine, where they are counted too.
+    /// Permits of lanes that have moved to another engine, which counts them too.
     departed: u32,
 }
 
@@ -46,26 +48,26 @@ impl Permits {
         self.all.get(key)
     }
 
-    /// Of which limits a permit is, to be changed.
+    /// The limits that a permit counts in, for a change.
     pub(super) fn origin_mut(&mut self, key: PermitKey) -> Option<&mut Origin> {
         self.all.get_mut(key).map(|permit| &mut permit.origin)
     }
 
-    /// The kinds of points of which an answer has said how many there were.
+    /// Sets the kinds of points whose cost a response has stated.
     pub(super) fn set_settled(&mut self, key: PermitKey, settled: Kinds) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.set_settled(settled);
         }
     }
 
-    /// Replaces the cost that a permit stands for.
+    /// Replaces a permit's cost.
     pub(super) fn set_cost(&mut self, key: PermitKey, cost: Cost) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.set_cost(cost);
         }
     }
 
-    /// The exchange of a permit has its answer. Returns what the permit took, and from where.
+    /// Notes the response of a permit's exchange. Returns what the permit took, and from where.
     #[inline]
     pub(super) fn answer(&mut self, key: PermitKey) -> Option<(Take, Origin)> {
         self.all.get_mut(key)?.answer()
@@ -114,7 +116,7 @@ impl Permits {
         self.all.len()
     }
 
-    /// The exchange of a granted permit begins. Returns what the permit took at its grant, and from where.
+    /// Starts the exchange of a granted permit. Returns what the permit took at its grant, and from where.
     pub(super) fn start(&mut self, now: Time, key: PermitKey) -> Option<(Take, Origin)> {
         let started = self.all.get_mut(key)?.start(now)?;
         self.note_deadline(key);
@@ -122,7 +124,7 @@ impl Permits {
         Some(started)
     }
 
-    /// The caller of a permit does not wait any more. The permit ends at `deadline`.
+    /// Notes that a permit's caller does not wait any more. The permit ends at `deadline`.
     pub(super) fn abandon(&mut self, key: PermitKey, deadline: Time) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.abandon(deadline);
@@ -136,7 +138,8 @@ impl Permits {
         }
     }
 
-    /// The lane of a permit has gone to another engine: the permit counts there too, and stays here for `closing_ns` longer.
+    /// Notes that a permit's lane has moved to another engine, which counts it too. It stays here for `closing_ns`
+    /// longer.
     pub(super) fn depart(&mut self, key: PermitKey, closing_ns: u64) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.depart(closing_ns);
@@ -144,29 +147,29 @@ impl Permits {
         }
     }
 
-    /// A permit has ended whose lane is in another engine.
+    /// Notes that a permit of a lane in another engine has ended.
     #[inline]
     pub(super) fn departed_ended(&mut self) {
         one_less(&mut self.departed);
     }
 
-    /// Counts a permit whose lane is in no engine: in a copy that looks ahead.
+    /// Counts a permit whose lane is in no engine, for a forecast.
     pub(super) fn count_departed(&mut self) {
         self.departed += 1;
     }
 
-    /// Lets [`overdue`](Self::overdue) look at all permits at the next call.
+    /// Makes the next call of [`overdue`](Self::overdue) look at all permits.
     pub(super) fn look_at_all(&mut self) {
         self.due = Time::ZERO;
     }
 
-    /// No permit needs attention by time alone.
+    /// Whether no granted permit waits to be started.
     #[inline]
     pub(super) fn has_no_unstarted(&self) -> bool {
         self.unstarted.is_empty()
     }
 
-    /// When the next started permit may be overdue.
+    /// The earliest moment at which a started permit may be overdue.
     #[inline]
     pub(super) fn due(&self) -> Time {
         self.due
@@ -178,7 +181,8 @@ impl Permits {
         self.unstarted.front().map_or(Time::MAX, |(due, _)| *due)
     }
 
-    /// Takes the next permit off the list of the unstarted that is to be taken back by `now`. It may have been started.
+    /// Takes the next permit off the list of unstarted permits if it is due by `now`. It may have been started
+    /// meanwhile.
     pub(super) fn pop_unstarted(&mut self, now: Time) -> Option<PermitKey> {
         self.unstarted.front().filter(|(due, _)| *due <= now)?;
         self.unstarted.pop_front().map(|(_, key)| key)

@@ -16,7 +16,7 @@ use super::slab::Key;
 use super::throttle::Going;
 use crate::time::Time;
 
-/// Of two limits that with less left, both as (remaining, limit) in units.
+/// The limit with the smaller share left, of two that are given as (remaining, limit) in units.
 #[inline]
 fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32, u32)> {
     let is_tighter = other.is_none_or(|(other, of)| (left as u64 * of as u64) < (other as u64 * limit as u64));
@@ -24,7 +24,7 @@ fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32,
 }
 
 impl Engine {
-    /// Takes from every limit at once. They have all been asked.
+    /// Takes units from all limits of a request. The caller has checked that all of them have room.
     #[inline(always)]
     pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> PermitKey {
         let now = self.now;
@@ -61,7 +61,7 @@ impl Engine {
         permit
     }
 
-    /// A request goes: what spaces grants out counts it, and it finds out about pauses that are over.
+    /// Charges a grant to throttles, which space grants out, and makes it probe pauses that are over.
     #[cold]
     fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: PermitKey, due: Time) {
         let now = self.now;
@@ -79,15 +79,15 @@ impl Engine {
         });
     }
 
-    /// The tenant, the vendor and the endpoint of the request that a permit is for. `None` after its end, and once its lane
-    /// has gone to another engine.
+    /// The tenant, the vendor and the endpoint of a permit's request. `None` after the permit's end, and once its lane
+    /// has moved to another engine.
     pub fn permit_of(&self, key: PermitKey) -> Option<(CompactString, Arc<str>, EndpointId)> {
         let origin = self.permits.get(key)?.origin;
         let lane = self.lanes.get(origin.lane)?;
         Some((lane.tenant.clone(), lane.plan.vendor.clone(), origin.endpoint))
     }
 
-    /// The exchange is in flight.
+    /// Starts the exchange of a permit.
     pub(super) fn start(&mut self, now: Time, key: PermitKey) {
         let Some((take, origin)) = self.permits.start(now, key) else { return };
         if take.granted < now {
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Response headers are here, or the exchange has failed after it may have reached the vendor.
+    /// Reports that response headers are here, or that the exchange failed after it may have reached the vendor.
     #[inline]
     pub fn answered(&mut self, now: Time, key: PermitKey) {
         let now = self.tick(now);
@@ -115,7 +115,8 @@ impl Engine {
         self.wake_if_waiting(&origin, false);
     }
 
-    /// The response was read or dropped. Without a word about an answer before, this is the answer too.
+    /// Reports that the response was read or dropped. Without a call of [`answered`](Self::answered) before, this is
+    /// the response too.
     #[inline]
     pub fn finished(&mut self, now: Time, key: PermitKey) {
         let now = self.tick(now);
@@ -124,8 +125,9 @@ impl Engine {
             self.end(key);
             return self.run_turns();
         }
-        // The same in one step: no request waits that the answer could wake before the end does. The permit is read where it is:
-        // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
+        // The same in one step, since no request waits that the response could wake before the end does. The permit is
+        // read in place: a copy wrote its origin and read it back in pieces of other sizes, and the processor stalled
+        // on that.
         let throttled = self.permits.discard(key, |permit, departed| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
             let mut has_others = origin.holders != [Key::NONE; 2];
@@ -155,9 +157,9 @@ impl Engine {
         }
     }
 
-    /// An answer that said nothing is here, and all of it: [`finished`](Self::finished), and what is left, as
-    /// [`headroom`](Self::headroom) would say it. Of a permit that took from limits of the whole lane alone, of a lane at
-    /// full speed, while no request waits.
+    /// [`finished`](Self::finished) for a complete response without a word about limits. Returns what is left, as
+    /// [`headroom`](Self::headroom) would. Only for a permit that took from limits of the whole lane alone, of a lane
+    /// at full speed, while no request waits.
     #[inline]
     pub(super) fn finished_alone(&mut self, now: Time, key: PermitKey) -> Option<(u32, u32)> {
         let tightest = self.permits.discard(key, |permit, _| {
@@ -176,8 +178,8 @@ impl Engine {
         tightest.flatten()
     }
 
-    /// The caller went away after the start: the vendor may still count the request, and is still busy with it until it
-    /// is done or notices that the caller is gone.
+    /// Reports that the caller went away after the start. The vendor may still count the request, and works on it until
+    /// it is done or notices the closed connection.
     pub fn abandoned(&mut self, now: Time, key: PermitKey) {
         self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
@@ -192,7 +194,8 @@ impl Engine {
         self.run_turns();
     }
 
-    /// The caller does not wait for the answer any more.
+    /// Ends a permit whose caller does not wait for the response any more, once the vendor must have finished with the
+    /// request.
     fn abandon(&mut self, key: PermitKey) {
         let Some(permit) = self.permits.get(key) else { return };
         let (origin, mut deadline) = (permit.origin, permit.deadline());
@@ -201,12 +204,13 @@ impl Engine {
             deadline = served.plus_nanos(lane.plan.closing_ns);
         }
         self.permits.abandon(key, deadline);
-        // Its caller's time was up: that says nothing about the vendor, so a request with more time tries. The oldest goes
-        // first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
+        // The caller's deadline says nothing about the vendor, so a request with more time probes next. The oldest
+        // request goes first after a pause and has the least time of all: a lane once stayed shut for ever because of
+        // that.
         self.ended_unheard(&origin, key);
     }
 
-    /// Not a byte left: everything is given back.
+    /// Reports that no byte was sent: all units are given back.
     pub fn not_sent(&mut self, now: Time, key: PermitKey) {
         self.tick(now);
         self.give_back(key);
@@ -226,7 +230,7 @@ impl Engine {
         self.wake_if_waiting(&origin, true);
     }
 
-    /// Frees the slots of a permit whose rate interval has ended, or will by itself.
+    /// Frees the slots of a permit whose rate interval has ended, or ends by itself.
     #[inline]
     fn end(&mut self, key: PermitKey) {
         let Some(permit) = self.permits.remove(key) else { return };
@@ -261,16 +265,16 @@ impl Engine {
         }
     }
 
-    /// Takes back what was granted and not started in time, for the next in line. Its waiter goes to the front of its
-    /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
-    /// all requests behind it would wait for a future that is not polled.
+    /// Takes back grants that were not started in time, for the next in line. The waiter goes to the front of its queue
+    /// only when its caller polls again: at the front now, it would be granted the same units again and again, and all
+    /// requests behind it would wait for a future that is not polled.
     pub(super) fn revoke_unstarted(&mut self, now: Time) {
         while let Some(key) = self.permits.pop_unstarted(now) {
             self.revoke(key);
         }
     }
 
-    /// Takes back everything of a lane that was granted and not started.
+    /// Takes back all grants of a lane that were not started.
     pub(super) fn revoke_in(&mut self, lane: LaneKey) {
         let of_lane = self.permits.unstarted().filter(|(_, permit)| permit.lane() == lane);
         for key in of_lane.map(|(key, _)| key).collect::<Vec<_>>() {
@@ -283,13 +287,13 @@ impl Engine {
         let waiter = permit.waiter();
         self.give_back(key);
         if let Some(lane) = self.waiters.miss(waiter) {
-            // It will be back: its lane is not to be dropped meanwhile.
+            // The waiter's caller will come back, so its lane must not be evicted meanwhile.
             self.pin(lane);
         }
     }
 
-    /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken. The
-    /// slot of one that was not answered stays taken until the vendor must have noticed that too.
+    /// Ends permits whose deadline has passed because their holders are gone or hang. Units taken from a rate stay
+    /// taken. The slot of a permit without a response stays taken until the vendor must have noticed the end too.
     pub(super) fn settle_overdue(&mut self, now: Time) {
         for key in self.permits.overdue(now) {
             if self.permits[key].is_started() {
@@ -301,8 +305,8 @@ impl Engine {
         }
     }
 
-    /// What is left of a lane's tightest limit, as (remaining, limit) in units, by our own count or by the vendor's word;
-    /// None without limits.
+    /// What is left of a lane's tightest limit, as (remaining, limit) in units, by our own count or by the vendor's
+    /// reports; `None` without limits.
     pub fn headroom(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId) -> Option<(u32, u32)> {
         let now = self.tick(now);
         let mut tightest = None;

@@ -1,4 +1,4 @@
-//! What the engine knows about a lane's vendor: its limits, by who shares them. Immutable; shared by all lanes alike.
+//! A vendor's limits as the engine knows them, by who shares them. Immutable; equal lanes share one plan.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ pub struct Plan {
     pub account: Arc<[SharedSpec]>,
     /// Limits that all lanes of the vendor share.
     pub vendor_wide: Arc<[SharedSpec]>,
-    /// Some limit counts requests at once.
+    /// Whether some limit is a concurrency limit.
     pub has_slots: bool,
-    /// Turns among the lanes that share a limit.
+    /// The lane's weight among the lanes that share a limit.
     pub weight: u32,
     /// Shares of the tiers when all of them wait.
     pub tier_weights: [u32; 3],
@@ -33,16 +33,16 @@ pub struct Plan {
     /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
     /// about how long the vendor takes, in nanoseconds.
     pub service_ns: u64,
-    /// What a request costs that states nothing.
+    /// The cost of a request that states none.
     pub usual: Cost,
-    /// How much later the vendor may notice that a connection was closed, in nanoseconds: for so much longer a slot stays
-    /// taken after an exchange that got no answer.
+    /// How much later the vendor may notice that a connection was closed, in nanoseconds: a slot stays taken for that
+    /// long after an exchange that got no response.
     pub closing_ns: u64,
     /// The slowest rate that holds for every request.
     pub pace: Pace,
-    /// The longest pause that a request waits for, in nanoseconds: of a longer one its caller is told at once.
+    /// The longest pause that a request waits for, in nanoseconds: a request with a longer one is refused at once.
     pub max_hold_ns: u64,
-    /// The longest that one tenant's refusals stop others, in nanoseconds.
+    /// The longest that the refusals of one tenant stop other tenants, in nanoseconds.
     pub one_witness_ns: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct EndpointPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedSpec {
     pub spec: LimitSpec,
-    /// Holds for requests to this endpoint alone.
+    /// The endpoint that the limit is for; `None` if it is for all requests.
     pub endpoint: Option<EndpointHash>,
 }
 
@@ -79,13 +79,14 @@ impl Plan {
         self.endpoints.get(endpoint.place()).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
     }
 
-    /// The vendor's word slows one of the lane's own limits for all requests down. `own`: their counts.
+    /// Whether a response has slowed one of the lane's own limits for all requests. `own` is their state.
     #[inline(always)]
     pub(crate) fn whole_is_throttled(&self, own: &[Cell]) -> bool {
         own[..self.whole].iter().any(Cell::is_throttled)
     }
 
-    /// The name by which a limit of `own` is found again after a change: limits of two endpoints may share one.
+    /// Identifies a limit of `own` across a change of the plan, together with its endpoint: two endpoints may use one
+    /// name.
     pub(crate) fn own_name(&self, index: usize) -> (Option<&str>, &str) {
         let endpoint = self.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
         (endpoint.map(|endpoint| &*endpoint.name), &self.own[index].name)

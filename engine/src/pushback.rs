@@ -1,4 +1,4 @@
-//! What the vendor's answers change: reports of what is left, refusals, pauses.
+//! Applies what responses say about limits: reports of remaining units, refusals and pauses.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use super::{Engine, Whose};
 use crate::pace::Counting;
 use crate::time::Time;
 
-/// What an answer said about limits.
+/// What a response says about limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feedback {
-    /// The vendor took the request.
+    /// The vendor accepted the request.
     Passed(Option<Report>),
-    /// The vendor took the request, and asks to wait so long before the next, in nanoseconds.
+    /// The vendor accepted the request and asks for a wait before the next, in nanoseconds.
     PassedFor(u64, Option<Report>),
-    /// It failed.
+    /// The exchange failed.
     Failed,
     /// The vendor closed the connection before it processed the request.
     Disowned,
-    /// It refused, for now.
+    /// The vendor refused the request for now.
     Refused(Wait, Option<Report>),
-    /// It refused for a limit of this scope.
+    /// The vendor refused the request for a limit of this scope.
     RefusedFor(Whose, Wait, Option<Report>),
 }
 
@@ -44,7 +44,7 @@ impl Feedback {
     }
 }
 
-/// What there is to know after an answer.
+/// The result of applying a response.
 #[derive(Default)]
 pub struct FeedbackEffect {
     /// What is left of the tightest limit of the endpoint, as (remaining, limit).
@@ -64,15 +64,14 @@ struct Exchange {
     endpoint: EndpointHash,
 }
 
-/// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
+/// The error of a stated reset: it is rounded to a second, and so is the `Date` that it is counted from.
 const RESET_ERROR_NS: u64 = 2_000_000_000;
-/// Of several limits that may be full, a refusal says something about the rate of those that are nearly as full as the
-/// fullest one: as full as this part of it.
+/// If several limits may be full, a refusal cuts only the rates that are at least this share as full as the fullest.
 const FULL_AS: f64 = 0.9;
 
 impl Engine {
-    /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
-    /// said of other limits than the one in `word`.
+    /// Reports the response headers or, with `whole`, the complete response, which ends the exchange. `besides` holds
+    /// the reports about limits other than the one in `word`.
     #[inline]
     pub fn answered_with(
         &mut self,
@@ -106,7 +105,7 @@ impl Engine {
         FeedbackEffect { headroom: self.headroom(now, lane, endpoint), notices, took }
     }
 
-    /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
+    /// Applies what response headers say. Call before [`answered`](Self::answered).
     #[inline]
     pub(crate) fn on_response(
         &mut self,
@@ -136,7 +135,7 @@ impl Engine {
         Some(Exchange { permit: key, origin, granted: permit.granted(), need, endpoint })
     }
 
-    /// The vendor's word has changed something about a limit that a request took from, or about its lane.
+    /// Whether a response has changed the lane, or a limit that the request took from.
     fn is_throttled(&mut self, origin: &Origin) -> bool {
         if self.lanes.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
             return true;
@@ -184,12 +183,12 @@ impl Engine {
         }
     }
 
-    /// What of the vendor's word is about a lane as a whole; made where there is none.
+    /// The state that responses have set for a lane as a whole; made if there is none.
     pub(super) fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
         self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
     }
 
-    /// The vendor took a request: pauses that it was to find out about are over.
+    /// Ends the pauses that this request was to probe, because the vendor accepted it.
     fn passed(&mut self, now: Time, exchange: &Exchange) {
         let Exchange { permit, origin, endpoint, .. } = *exchange;
         self.each_cell(&origin, |cell, spec| {
@@ -205,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// An answer told what is left.
+    /// Applies a report of remaining units.
     fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) {
         let Exchange { origin, granted, need, .. } = *exchange;
         let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
@@ -213,7 +212,7 @@ impl Engine {
             && let Some((cell, spec)) = self.limit_at(&origin, target)
         {
             let units = spec.units(need.cost);
-            // Little of what is said slows anything down as long as nothing was said before.
+            // Hardly any report slows a limit down that no report has slowed before, so most end here.
             let is_nothing = cell.is_at_ease()
                 && report.limit >= spec.pace.limit
                 && match spec.pace.mode {
@@ -238,11 +237,11 @@ impl Engine {
         }
     }
 
-    /// The vendor refused: the limits that it speaks of stand, for all lanes that share them.
+    /// Pauses the limits that a refusal is about, for all lanes that share them.
     fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
         let Exchange { permit, origin, granted, need, endpoint } = *exchange;
         let about = report.and_then(|report| self.limit_of(&origin, report));
-        // What is left is too little for this request.
+        // Whether the reported remaining units are too few for this request.
         let lacks = |target: &Target| {
             let units = self.spec_at(&origin, *target).map_or(1, |spec| spec.units(need.cost));
             report.is_some_and(|report| report.remaining < u64::from(units))
@@ -278,15 +277,18 @@ impl Engine {
                 }
                 (wait, _) => wait,
             };
-            // Beside slots, which are among them only where they may be full, a rate that is hardly used learns nothing.
+            // Among several candidates (slots are among them only if they may be full), a rate that is hardly used
+            // learns nothing.
             let is_meant = targets.len() == 1 || is_full || says_empty;
-            // The vendor itself says that most of a window is left: what refused is another limit, or was an accident.
+            // The vendor reports more than half of a window as remaining: another limit refused, or the refusal was an
+            // accident.
             let says_room = pace.counting == Counting::Windows
                 && about == Some(*target)
                 && report.is_some_and(|report| report.remaining > report.limit / 2);
             let in_use = match has_been_refused {
                 true => is_meant || fullest < 0.5,
-                // Where all requests at once are in use as well, a rate is meant at first only if it is used as far as its pace goes.
+                // If all slots may be in use as well, a rate is blamed at first only if it is used as far as its pace
+                // goes.
                 false => {
                     is_meant && !says_room && (says_empty || fullness >= FULL_AS * fullest_of_all.min(pace.share()))
                 }
@@ -294,7 +296,7 @@ impl Engine {
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &pace);
             until = until.max(this);
-            // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.
+            // Events report one pause per refusal: that of the widest limit that may be meant.
             match only_the_lane || number + 1 < targets.len() {
                 true => throttle.is_told_elsewhere(now),
                 false => throttle.is_unnamed(targets.len() > 1),
@@ -313,7 +315,8 @@ impl Engine {
         if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
             self.told(now, exchange, report);
         }
-        // A lane waits as long as it was told, also where others need not, and where it has left the account that was refused.
+        // The lane waits for as long as the vendor said, even if others need not, or if it has left the account that
+        // was refused.
         let has_left = self.lanes.get(origin.lane).is_some_and(|lane| lane.shared != origin.holders);
         if only_the_lane || has_left || stated > until {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
@@ -321,14 +324,14 @@ impl Engine {
         self.stopped(&origin, &targets);
     }
 
-    /// The share of the fullest of these limits that is used, by our own count.
+    /// The largest used share among these limits, by our own count.
     fn fullest(&mut self, origin: &Origin, targets: &[Target]) -> f64 {
         let now = self.now;
         let fullness = |target: &Target| self.limit_at(origin, *target).map(|(cell, spec)| cell.fullness(spec, now));
         targets.iter().filter_map(fullness).fold(0.0, f64::max)
     }
 
-    /// A refusal that stops the lane that was refused, and no other.
+    /// Applies a refusal to the lane that was refused alone.
     fn lane_refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, unexplained: bool) {
         let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
         let Some(lane) = self.lanes.get(origin.lane) else { return };
@@ -357,7 +360,8 @@ impl Engine {
         self.paused(origin.lane);
     }
 
-    /// Limits have come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    /// Takes back unstarted grants and refuses waiters that cannot wait that long, in all lanes of limits that were
+    /// paused.
     fn stopped(&mut self, origin: &Origin, targets: &[Target]) {
         let mut lanes = vec![origin.lane];
         for (place, holder) in origin.holders.into_iter().enumerate() {
@@ -372,21 +376,21 @@ impl Engine {
         }
     }
 
-    /// Lanes that share a limit in which a request waits, or was granted and has not started.
+    /// The lanes of a holder in which a request waits, or was granted and has not started.
     fn busy_lanes_of(&self, holder: HolderKey) -> Vec<LaneKey> {
         let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
         let shares = |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
         self.waiters.lanes().chain(granted).filter(shares).collect()
     }
 
-    /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    /// Takes back the unstarted grants of a lane that was paused, and refuses waiters that cannot wait that long.
     pub(super) fn paused(&mut self, lane: LaneKey) {
         self.revoke_in(lane);
         self.send_away(lane);
         self.wake_lane(lane);
     }
 
-    /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
+    /// Refuses the waiters of a lane whose pause lasts beyond their deadline or longer than `max_hold`.
     fn send_away(&mut self, lane: LaneKey) {
         let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
         let waiters: Vec<WaiterKey> =
@@ -400,7 +404,7 @@ impl Engine {
         }
     }
 
-    /// Everybody who waits in a lane asks again.
+    /// Lets all waiting requests of a lane ask again.
     pub(super) fn wake_lane(&mut self, lane: LaneKey) {
         let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
         for queue in waiting.queues.clone() {
@@ -411,7 +415,7 @@ impl Engine {
         }
     }
 
-    /// Everybody who waits for a limit of this exchange asks again.
+    /// Lets all requests ask again that wait for a limit of this exchange.
     fn wake_limits_below(&mut self, exchange: &Exchange) {
         if self.waiters.queued() > 0 {
             self.wake_lane(exchange.origin.lane);
@@ -421,7 +425,8 @@ impl Engine {
         }
     }
 
-    /// A permit has ended without a word of the vendor; if it was to find out whether a pause is over, another will.
+    /// Called when a permit ends without feedback. If it was to probe the end of a pause, another request probes
+    /// instead.
     pub(super) fn ended_unheard(&mut self, origin: &Origin, permit: PermitKey) {
         let now = self.now;
         let mut was = false;

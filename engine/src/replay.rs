@@ -1,4 +1,4 @@
-//! What another process sent, and the vendor may still count.
+//! Counts requests that another process sent and that the vendor may still count.
 
 use super::Engine;
 use super::endpoint::EndpointId;
@@ -7,11 +7,11 @@ use super::limit::PriorUse;
 use crate::time::Time;
 
 impl Engine {
-    /// Counts requests that another process sent, and that have ended, against the limits of a lane. In any order: they may
-    /// be older than what the limits know already.
+    /// Counts requests of another process that have ended against the limits of a lane. They may come in any order, and
+    /// may be older than what the limits have counted already.
     ///
-    /// More may have been sent in that time than a bucket holds, for it refilled meanwhile: the bucket is left empty, and
-    /// owes nothing. Of what came back meanwhile only the guard knows.
+    /// More may have been sent than a bucket holds, because it refilled meanwhile: the bucket is left empty and owes
+    /// nothing. Only the guard knows how much came back meanwhile.
     pub fn replay(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, past: &PriorUse) {
         let now = self.tick(now);
         let past = PriorUse { at: past.at.min(now), ..*past };

@@ -1,7 +1,7 @@
-//! Lanes that rest are dropped, and the room of what is gone is given back.
+//! Evicts idle lanes and frees their memory.
 //!
-//! A lane may be dropped when that cannot be noticed: nothing waits, is in flight or owed, and nothing was learned that is
-//! still in use. All of it goes in small steps, for senders wait while one is made.
+//! A lane may be evicted when that changes no later decision: nothing waits, is in flight or owed, and nothing that was
+//! learned is still in use. A sweep works in small steps because senders wait during each.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use super::notices::Forgotten;
 use super::pause_notices::{of_lane, of_own_limit};
 use crate::time::Time;
 
-/// Where a sweep goes on.
+/// The position at which a sweep goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sweep {
     /// Lanes from this slot on.
     Lanes(u32),
     /// Holders of shared limits from this slot on.
     Shared(u32),
-    /// Memory that nothing is in.
+    /// Unused memory.
     Room,
 }
 
@@ -26,12 +26,12 @@ impl Sweep {
     pub const START: Sweep = Sweep::Lanes(0);
 }
 
-/// Chunks of a slab that are given back in one step: all their slots are read once more, and no cache holds them.
+/// Chunks of a slab that are freed in one step: all their slots are read once more, and are in no cache.
 const CHUNKS: usize = 2;
 
 impl Engine {
-    /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed.
-    /// Looks at `count` slots; returns where to go on, or None at the end.
+    /// Frees what idle lanes do not need and, with `evict`, the lanes themselves if that changes no later decision.
+    /// Looks at `count` slots; returns where to go on, or `None` at the end.
     pub fn sweep(&mut self, now: Time, from: Sweep, count: u32, evict: bool) -> Option<Sweep> {
         let now = self.tick(now);
         match from {
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// `named`: holders that permits name, once that was asked.
+    /// `named` caches the set of holders that permits count in.
     fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<HolderKey>>) {
         let Some(key) = self.lanes.holder_key_at(index) else { return };
         let Some(shared) = self.lanes.holder_mut(key) else { return };
@@ -91,7 +91,7 @@ impl Engine {
         if !rests || shared.lanes > 0 || shared.waiting > 0 {
             return;
         }
-        // A request that is in flight counts at its holder as soon as that has a limit of requests at once.
+        // A permit counts in its holder as soon as the holder gets a concurrency limit, so such a holder stays.
         let permits = &self.permits;
         let named = named.get_or_insert_with(|| permits.iter().flat_map(|permit| permit.origin.holders).collect());
         if !named.contains(&key) {
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether there may be more.
+    /// Returns whether there may be more memory to free.
     fn give_room_back(&mut self) -> bool {
         self.sweep_groups();
         let more = [
@@ -119,7 +119,7 @@ impl Engine {
         self.lanes.len() == 0 && self.lanes.holder_count() == 0
     }
 
-    /// No waiter has this index, nor a higher one.
+    /// One past the highest index of a waiter.
     pub fn waiters_end(&self) -> usize {
         self.waiters.end()
     }

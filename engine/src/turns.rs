@@ -1,5 +1,5 @@
-//! One turn: the queue whose turn it is, by `scheduler.rs`, asks its limits. Either its head goes, or the place where it was stopped is
-//! parked until something can have changed.
+//! One turn: the queue that the scheduler chose asks its limits. Either its head is granted, or the tree node at which
+//! it was stopped is parked until something can have changed.
 //!
 //! Limits are asked from the narrowest holder outwards, and the first that lacks something decides where to park: the
 //! endpoint's queue, the lane's tier, the account's tier or the vendor's tier. So a blocked endpoint blocks no other
@@ -23,7 +23,7 @@ use super::waiting::LimitLevel;
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::time::Time;
 
-/// From the narrowest outwards.
+/// Ordered from the narrowest level outwards.
 const LEVELS: [LimitLevel; 6] = [
     LimitLevel::Endpoint,
     LimitLevel::Lane,
@@ -38,7 +38,7 @@ const LEVELS: [LimitLevel; 6] = [
 pub(super) struct Stop {
     place: LimitLevel,
     free: Free,
-    /// None where another queue's head has the next units reserved.
+    /// `None` if the head of another queue has reserved the next units.
     lack: Option<(BlockedBy, Option<Arc<str>>)>,
 }
 
@@ -100,7 +100,7 @@ impl Engine {
         !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other))
     }
 
-    /// The tree's root itself decides about the tiers here.
+    /// Whether the tree's root itself decides between the tiers at this level.
     fn is_at_the_root(&self, lane: LaneKey, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.get(lane) else { return true };
         let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// A request of `need` goes: the tiers' turns at its limits move on.
+    /// Charges a granted request to the tiers' turns at its limits.
     fn charge_sites(&mut self, need: &Need) {
         let Some(lane) = self.lanes.get(need.lane) else { return };
         let weight = lane.plan.tier_weights[need.tier.index()];
@@ -143,7 +143,7 @@ impl Engine {
         !lane.has_others(need.endpoint) || self.others_have_room(need)
     }
 
-    /// The limits of the endpoint, and those that are shared.
+    /// Whether the limits of the endpoint and the shared limits have room.
     #[inline(never)]
     fn others_have_room(&mut self, need: &Need) -> bool {
         let now = self.now;
@@ -168,7 +168,7 @@ impl Engine {
         has_room && (!throttled || self.ask(need, Key::NONE).is_ok())
     }
 
-    /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
+    /// Asks every limit, from the narrowest holder outwards. `queue` is the queue whose head asks.
     pub(super) fn ask(&mut self, need: &Need, queue: QueueKey) -> Result<(), Stop> {
         let lane = &self.lanes[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
@@ -190,7 +190,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks the limits of one place; those of a place whose next units are another's are not even looked at.
+    /// Asks the limits of one level, unless another queue has reserved the next units there.
     #[inline]
     fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: QueueKey, busy: bool) -> Result<(), Stop> {
         if busy && self.reserved_by_another(need, place, queue) {
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// Whether the vendor's word about the lane's credential lets a request go.
+    /// Whether the pauses and throttles of the lane as a whole let a request go.
     fn gate(&self, need: &Need) -> Gate {
         let lane = &self.lanes[need.lane];
         let gate = |credential: &Credential| {
@@ -238,7 +238,7 @@ impl Engine {
         lane.credential.as_deref().map_or(Gate::Open, gate)
     }
 
-    /// Whether the endpoint of a request stands alone, as far as the lane is concerned, or a holder of shared limits.
+    /// Whether the pauses of a request's endpoint let it go: those of the lane, or of a holder of shared limits.
     fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
         let lane = &self.lanes[need.lane];
         let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
@@ -251,7 +251,7 @@ impl Engine {
         if credential.is_none() && !cells.iter().any(Cell::is_throttled) {
             return Gate::Open;
         }
-        // Rather one of another endpoint finds out whether a pause is over, where it counts in the limit.
+        // A request to another endpoint is preferred as the probe of a pause, if it counts in the limit.
         let others = lane.waiting.as_ref().is_some_and(|waiting| {
             let queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));
             queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
@@ -266,7 +266,7 @@ impl Engine {
         gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
     }
 
-    /// When a request alone could go: the latest of all its limits.
+    /// When a request could be sent if it were alone: the latest moment that any of its limits names.
     pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
@@ -314,7 +314,7 @@ impl Engine {
         }
     }
 
-    /// Everybody who can go, goes.
+    /// Gives turns until no request can be granted any more.
     pub(super) fn run_turns(&mut self) {
         while let Some((root, due)) = self.tree.pop_ready() {
             while let Some(path) = self.tree.next(root) {
@@ -323,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// `due`: since when this turn could have been, had the timer woken in time.
+    /// `due`: the earliest moment at which this turn could have happened, had the timer woken in time.
     fn turn(&mut self, path: &Path, due: Time) {
         let key = self.tree.queue_of(path.leaf());
         let Some(queue) = self.waiters.queue(key) else { return self.tree.put_back(path) };
@@ -341,7 +341,7 @@ impl Engine {
                 self.dequeue(head);
                 self.waiters.grant(head, permit);
                 self.tree.charge(path, need.cost.turn());
-                // After the charge: those who wake compete with this path as it now stands.
+                // After the charge, so that the queues that wake compete with this path at its new position.
                 self.release(key);
                 self.tidy(lane);
             }
@@ -365,7 +365,7 @@ impl Engine {
                 branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
             }
         };
-        // A queue that was stopped somewhere else before lets others have what it had reserved there.
+        // A queue that was stopped at another level before gives up what it had reserved there.
         if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(|place| place != stop.place)) {
             self.release(queue);
         }
@@ -376,11 +376,11 @@ impl Engine {
         let parking = self.tree.park(node);
         if let Some(wait_point) = self.wait_point(need, stop.place) {
             wait_point.add(node);
-            // Who waits for another's reservation is woken when that ends, and by nothing else.
+            // A request that waits for another's reservation is woken when that reservation ends, and by nothing else.
             wait_point.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
             if reserve {
                 let before = std::mem::replace(&mut wait_point.reserved, queue);
-                // It was another's, whose turn comes later. Nothing is free for anybody by that.
+                // The reservation belonged to a queue whose turn comes later. Replacing it frees nothing for anybody.
                 if before != queue
                     && let Some(other) = self.waiters.queue_mut(before)
                 {
@@ -401,12 +401,12 @@ impl Engine {
         self.release_beyond(need, stop.place, node);
     }
 
-    /// Something under this root may have become possible, at `due`.
+    /// Marks a root under which a request may be able to go since `due`.
     pub(super) fn mark_dirty(&mut self, root: NodeKey, due: Time) {
         self.tree.mark_ready(root, due.max(self.now.minus_nanos(LATENESS_NS)));
     }
 
-    /// Takes a node out of its parking; it was due at `due`.
+    /// Ends the parking of a node, which was due to end at `due`.
     pub(super) fn unpark(&mut self, node: NodeKey, due: Time) {
         self.tree.unpark(node);
         let root = self.tree.root_of(node);

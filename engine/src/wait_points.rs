@@ -1,4 +1,4 @@
-//! Where requests wait for a limit, and who is woken there: a [`WaitPoint`] at each endpoint, lane and holder of shared limits.
+//! The places where requests wait for a limit and are woken: a [`WaitPoint`] at each endpoint, lane and holder.
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
@@ -8,8 +8,7 @@ use super::origin::Origin;
 use super::slab::Key;
 use super::waiting::{LimitLevel, WaitPoint};
 
-/// A [`LimitLevel`] of one lane, by what the site there belongs to. A permit that was taken before its lane changed still
-/// finds it.
+/// A [`LimitLevel`] of one lane, named by its owner, so that a permit still finds it after its lane has changed.
 #[derive(Clone, Copy, Debug)]
 enum Spot {
     Endpoint(LaneKey, EndpointId),
@@ -50,7 +49,7 @@ impl Engine {
         self.site_at(self.spot(need, place)?)
     }
 
-    /// A request has waited here.
+    /// Whether a request has waited here.
     pub(super) fn has_wait_point(&self, need: &Need, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.get(need.lane) else { return false };
         match place {
@@ -67,8 +66,8 @@ impl Engine {
         }
     }
 
-    /// Nothing below `node` goes now, for a limit at `place` stops it: what queues there had reserved further out is for
-    /// others.
+    /// Releases what queues below `node` have reserved at wider levels: a limit at `place` stops them, so others may
+    /// use it.
     pub(super) fn release_beyond(&mut self, need: &Need, place: LimitLevel, node: NodeKey) {
         let [account, vendor] = self.lanes.get(need.lane).map_or([Key::NONE; 2], |lane| lane.shared);
         let beyond = match place {
@@ -103,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Everybody parked at a spot asks again.
+    /// Lets all queues that are parked at a spot ask again.
     fn wake(&mut self, spot: Spot) {
         let Some(wait_point) = self.site_at(spot) else { return };
         wait_point.on_settle = false;
@@ -111,7 +110,7 @@ impl Engine {
         for node in parked.drain(..) {
             self.unpark(node, self.now);
         }
-        // The allocation goes back to where it is needed again at once.
+        // Puts the allocation back: it is needed again at once.
         if let Some(wait_point) = self.site_at(spot)
             && wait_point.parked.is_empty()
         {
@@ -119,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// Everybody who waits for a limit that lanes share asks again, whatever endpoint it is of.
+    /// Lets all requests ask again that wait for shared limits of a holder, whatever their endpoint.
     pub(super) fn wake_holder(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder(holder).filter(|shared| shared.waiting > 0) else { return };
         let endpoints = shared.endpoint_wait_points.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
@@ -127,8 +126,8 @@ impl Engine {
         spots.into_iter().for_each(|spot| self.wake(spot));
     }
 
-    /// Something of the limits of `origin` has come free: those who wait for that ask again. `all`: more than an ended
-    /// exchange has changed, so also those who wait for a moment do.
+    /// Wakes the requests that wait for the limits of `origin` because units came free. With `all`, more has changed
+    /// than the end of an exchange, so requests that wait for a moment ask again too.
     pub(super) fn wake_all(&mut self, origin: &Origin, all: bool) {
         let Origin { lane, endpoint, endpoint_hash, holders: [account, vendor], .. } = *origin;
         let spots = [
@@ -154,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// All who wait for a limit of such a request ask again.
+    /// Lets all requests ask again that wait for a limit of such a request.
     pub(super) fn wake_limits_of(&mut self, need: &Need) {
         let origin = self.limits_of(need.lane, need.endpoint);
         self.wake_all(&origin, true);
