@@ -27,7 +27,6 @@ mod learned;
 mod others;
 mod pause;
 mod quota;
-mod ramp;
 mod recent;
 mod refusal;
 mod report;
@@ -49,7 +48,6 @@ use learned::Learned;
 pub(crate) use pause::Gate;
 use pause::Pause;
 use quota::{QuotaEvent, QuotaTracker};
-use ramp::Ramp;
 pub(crate) use refusal::Refused;
 pub use report::{About, Label, Report};
 pub(crate) use report::{Books, Fit};
@@ -118,8 +116,8 @@ pub struct Throttle {
     /// Whose refusal slowed the limit down last, and what was learned before. If that endpoint turns out to refuse while
     /// others pass, it was for nothing.
     cut_for: Option<(EndpointHash, Option<Learned>)>,
-    /// After a pause the rate grows back.
-    ramp: Option<Ramp>,
+    /// After a pause the rate grows back from a tenth: since when, and over how many nanoseconds.
+    ramp: Option<(Time, u64)>,
     /// Until then grants are spaced out even at the full rate.
     calm_until: Time,
     /// The limit that the vendor states over the window, where that is less than the limit's own, and until when that
@@ -146,7 +144,7 @@ impl Throttle {
                 learned.advance(now, pace);
                 learned.is_full(pace)
             })
-            && self.ramp.is_none_or(|ramp| ramp.is_over(now))
+            && self.ramp.is_none_or(|(since, over)| since.plus_nanos(over) <= now)
             && self.next <= now
     }
 
@@ -240,7 +238,7 @@ impl Throttle {
 
     fn forget_past(&mut self, now: Time) {
         self.quota.forget_past(now);
-        if self.ramp.is_some_and(|ramp| ramp.is_over(now)) {
+        if self.ramp.is_some_and(|(since, over)| since.plus_nanos(over) <= now) {
             self.ramp = None;
         }
     }
@@ -256,8 +254,11 @@ impl Throttle {
                 None => spacing,
             };
         }
-        if let Some(ramp) = self.ramp {
-            spacing = spacing.max(ramp.spacing(now, unit));
+        if let Some((since, over)) = self.ramp {
+            let passed = u64::try_from(now.since(since).as_nanos()).unwrap_or(u64::MAX);
+            let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
+            // Of long windows the first grant would otherwise hold up all that come after the growth.
+            spacing = spacing.max((unit.saturating_mul(100) / share).min(over.max(unit)));
         }
         if let Some((stated, _)) = self.stated.filter(|(_, until)| *until > now) {
             spacing = spacing.max(unit.saturating_mul(pace.limit) / stated.max(1));

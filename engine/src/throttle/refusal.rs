@@ -2,7 +2,6 @@
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::ramp::Ramp;
 use super::{CALM, MAX_ENDPOINTS, Notice, Throttle, WITNESS_MEMORY, Wait};
 use crate::endpoint::EndpointHash;
 use crate::keys::PermitKey;
@@ -177,7 +176,7 @@ impl Throttle {
         let over = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         // A rate that was cut is no burst.
         let ramps = std::mem::take(&mut self.in_use) && self.learned.is_none();
-        self.ramp = ramps.then(|| Ramp::new(now, stood.min(over).min(30 * LEAST_PAUSE)));
+        self.ramp = ramps.then(|| (now, stood.min(over).min(30 * LEAST_PAUSE)));
         self.next = now;
         // Whose refusal it was has yet to show that it is open.
         if let Some(refused_by) = self.refused_by.take()
