@@ -415,7 +415,7 @@ fn used_up_limit_that_only_answers_state_is_passed_on_to_other_processes() {
     for (remaining, paused) in [(3, 0), (0, 600 * SECOND)] {
         let permit = bench.granted(lane, ask(Tier::High));
         let about = About { window_ns: Some(3_600 * SECOND), ..About::default() };
-        let report = Report { limit: 5_000, remaining, reset_ns: Some(600 * SECOND), about, ..Report::default() };
+        let report = Report { limit: 5_000, remaining, reset_ns: Some(600 * SECOND), about };
         bench.on_response(permit, Feedback::Passed(Some(report)));
         assert_eq!(wish(&mut bench).1.paused_ns, paused, "{remaining} left");
     }
