@@ -1,10 +1,7 @@
 //! What the events have told of a limit's pauses: that one began, once, and that it is over, once. Whatever began it (a refusal,
 //! nothing left, a wish to be left alone, failures) and whatever ended it, what is told follows from the state alone.
 
-use super::pause::Pause;
-use super::{Report, Throttle};
 use crate::endpoint::EndpointHash;
-use crate::pace::Pace;
 use crate::time::Time;
 
 /// What events, logs and metrics are to tell.
@@ -55,93 +52,4 @@ pub(crate) struct Change {
     pub(crate) named: bool,
     /// It concerns requests to this endpoint alone.
     pub(crate) endpoint: Option<EndpointHash>,
-}
-
-impl Throttle {
-    /// Notes until when nothing is left, by a report that was not overtaken.
-    pub(super) fn note_emptiness(&mut self, now: Time, report: &Report, pace: &Pace) {
-        let stops = self.quota.told.filter(|told| report.remaining == 0 && told.free(now, 1, pace) > now);
-        self.announced.empty_until = stops.map_or(Time::ZERO, |told| told.until);
-    }
-
-    /// The pause that begins now is told of elsewhere.
-    pub(crate) fn is_told_elsewhere(&mut self, now: Time) {
-        if self.announced.whole == Announcement::Nothing {
-            self.announced.whole = Announcement::Elsewhere;
-        }
-        for (endpoint, _) in self.new_endpoints(now) {
-            self.announced.endpoints.push((endpoint, Announcement::Elsewhere));
-        }
-    }
-
-    /// Which limit was refused for is not known, and this one stands for all that may be meant.
-    pub(crate) fn is_unnamed(&mut self, unnamed: bool) {
-        self.announced.unnamed = unnamed;
-    }
-
-    fn new_endpoints(&self, now: Time) -> Vec<(EndpointHash, Time)> {
-        let is_known = |endpoint: EndpointHash| self.announced.endpoints.iter().any(|(known, _)| *known == endpoint);
-        let pauses = self.endpoints.iter().filter_map(|(endpoint, pause, _)| match pause {
-            Pause::Until(until) if *until > now && !is_known(*endpoint) => Some((*endpoint, *until)),
-            _ => None,
-        });
-        pauses.collect()
-    }
-
-    /// What is new since the last call.
-    pub(crate) fn changes(&mut self, now: Time, pace: &Pace) -> Vec<Change> {
-        let mut changes = Vec::new();
-        self.endpoint_changes(now, &mut changes);
-        let is_empty = self.announced.empty_until > now;
-        let free = self.quota.told.filter(|_| is_empty).map_or(Time::ZERO, |told| told.free(now, 1, pace));
-        let until = self.pause.until().max(free);
-        let stands = self.pause != Pause::Over || is_empty;
-        let unnamed = std::mem::take(&mut self.announced.unnamed);
-        let mut say = |notice, named| changes.push(Change { notice, named, endpoint: None });
-        match self.announced.whole {
-            Announcement::Nothing if until > now => {
-                self.announced.whole = Announcement::Pause { until, named: !unnamed };
-                say(Notice::Exhausted { until }, !unnamed);
-            }
-            Announcement::Pause { until: before, named } if stands => {
-                if until > before {
-                    self.announced.whole = Announcement::Pause { until, named };
-                    say(Notice::Longer { until }, named);
-                }
-            }
-            Announcement::Pause { named, .. } => {
-                self.announced.whole = Announcement::Nothing;
-                say(Notice::Recovered, named);
-            }
-            Announcement::Elsewhere if !stands => self.announced.whole = Announcement::Nothing,
-            Announcement::Nothing | Announcement::Elsewhere => {}
-        }
-        changes
-    }
-
-    fn endpoint_changes(&mut self, now: Time, changes: &mut Vec<Change>) {
-        let mut say = |notice, endpoint| changes.push(Change { notice, named: false, endpoint: Some(endpoint) });
-        for (endpoint, until) in self.new_endpoints(now) {
-            self.announced.endpoints.push((endpoint, Announcement::Pause { until, named: false }));
-            say(Notice::Exhausted { until }, endpoint);
-        }
-        let standing = &self.endpoints;
-        self.announced.endpoints.retain(|(endpoint, announced)| {
-            let stands = standing.iter().any(|(id, ..)| id == endpoint);
-            if !stands && *announced != Announcement::Elsewhere {
-                say(Notice::Recovered, *endpoint);
-            }
-            stands
-        });
-    }
-
-    /// It is forgotten: what was told to stand does not any more.
-    pub(crate) fn forgotten(&self) -> Vec<Change> {
-        let over = |(endpoint, announced): (Option<EndpointHash>, Announcement)| match announced {
-            Announcement::Pause { named, .. } => Some(Change { notice: Notice::Recovered, named, endpoint }),
-            Announcement::Nothing | Announcement::Elsewhere => None,
-        };
-        let endpoints = self.announced.endpoints.iter().map(|(endpoint, announced)| (Some(*endpoint), *announced));
-        endpoints.chain([(None, self.announced.whole)]).filter_map(over).collect()
-    }
 }

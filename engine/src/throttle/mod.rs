@@ -19,6 +19,7 @@
 //! takes no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
 mod announced;
+mod changes;
 mod credential;
 mod edge;
 mod endpoint;
@@ -49,9 +50,9 @@ pub(crate) use pause::Gate;
 use pause::Pause;
 use quota::{QuotaEvent, QuotaTracker};
 pub(crate) use refusal::Refused;
+use report::VendorFigure;
 pub use report::{About, Label, Report};
 pub(crate) use report::{Books, Fit};
-use vendor_figure::VendorFigure;
 
 /// Failures in a row after which a lane is left alone.
 const FAILURES: u32 = 5;

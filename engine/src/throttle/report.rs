@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::limit::spec::LimitSpec;
 use crate::pace::Counting;
+use crate::time::Time;
 
 /// A reset that is so near may be that of any window, in nanoseconds: vendors round it up, and their clocks are off.
 const RESET_ERROR: u64 = 5_000_000_000;
@@ -134,4 +135,17 @@ impl Report {
         let left = self.remaining.saturating_sub(u64::from(under_way));
         left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0
     }
+}
+
+/// The last report of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VendorFigure {
+    pub(super) limit: u64,
+    /// Less what was granted since.
+    pub(super) left: u64,
+    pub(super) at: Time,
+    /// It says nothing from here on: the reset that it states, or a window later.
+    pub(super) until: Time,
+    /// The grant whose answer said so: what is older has been overtaken.
+    pub(super) of: Time,
 }

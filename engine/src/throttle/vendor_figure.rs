@@ -2,23 +2,10 @@
 //! the key, nor of what was sent before this process was, and a caller who asks what is left gets the lower of both.
 
 use super::Throttle;
-use super::report::Report;
+use super::report::{Report, VendorFigure};
 use crate::pace::LEAST_PAUSE;
 use crate::pace::{Counting, Pace};
 use crate::time::Time;
-
-/// The last report of a limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct VendorFigure {
-    pub(super) limit: u64,
-    /// Less what was granted since.
-    pub(super) left: u64,
-    pub(super) at: Time,
-    /// It says nothing from here on: the reset that it states, or a window later.
-    pub(super) until: Time,
-    /// The grant whose answer said so: what is older has been overtaken.
-    pub(super) of: Time,
-}
 
 impl Throttle {
     /// An answer to what was granted at `granted` says what is left, while `under_way` units of other requests have no answer.
