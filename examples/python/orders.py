@@ -45,10 +45,13 @@ def place(db, mark, order, quantity):
 def answers(db, mark):
     """What became of the requests goes into the orders in the transaction that deletes the replies: once, whatever is killed."""
     for seq, text in db.execute("SELECT seq, reply FROM ic_reply ORDER BY seq LIMIT 100").fetchall():
+        # Another process may have taken it meanwhile, and a later reply to the same order.
+        if db.execute(f"DELETE FROM ic_reply WHERE seq = {mark}", (seq,)).rowcount == 0:
+            continue
         reply = json.loads(text)
+        order = (reply["metadata"] or {}).get("order")
         state = f"{reply['outcome']} {reply['status']}"
-        db.execute(f"UPDATE app_order SET state = {mark} WHERE id = {mark}", (state, reply["metadata"]["order"]))
-        db.execute(f"DELETE FROM ic_reply WHERE seq = {mark}", (seq,))
+        db.execute(f"UPDATE app_order SET state = {mark} WHERE id = {mark}", (state, order))
 
 
 def main(url, command, *rest):

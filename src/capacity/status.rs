@@ -119,6 +119,11 @@ impl SharingStatus {
 }
 
 impl Known {
+    /// This process holds and wants nothing: no call is made that could say whether the store answers.
+    pub(super) fn rests(&mut self) {
+        (self.limits, self.away_since, self.said, self.is_learning) = (0, None, None, false);
+    }
+
     /// Notes what the store says of a limit. Returns whether it is news that the figures of the processes differ.
     pub(super) fn saw(&mut self, limit: &str, all: All, held_here: u32, now: Time) -> bool {
         let name = match self.limits_seen.get_key_value(limit) {

@@ -106,6 +106,7 @@ impl StoreTask {
             let began = self.clock.now();
             let gathered = self.gather();
             if gathered.wishes.is_empty() {
+                self.sharing.known.lock().rests();
                 due = Time::MAX;
                 continue;
             }
@@ -125,7 +126,8 @@ impl StoreTask {
     fn gather(&self) -> Gathered {
         let mut gathered = Gathered::default();
         for (number, shard) in self.shards.iter().enumerate() {
-            shard.look(|engine, now| {
+            // A lease that has ended lets waiters go by the floor.
+            shard.decide(|engine, now| {
                 engine.wishes(now, |limit, name, wish| {
                     gathered.asked.push((number, limit));
                     gathered.wishes.push((name, wish));

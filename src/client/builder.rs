@@ -400,7 +400,7 @@ impl IntegrationClientBuilder {
     /// last answer ([`share_through`](Self::share_through)). Without it nothing is sent then.
     ///
     /// All processes together keep the `part` of a limit, half of it at most, and each of them that part divided by `max_processes`, but
-    /// one unit at least while there are some: of a limit of 100 units `sharing_floor(0.1, 5)` leaves 2 to each. The store never gives more
+    /// one unit at least while there are some: of a limit of 200 units `sharing_floor(0.1, 5)` leaves 3 or 4 to each. The store never gives more
     /// than the part, however many processes there are. A process that has used a limit in the last ten minutes holds its floor of it, also
     /// while it sends nothing; one that is killed keeps it from the others for ten minutes. State the same in all processes.
     pub fn sharing_floor(mut self, part: f64, max_processes: u32) -> Self {

@@ -53,8 +53,17 @@ pub(super) fn below(base: &Url, auth: &AuthScheme, own: &str, text: &str) -> Opt
     let url = Url::parse(plain).ok()?;
     let relative = target::relative(base, &url).ok()?;
     let written = plain.strip_prefix(base.as_str().trim_end_matches('/'));
-    let rest = written.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?'])).unwrap_or(relative);
+    let is_below = |rest: &&str| (rest.is_empty() || rest.starts_with(['/', '?'])) && is_plain(rest);
+    let rest = written.filter(is_below).unwrap_or(relative);
     Some(format!("{own}{}{fragment}", without_credential(rest, auth)))
+}
+
+/// Whether it means the same behind another base URL: it has no dot segment, which would lead to another tenant's path of the
+/// gateway, and nothing that URL parsers drop or replace.
+fn is_plain(rest: &str) -> bool {
+    let is_dots = |part: &str| matches!(part.trim().to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+    let path = rest.split('?').next().unwrap_or_default();
+    !rest.contains(|letter: char| letter.is_control() || letter == '\\') && !path.split('/').any(is_dots)
 }
 
 impl Back<'_> {
@@ -139,6 +148,19 @@ mod tests {
         headers.insert(name, value.parse().unwrap());
         rewrite(&mut headers, &back(&base(), &AuthScheme::None));
         headers[name].to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn dot_segments_lead_to_no_other_path_of_the_gateway() {
+        let base = Url::parse("https://api.example/").unwrap();
+        for given in
+            ["/../stripe/x", "/./stripe/x", "/%2E%2e/stripe/x", "/a/..\\stripe/x", "/..\t/stripe/x", "/str\nipe/x"]
+        {
+            let found = below(&base, &AuthScheme::None, OWN, &format!("https://api.example{given}"));
+            assert_eq!(found.as_deref(), Some("http://127.0.0.1:8099/acme/github/stripe/x"), "{given:?}");
+        }
+        let kept = below(&base, &AuthScheme::None, OWN, "https://api.example/{owner}?until=..");
+        assert_eq!(kept.as_deref(), Some("http://127.0.0.1:8099/acme/github/{owner}?until=.."));
     }
 
     #[test]

@@ -131,9 +131,10 @@ impl Cell {
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
         let floor = spec.floor();
-        // The floor is held for as long as the limit may be wanted while the store does not answer.
+        // The process holds its floor for as long as the limit may be wanted while the store does not answer. A unit that the
+        // store has not granted as a floor is given back like any other, or processes without a floor would get none.
         let rests = now > holding.wanted_at.plus_nanos(FLOOR_RESTS);
-        let least = if rests || holding.wanted_at == Time::ZERO { 0 } else { floor.each };
+        let least = if rests || holding.wanted_at == Time::ZERO { 0 } else { floor.each.min(holding.floor) };
         if sum < least {
             let wanted = (0..3).filter(|tier| want[*tier] > 0).max_by_key(|tier| want[*tier]);
             let tier = wanted.unwrap_or(Tier::Normal.index());
@@ -195,16 +196,16 @@ impl Cell {
         self.give_down(spec, now, stays)
     }
 
-    /// Gives back all units but `stay`, the free ones first.
+    /// Gives back all units but `stay`: the used ones first, so that the process can go on with those that stay.
     fn give_down(&mut self, spec: &LimitSpec, now: Time, stay: u32) -> Vec<(u64, u32)> {
         let used = self.in_use(spec, now);
         let held = self.holding().map_or(0, |holding| holding.units);
         let given = held.saturating_sub(stay);
-        let free = held.saturating_sub(used).min(given);
-        let mut returned = self.withdraw(spec, now, Time::ZERO, given - free);
+        let mut returned = self.withdraw(spec, now, Time::ZERO, given);
         let ended = returned.iter().map(|(_, units)| *units).sum::<u32>();
+        let free = held.saturating_sub(used).min(given - ended);
         let figures = spec.figures();
-        let under_way = given - free - ended;
+        let under_way = given - ended - free;
         for (free_in, units) in [(0, free), (figures.again_ns.saturating_add(figures.transit_ns), under_way)] {
             if units > 0 {
                 returned.push((free_in, units));

@@ -45,6 +45,8 @@ impl KafkaReplies {
         settings.set("message.timeout.ms", PATIENCE.as_millis().to_string());
         // Of all copies that a broker keeps; a repetition of the library's own is dropped by the broker.
         settings.set("acks", "all").set("enable.idempotence", "true");
+        // A topic counts as missing after this: sooner than a message is given up.
+        settings.set("topic.metadata.propagation.max.ms", "3000");
         address.url.query_pairs().for_each(|(name, value)| {
             settings.set(&*name, &*value);
         });

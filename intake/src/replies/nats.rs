@@ -1,5 +1,6 @@
 //! Replies to a subject of NATS JetStream.
 
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, Context};
 use async_nats::{ConnectOptions, HeaderMap};
 use futures_util::future::join_all;
@@ -50,15 +51,17 @@ impl NatsReplies {
 
     async fn publish(&self, reply: &Reply) -> Result<(), BoxError> {
         let content = reply.json_within(LONGEST);
-        if let Some(named) = self.names.named(reply).filter(|name| is_subject(name))
-            && self.put(named, reply, &content).await.is_ok()
-        {
-            return Ok(());
+        if let Some(named) = self.names.named(reply).filter(|name| is_subject(name)) {
+            match self.put(named, reply, &content).await {
+                // No stream has the subject.
+                Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {}
+                told => return Ok(told?),
+            }
         }
-        self.put(self.names.own.clone(), reply, &content).await
+        Ok(self.put(self.names.own.clone(), reply, &content).await?)
     }
 
-    async fn put(&self, subject: String, reply: &Reply, content: &str) -> Result<(), BoxError> {
+    async fn put(&self, subject: String, reply: &Reply, content: &str) -> Result<(), PublishError> {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", reply.message_id().as_str());
         let published = self.context.publish_with_headers(subject, headers, content.to_owned().into()).await?;

@@ -56,8 +56,12 @@ impl RabbitMqReplies {
     /// The channel in use, or one of a new connection.
     async fn channel(&self) -> Result<Channel, BoxError> {
         let mut open = self.open.lock().await;
-        if let Some((_, channel)) = open.as_ref().filter(|(_, channel)| channel.status().connected()) {
-            return Ok(channel.clone());
+        if let Some((connection, channel)) = open.as_ref().filter(|(_, channel)| channel.status().connected()) {
+            // Messages would wait in this process's memory, and all come when the alarm ends.
+            return match connection.status().blocked() {
+                true => Err("the broker takes no messages: it has an alarm of memory or disk".into()),
+                false => Ok(channel.clone()),
+            };
         }
         *open = None;
         let opening = async {
@@ -97,8 +101,11 @@ impl RabbitMqReplies {
 /// Whether there is such a queue, which has the message then.
 async fn put(channel: &Channel, queue: &str, content: &str, properties: BasicProperties) -> Result<bool, BoxError> {
     let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let sent = channel.basic_publish("".into(), queue.into(), publish, content.as_bytes(), properties).await?;
-    match sent.await? {
+    let sending =
+        async { channel.basic_publish("".into(), queue.into(), publish, content.as_bytes(), properties).await?.await };
+    // One that is not confirmed must not hold up those that are.
+    let sent = tokio::time::timeout(PATIENCE, sending).await.map_err(|_| "no confirmation within 10 s")?;
+    match sent? {
         Confirmation::Ack(None) => Ok(true),
         // The broker gives back what it can put nowhere.
         Confirmation::Ack(Some(_)) => Ok(false),

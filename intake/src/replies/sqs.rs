@@ -10,6 +10,7 @@ use super::names::Names;
 use crate::address::Address;
 use crate::error::Error;
 use crate::sqs::{Place, attributes, problem};
+use crate::waits::PATIENCE;
 
 /// The longest reply: the bound of the service is 256 KiB, attributes included.
 const LONGEST: usize = 250 * 1024;
@@ -66,7 +67,10 @@ impl SqsReplies {
         if queue.ends_with(".fifo") {
             request = request.message_group_id(&reply.id).message_deduplication_id(&id);
         }
-        request.send().await.map(drop).map_err(|error| problem::text(&error))
+        // One that gets no answer must not hold up those that have one.
+        let sent = tokio::time::timeout(PATIENCE, request.send()).await;
+        let sent = sent.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?;
+        sent.map(drop).map_err(|error| problem::text(&error))
     }
 }
 

@@ -95,3 +95,13 @@ fn many_processes_keep_no_more_than_the_part() {
     assert!(outcome.seconds[45..85].iter().all(|n| *n <= 20), "{:?}", outcome.seconds);
     assert!(arrived(&outcome, 45, 85) >= 40 * 16, "{:?}", outcome.seconds);
 }
+
+/// Of ten units one is a floor. Each of 16 processes gets some: a unit that the store has not granted as a floor goes back.
+#[test]
+fn units_that_are_no_floor_go_round() {
+    let mut it = Case { processes: 16, limit: 10, ..floored(11, 100) };
+    it.vendors = it.vendors.replace("limit = 100\n", "limit = 10\n");
+    it.floor = Some(SharingFloor::new(0.1, 16));
+    let outcome = run(it);
+    assert!(outcome.by_process.iter().all(|sent| *sent > 0), "{:?}", outcome.by_process);
+}

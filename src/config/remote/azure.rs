@@ -51,6 +51,10 @@ impl Store {
         Store { connection: connection.to_owned(), prefix: prefix.to_owned(), label: String::new() }
     }
 
+    pub(super) fn address(&self) -> [&str; 3] {
+        [&self.connection, &self.prefix, &self.label]
+    }
+
     pub(super) fn name(&self) -> String {
         format!("Azure App Configuration {}", self.prefix)
     }

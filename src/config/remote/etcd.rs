@@ -38,6 +38,10 @@ impl Prefix {
         Prefix { url: url.to_owned(), prefix: prefix.to_owned() }
     }
 
+    pub(super) fn address(&self) -> [&str; 3] {
+        [&self.url, &self.prefix, ""]
+    }
+
     pub(super) fn name(&self) -> String {
         format!("{} {}", shown(&self.url), self.prefix)
     }

@@ -203,6 +203,19 @@ impl RemoteSource {
         }
     }
 
+    /// Tells copies of this source from those of others. The name alone does not: it leaves out what may be secret.
+    fn address(&self) -> String {
+        let mut hash = Fnv::default();
+        let texts: [&str; 3] = match &self.kind {
+            Kind::File(url) => [url, "", ""],
+            Kind::Azure(store) => store.address(),
+            Kind::Consul(prefix) => prefix.address(),
+            Kind::Etcd(prefix) => prefix.address(),
+        };
+        texts.iter().for_each(|text| hash.text(text));
+        format!("{} {:016x}", self.name(), hash.0)
+    }
+
     /// Asks the server, unless it failed a moment ago; the latest answer.
     async fn ask(&self, state: &mut State) -> Result<Texts, Error> {
         let now = self.clock.now();
@@ -270,14 +283,14 @@ impl RemoteSource {
     }
 
     async fn copy_in_file(&self) -> Option<Copy> {
-        let (path, name) = (self.copy.clone()?, self.name());
+        let (path, name) = (self.copy.clone()?, self.address());
         let read = run_blocking(move || copy::read(&path, &name)).await.and_then(|read| read);
         read.unwrap_or_else(unreadable)
     }
 
     async fn copy_in_store(&self) -> Option<Copy> {
         let place = self.place.get()?;
-        copy::kept(&**place, &self.name()).await.unwrap_or_else(unreadable)
+        copy::kept(&**place, &self.address()).await.unwrap_or_else(unreadable)
     }
 
     fn sources(&self, texts: &[Text]) -> Sources {
@@ -323,7 +336,7 @@ impl ConfigSource for RemoteSource {
             if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
                 return;
             }
-            let copy = Arc::new(Copy::new(&self.name(), self.clock.wall(), &texts));
+            let copy = Arc::new(Copy::new(&self.address(), self.clock.wall(), &texts));
             let mut told = Ok(());
             if let Some(path) = self.copy.clone() {
                 let copy = copy.clone();
