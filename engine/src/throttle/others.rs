@@ -1,10 +1,10 @@
 //! Estimates what other clients take of a limit: the part of the vendor's count that our own count does not explain.
 //!
-//! | | the vendor's count falls | what is compared |
-//! | |---|---|
-//! | | at a reset | units used since the first response of the window, with what we sent meanwhile |
-//! | | by each unit one window after it was taken | units used, with what we sent in the last window |
-//! | | evenly | units used since an earlier response and refilled since, with what we sent meanwhile |
+//! | the vendor's count falls | what is compared |
+//! |---|---|
+//! | at a reset | units used since the first response of the window, with what we sent meanwhile |
+//! | by each unit one window after it was taken | units used, with what we sent in the last window |
+//! | evenly | units used since an earlier response and refilled since, with what we sent meanwhile |
 //!
 //! Responses overtake each other, so each comparison has two results: the likely one, if requests arrive in the order
 //! in which they were granted, and the certain one, if many of them do not. Only the certain one proves that others are
