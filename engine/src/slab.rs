@@ -45,8 +45,8 @@ struct Slot<T> {
 /// Up to [`CHUNK`] slots; no memory if all slots were empty at the last [`Slab::shrink`].
 type Chunk<T> = Vec<Slot<T>>;
 
-/// The bookkeeping of a chunk. Kept apart from `chunks`, so that a look-up among a million slots finds the chunk's address
-/// in a cache.
+/// The bookkeeping of a chunk. Kept apart from `chunks`, so that a look-up among a million slots finds the chunk's
+/// address in a cache.
 struct Book {
     /// Slots that hold a value, one bit each.
     taken: [u64; CHUNK / 64],

@@ -94,7 +94,7 @@ impl Cell {
         !self.is_throttled()
     }
 
-    /// Whether the limit's throttle lets a request start.
+    /// Whether the limit's throttle allows a grant.
     #[inline(always)]
     pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
         if self.beside.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }

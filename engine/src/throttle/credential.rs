@@ -79,8 +79,8 @@ impl Credential {
         !self.held && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
     }
 
-    /// Whether the operator's pause, the throttle and the limits that only responses mention let a request of this tier
-    /// start.
+    /// Whether the operator's pause, the throttle and the limits that only responses mention allow a grant to this
+    /// tier.
     pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         if self.held {
             return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);

@@ -157,9 +157,9 @@ impl Throttle {
         self.endpoints.iter_mut().find(|(id, ..)| *id == endpoint)
     }
 
-    /// Whether the pauses of `endpoint` let a request to it start. `others`: requests to other endpoints wait too. One
-    /// of them is a better probe than the endpoint that was refused, so that endpoint waits for a second after the
-    /// pause. It does not wait longer, because the other requests may be blocked by something else.
+    /// Whether the pauses of `endpoint` allow a grant. `others`: requests to other endpoints wait too. One of them is a
+    /// better probe than the endpoint that was refused, so that endpoint waits for a second after the pause. It does
+    /// not wait longer, because the other requests may be blocked by something else.
     pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointHash, others: bool) -> Gate {
         if others
             && self.refused_by == Some(endpoint)
@@ -171,7 +171,7 @@ impl Throttle {
         self.endpoint(endpoint).map_or(Gate::Open, |(_, pause, _)| pause.gate(now))
     }
 
-    /// Whether the throttle lets a request of this tier and cost start.
+    /// Whether the throttle allows a grant of this tier and cost.
     pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         let gate = self.pause.gate(now);
         if gate != Gate::Open {

@@ -11,7 +11,7 @@ const FORGOTTEN: u64 = 60_000_000_000;
 /// this process renews that wait.
 const PROBE: u64 = 1_000_000_000;
 
-/// Whether the state set by the vendor's responses lets a request start.
+/// Whether the state set by the vendor's responses allows a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gate {
     Open,

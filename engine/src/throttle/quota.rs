@@ -34,7 +34,7 @@ const MOST_SPARE: u64 = 16;
 const PLENTY: f64 = 0.5;
 /// Of the units that a client has beyond half of a shared log, one part in this number is left to others.
 const SURPLUS: u64 = 5;
-/// Our own count explains an empty window if it is less than one part in this number of the limit below it.
+/// Our own count explains that nothing remains of a window if it lacks less than one part in this number of the limit.
 const EXPLAINED: u64 = 20;
 /// The lowest share of the full rate: only responses can show that more units remain.
 const LEAST_RATE: f64 = 0.1;
@@ -337,8 +337,8 @@ impl QuotaTracker {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
                 let until = self.others.next_edge(now, pace).unwrap_or(reset).max(now.plus_nanos(1));
                 let rest = until.since(now).as_nanos() as f64;
-                // At least the fair share of two clients: if two clients both yielded more, one of them would end with
-                // nothing.
+                // At least the fair share of two clients: otherwise, if two clients both yield, one of them would yield
+                // everything.
                 let rate = (left / rest - others).max(left / rest / 2.0).max(1.0 / window);
                 let spacing = (remaining > 0).then_some((1.0 / rate) as u64);
                 ReportedQuota { credit: left as i64, until, spacing, others, ..told }
