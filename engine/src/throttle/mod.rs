@@ -9,7 +9,8 @@
 //! | `bands`: very few remain | the low tier waits below 10 %, the normal tier below 5 %; both get one grant a window |
 //! | `bands`: no units remain | all requests wait for the reset, or for one unit if units come back one by one |
 //! | `adaptive`: the vendor counts more than our count explains | others keep their share, and grants are spaced out |
-//! | five failures (or closed connections) of a lane in a row | it pauses for 1 s, then longer, each ended by a probe |
+//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it |
+//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried |
 //! | a refusal | the limit is paused for the stated wait, or longer each time; then one request probes it |
 //! | another refusal of the same endpoint, while others pass | only that endpoint waits |
 //! | a refusal of a limit in use that does not say what remains | the rate is cut to what passed, and grows again |
