@@ -1,15 +1,16 @@
-//! Whose turn it is: start-time fair queueing (Goyal, Vin and Chen, 1996) on a tree.
+//! Decides whose turn it is: start-time fair queueing (Goyal, Vin and Chen, 1996) on a tree.
 //!
-//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10 by the plan's weights), below each tier the
-//! accounts where the vendor has any, the lanes, and as leaves the queues: one per endpoint, in the order of arrival.
+//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10 by the plan's weights),
+//! below each tier the accounts if the vendor has any, the lanes, and as leaves the queues: one per endpoint, in the
+//! order of arrival.
 //!
 //! Every child keeps the virtual time of its parent at which its next request starts. The parent takes the child with
-//! the earliest start, and a grant of cost c moves that start by c / weight. Shares are therefore exact by cost, an
-//! expensive request pays after its turn instead of collecting before it, and a child that comes back starts at the
-//! present: it hoards nothing, and what it did not use was lent. Weights 6 / 3 / 1 and unit costs repeat with period
-//! ten, so that any hundred grants hold 60 / 30 / 10.
+//! the earliest start, and a grant of cost c moves that start by c / weight. Shares are therefore exact by cost, and an
+//! expensive request pays after its turn instead of saving up before it. A child that returns starts at the present
+//! virtual time: it saves up nothing, and others have used its share meanwhile. Weights 6 / 3 / 1 and unit costs repeat
+//! with period ten, so that any hundred grants hold 60 / 30 / 10.
 //!
-//! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by the caller that knows when.
+//! The tree knows no limits: a node that a limit blocks is parked, and the caller that knows when unparks it.
 
 #[cfg(test)]
 mod tests;
@@ -21,20 +22,20 @@ use super::keys::{NodeKey, OfNode, QueueKey};
 use super::slab::{Key, Slab, excess};
 use crate::time::Time;
 
-/// Divisible by 1 to 16, so that the usual weights divide without rest.
+/// Divisible by 1 to 16, so that the usual weights divide without a remainder.
 pub(crate) const SCALE: u64 = 720_720;
 
-/// Root, tier, account, lane, endpoint.
+/// The depth of the tree: root, tier, account, lane, endpoint.
 pub(crate) const MAX_DEPTH: usize = 5;
 
-/// A node and, at a leaf, what waits there.
+/// A node and, at a leaf, the queue that waits there.
 #[derive(Debug)]
 pub(crate) struct Node {
     parent: NodeKey,
     weight: u32,
-    /// Breaks ties among siblings: lowest first; 0 for those that go by order of arrival.
+    /// Breaks ties among siblings, lowest first; 0 for siblings in the order of arrival.
     rank: u64,
-    /// Where the next request starts, in the parent's virtual time.
+    /// When the next request starts, in the parent's virtual time.
     start: u64,
     /// Breaks ties after the rank: first come, first served.
     arrival: u64,
@@ -42,14 +43,14 @@ pub(crate) struct Node {
     now: u64,
     /// Children that may be next, by (start, rank, arrival).
     ready: BinaryHeap<Reverse<(u64, u64, u64, NodeKey)>>,
-    /// Stands in its parent's `ready`.
+    /// Whether the node is in its parent's `ready`.
     queued: bool,
     parked: bool,
-    /// Nothing refers to it any more; freed as soon as its parent's `ready` has let go of it.
+    /// Whether nothing refers to the node any more; it is freed as soon as it leaves its parent's `ready`.
     orphan: bool,
-    /// Requests waiting at or below.
+    /// Requests waiting at or below this node.
     backlog: u32,
-    /// Counts parkings, so that a timer set for an earlier one is known for stale.
+    /// Counts parkings, so that a timer set for an earlier parking can be recognized as stale.
     parkings: u32,
     /// At a leaf: the queue that waits here.
     queue: Option<QueueKey>,
@@ -60,7 +61,7 @@ pub(crate) struct Node {
 pub(crate) struct Tree {
     nodes: Slab<OfNode, Node>,
     arrivals: u64,
-    /// Roots under which a request may be able to go, and since when.
+    /// Roots under which a request may be grantable, and since when.
     ready: Vec<(NodeKey, Time)>,
 }
 
@@ -70,7 +71,7 @@ impl Default for Slab<OfNode, Node> {
     }
 }
 
-/// From the child of a root down to a leaf.
+/// The nodes from the child of a root down to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     nodes: [NodeKey; MAX_DEPTH],
@@ -100,7 +101,7 @@ impl Tree {
         self.nodes[leaf].queue = Some(queue);
     }
 
-    /// Requests waiting at or below a node.
+    /// Number of requests waiting at or below a node.
     pub(crate) fn backlog(&self, node: NodeKey) -> u32 {
         self.nodes.get(node).map_or(0, |node| node.backlog)
     }
@@ -127,7 +128,7 @@ impl Tree {
         })
     }
 
-    /// Lets go of a node that nothing waits at any more, nor will.
+    /// Discards a node at which no request waits or will wait.
     pub(crate) fn discard(&mut self, node: NodeKey) {
         let Some(inside) = self.nodes.get_mut(node) else { return };
         if inside.queued {
@@ -137,7 +138,7 @@ impl Tree {
         }
     }
 
-    /// Removes a node, and the discarded ones that only its own heap still held.
+    /// Removes a node, and the discarded nodes that were only in its own heap.
     fn remove(&mut self, node: NodeKey) {
         let Some(inside) = self.nodes.remove(node) else { return };
         for Reverse((_, _, _, child)) in inside.ready {
@@ -149,7 +150,7 @@ impl Tree {
         }
     }
 
-    /// A request under this root may be able to go, and may have been since `due`.
+    /// Notes that a request under this root may be grantable, and may have been since `due`.
     pub(crate) fn mark_ready(&mut self, root: NodeKey, due: Time) {
         match self.ready.last_mut() {
             Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
@@ -157,7 +158,7 @@ impl Tree {
         }
     }
 
-    /// Takes out the root that was marked last, and since when a request there may have been able to go.
+    /// Removes and returns the root that was marked last, and since when a request under it may have been grantable.
     pub(crate) fn pop_ready(&mut self) -> Option<(NodeKey, Time)> {
         self.ready.pop()
     }
@@ -175,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// Forgetting this node's place in its parent could not be observed.
+    /// Whether dropping this node's position in its parent would make no difference.
     pub(crate) fn is_past(&self, node: NodeKey) -> bool {
         match self.nodes.get(node) {
             Some(inside) if inside.backlog > 0 => false,
@@ -184,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// One more waits at a leaf.
+    /// Counts one more waiting request at a leaf.
     pub(crate) fn arrive(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {
@@ -194,7 +195,7 @@ impl Tree {
         self.make_ready(leaf);
     }
 
-    /// One fewer waits at a leaf.
+    /// Counts one waiting request less at a leaf.
     pub(crate) fn leave(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {
@@ -203,7 +204,7 @@ impl Tree {
         }
     }
 
-    /// Takes a node out of the turns until [`unpark`](Self::unpark). Returns the number of this parking.
+    /// Excludes a node from the turns until [`unpark`](Self::unpark). Returns the number of this parking.
     pub(crate) fn park(&mut self, node: NodeKey) -> u32 {
         let inside = &mut self.nodes[node];
         inside.parked = true;
@@ -211,12 +212,12 @@ impl Tree {
         inside.parkings
     }
 
-    /// The node is still in the parking of this number, and something waits there.
+    /// Whether the node is still in the parking of this number and has waiting requests.
     pub(crate) fn is_parked(&self, node: NodeKey, parking: u32) -> bool {
         self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
     }
 
-    /// A node, or one above it, is parked while something waits there: what comes below it waits too.
+    /// Whether the node or one above it is parked with waiting requests, so that new requests below it wait too.
     pub(crate) fn is_stopped(&self, node: NodeKey) -> bool {
         let mut at = node;
         while let Some(inside) = self.nodes.get(at) {
@@ -244,7 +245,7 @@ impl Tree {
         root
     }
 
-    /// Whether `node` is `above`, or stands somewhere below it.
+    /// Whether `node` is `above` or is below it.
     pub(crate) fn is_below(&self, node: NodeKey, above: NodeKey) -> bool {
         let mut at = node;
         while at != above {
@@ -256,7 +257,7 @@ impl Tree {
         true
     }
 
-    /// Puts a node, and those above it, where they can be chosen, behind their equals.
+    /// Makes a node, and those above it, available to be chosen, after their equals.
     fn make_ready(&mut self, node: NodeKey) {
         let mut node = node;
         loop {
@@ -266,8 +267,8 @@ impl Tree {
             if !queued {
                 inside.arrival = self.arrivals;
             }
-            // One that stands in its parent's heap already may have been left there when nothing waited, and its
-            // parent taken out above: so on upwards all the same.
+            // A node that is in its parent's heap already may have been left there when nothing waited, while its
+            // parent was removed from the heap above. So the loop goes on upwards.
             if !queued && !self.push(node) {
                 return;
             }
@@ -275,7 +276,7 @@ impl Tree {
         }
     }
 
-    /// Puts a node where its parent can choose it, if there is something to choose.
+    /// Puts a node into its parent's heap if the node has a request to offer. Returns whether it did.
     fn push(&mut self, node: NodeKey) -> bool {
         let inside = &self.nodes[node];
         let has_work = inside.backlog > 0 && (inside.queue.is_some() || !inside.ready.is_empty());
@@ -292,14 +293,15 @@ impl Tree {
         true
     }
 
-    /// The queue whose turn it is. Follow it by [`charge`](Self::charge): until then its path stands outside the tree.
+    /// The path to the queue whose turn it is. Until [`charge`](Self::charge) or [`put_back`](Self::put_back) is
+    /// called, the path is not in the tree.
     pub(crate) fn next(&mut self, root: NodeKey) -> Option<Path> {
         let mut path = Path { nodes: [Key::NONE; MAX_DEPTH], len: 0 };
         let mut node = root;
         loop {
             let popped = self.nodes.get_mut(node).and_then(|node| node.ready.pop());
             let Some(Reverse((_, _, _, child))) = popped else {
-                // Everything below is parked or gone: up again, and on to the next.
+                // Everything below is parked or gone: return to the parent, and try its next child.
                 if path.len == 0 {
                     return None;
                 }
@@ -326,10 +328,10 @@ impl Tree {
         }
     }
 
-    /// Puts a path back after its turn: `cost` was granted.
+    /// Charges `cost` to a path after its turn, and puts it back.
     pub(crate) fn charge(&mut self, path: &Path, cost: u32) {
         self.hold_turn(path);
-        // All are charged before any goes back: a leaf that is ready takes those above it along.
+        // All nodes are charged before any is put back, because a ready leaf makes those above it ready too.
         for node in &path.nodes[..path.len] {
             self.arrivals += 1;
             let inside = &mut self.nodes[*node];
@@ -339,7 +341,7 @@ impl Tree {
         self.put_back(path);
     }
 
-    /// It is this path's turn, and stays so until it is charged: a later request comes after it.
+    /// Reserves the turn for this path until it is charged: requests that arrive later come after it.
     pub(crate) fn hold_turn(&mut self, path: &Path) {
         for node in &path.nodes[..path.len] {
             let (parent, start) = (self.nodes[*node].parent, self.nodes[*node].start);
@@ -348,22 +350,23 @@ impl Tree {
         }
     }
 
-    /// Puts a path back whose turn came to nothing, a limit being in the way. Virtual time stands still: those who are
-    /// parked next to it keep their places.
+    /// Puts a path back whose turn a limit has blocked. Virtual time stands still, so that nodes parked beside it keep
+    /// their positions.
     pub(crate) fn put_back(&mut self, path: &Path) {
         for node in path.nodes[..path.len].iter().rev() {
             self.push(*node);
         }
     }
 
-    /// How far the next turn of a node lies beyond its parent's present, and since when it stands there among its equals.
+    /// How far the next turn of a node lies beyond its parent's virtual time, and the node's order of arrival among its
+    /// equals.
     pub(crate) fn lead(&self, node: NodeKey) -> (u64, u64) {
         let Some(inside) = self.nodes.get(node) else { return (0, 0) };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
         (inside.start.saturating_sub(now), inside.arrival)
     }
 
-    /// Puts a node at which nothing waits yet so far beyond its parent's present.
+    /// Puts a node at which nothing waits yet `lead` beyond its parent's virtual time.
     pub(crate) fn set_lead(&mut self, node: NodeKey, lead: u64) {
         let Some(inside) = self.nodes.get(node) else { return };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);

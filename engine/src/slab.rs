@@ -1,7 +1,7 @@
-//! Slots with stable, checked ids.
+//! Slots with stable, checked keys.
 //!
-//! Chunked, so that growing neither copies nor doubles: a million idle lanes must not cost the memory of two million,
-//! nor stall a sender while they move; and a chunk that nothing is left in goes back to the system.
+//! Slots are in chunks, so that growing neither copies nor doubles: a million idle lanes must not cost the memory of
+//! two million, nor delay a sender while they are moved. An empty chunk is returned to the system.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 const CHUNK: usize = 512;
 
-/// An id of something in a [`Slab`], and of nothing once that was removed. `M` says what it is an id of (`keys.rs`): the
-/// key of a waiter is no key of a permit.
+/// The key of a value in a [`Slab`]; it fits nothing once the value was removed. `M` is the kind of value (`keys.rs`):
+/// the key of a waiter is not accepted as that of a permit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key<M> {
     pub index: u32,
@@ -19,7 +19,7 @@ pub struct Key<M> {
 }
 
 impl<M: Copy> Key<M> {
-    /// The key of nothing: no slab has anything under it.
+    /// The key of nothing: no slab has a value under it.
     pub const NONE: Key<M> = Key::new(u32::MAX, 0);
 
     #[inline(always)]
@@ -27,7 +27,7 @@ impl<M: Copy> Key<M> {
         Key { index, generation, of: PhantomData }
     }
 
-    /// All of it in one number, for [`from_bits`](Self::from_bits).
+    /// The key as one number, for [`from_bits`](Self::from_bits).
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -42,15 +42,16 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// Up to [`CHUNK`] slots, or none in memory where nothing was in any of them when room was last given back.
+/// Up to [`CHUNK`] slots; no memory if all slots were empty at the last [`Slab::shrink`].
 type Chunk<T> = Vec<Slot<T>>;
 
-/// What is known of a chunk. Apart from where its slots are, so that a look-up among a million finds that in a cache.
+/// The bookkeeping of a chunk. Kept apart from `chunks`, so that a look-up among a million slots finds the chunk's
+/// address in a cache.
 struct Book {
-    /// Slots that hold something, a bit each.
+    /// Slots that hold a value, one bit each.
     taken: [u64; CHUNK / 64],
     used: u32,
-    /// Generation of slots that are made anew: later than of all that were here before.
+    /// The generation of newly made slots: later than those of all slots that were here before.
     base: u32,
 }
 
@@ -59,7 +60,7 @@ impl Book {
         (self.used as usize) < CHUNK
     }
 
-    /// Takes the lowest free slot. There is one.
+    /// Takes the lowest free slot. There must be one.
     #[inline(always)]
     fn take(&mut self) -> usize {
         let word = self.taken.iter().position(|word| *word != u64::MAX).unwrap_or_default();
@@ -75,16 +76,16 @@ impl Book {
     }
 }
 
-/// Values by [`Key`]. A new one gets the lowest free index, so that what lies higher empties and can be given back, and so
-/// that indexes, which decide ties here and there, do not depend on when that is done.
+/// Values by [`Key`]. A new value gets the lowest free index, so that higher chunks become empty and can be freed, and
+/// so that indexes, which break some ties, do not depend on when that happens.
 pub(crate) struct Slab<M, T> {
     chunks: Vec<Chunk<T>>,
     /// One for each chunk.
     books: Vec<Book>,
-    /// Chunks that have room, each once, lowest first.
+    /// Chunks with free slots, each once, lowest first.
     roomy: BinaryHeap<Reverse<u32>>,
     len: usize,
-    /// Generation of slots in chunks that are made anew.
+    /// The generation of slots in newly made chunks.
     base: u32,
     of: PhantomData<M>,
 }
@@ -154,7 +155,8 @@ impl<M: Copy, T> Slab<M, T> {
         Some(value)
     }
 
-    /// [`remove`](Self::remove) of what is not needed whole: it is read where it is, and not copied.
+    /// Like [`remove`](Self::remove), for values that are not needed whole: `read` runs in place, and nothing is
+    /// copied.
     #[inline(always)]
     pub(crate) fn discard<R>(&mut self, key: Key<M>, read: impl FnOnce(&T) -> R) -> Option<R> {
         let slot = self.get_mut_slot(key)?;
@@ -169,7 +171,7 @@ impl<M: Copy, T> Slab<M, T> {
         self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)
     }
 
-    /// The slot at this index has just been emptied.
+    /// Frees the slot at this index, which has just been emptied.
     #[inline]
     fn free(&mut self, index: u32) {
         let (number, at) = (index as usize / CHUNK, index as usize % CHUNK);
@@ -201,21 +203,21 @@ impl<M: Copy, T> Slab<M, T> {
         self.slot(index)?.value.as_ref()
     }
 
-    /// The current key of a slot that holds something.
+    /// The current key of the value in a slot.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key<M>> {
         let slot = self.slot(index)?;
         slot.value.as_ref().map(|_| Key::new(index, slot.generation))
     }
 
-    /// Keys of everything inside, in slot order.
+    /// The keys of all values, in the order of their slots.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key<M>> + '_ {
         let in_use = (0..).zip(&self.books).filter(|(_, book)| book.used > 0);
         in_use.flat_map(|(number, _)| (number * CHUNK as u32..).take(CHUNK)).filter_map(|index| self.key_at(index))
     }
 
-    /// Gives the memory of chunks back in which nothing is, of `most` of them. Returns whether there may be more.
+    /// Frees the memory of at most `most` empty chunks. Returns whether there may be more.
     pub(crate) fn shrink(&mut self, mut most: usize) -> bool {
-        // From the end, so that what is last can go altogether.
+        // From the end, so that trailing chunks can be dropped altogether.
         for (chunk, book) in self.chunks.iter_mut().zip(&mut self.books).rev() {
             if book.used > 0 || chunk.is_empty() {
                 continue;
@@ -224,7 +226,7 @@ impl<M: Copy, T> Slab<M, T> {
                 return true;
             }
             most -= 1;
-            // A key of before must not fit what will be here. Counted from `base`, for generations wrap around.
+            // An old key must not fit a new slot. Generations wrap around, so they are counted from `base`.
             let generations = chunk.iter().map(|slot| slot.generation.wrapping_sub(book.base));
             book.base = book.base.wrapping_add(generations.max().unwrap_or_default()).wrapping_add(1);
             *chunk = Chunk::new();
@@ -264,7 +266,7 @@ impl<M: Copy, T> std::ops::IndexMut<Key<M>> for Slab<M, T> {
     }
 }
 
-/// The room to keep, where there is far more of it than is in use.
+/// The capacity to keep, if far more is reserved than is in use.
 pub fn excess(capacity: usize, len: usize) -> Option<usize> {
     (capacity > 64 && len < capacity / 8).then_some(2 * len)
 }

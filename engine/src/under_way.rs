@@ -1,12 +1,13 @@
-//! What is in flight counts in each limit of requests at once that it would take from now, however young the limit: where a
-//! change brings a limit or gives it another scope, the vendor is still busy with what was sent before.
+//! Requests in flight count in each concurrency limit that they would take a slot from now, however new the limit is:
+//! if a change adds a limit or gives it another scope, the vendor is still busy with the requests that were sent
+//! before.
 //!
-//! So the slots that are taken of a limit are always as many as there are permits of its holder. A permit names its lane,
-//! and of the account and the vendor those that hold shared limits. One that names no account was granted when the account
-//! had no limits, and belongs to the account of its lane: it is counted as soon as there are some.
+//! So the taken slots of a limit always equal the permits of its holder. A permit names its lane, and also its account
+//! and vendor if these hold shared limits. A permit that names no account was granted when the account had no limits,
+//! and belongs to the account of its lane: it is counted as soon as there are limits.
 //!
-//! A change brings lanes up to date one by one. What is in flight in those whose turn has not come is not known to a limit
-//! that the first of them brings: such a limit grants nothing until all have had their turn.
+//! A change updates lanes one by one. A limit that the first lanes bring does not know the requests in flight in the
+//! lanes that follow, so it grants nothing until all lanes are updated.
 
 use compact_str::CompactString;
 
@@ -19,12 +20,12 @@ use super::slab::Key;
 use crate::time::Time;
 
 impl Engine {
-    /// Lanes will change, one after the other, until [`end_changes`](Self::end_changes).
+    /// Begins a change of lanes, one after the other, until [`end_changes`](Self::end_changes).
     pub fn begin_changes(&mut self) {
         self.change.begin();
     }
 
-    /// All lanes are as they are to be.
+    /// Ends a change: all lanes are up to date.
     pub fn end_changes(&mut self, now: Time) {
         self.tick(now);
         for holder in self.change.end() {
@@ -35,8 +36,8 @@ impl Engine {
         self.run_turns();
     }
 
-    /// Limits of a holder are new in a change that goes on, or new to a lane that it counts from now on: `is_new` says which,
-    /// by their place.
+    /// Stops the holder's new concurrency limits from granting while a change is in progress. `is_new` says by position
+    /// which limits are new, or new to a lane that the holder counts from now on.
     pub(super) fn gather(&mut self, holder: HolderKey, is_new: impl Fn(usize) -> bool) {
         let Some(shared) = self.lanes.holder_mut(holder).filter(|_| self.change.goes_on()) else { return };
         let new = shared.cells.iter_mut().enumerate().filter(|(place, cell)| cell.is_slots() && is_new(*place));
@@ -46,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Counts anew what is in flight at a holder of shared limits: some of them are new.
+    /// Counts the requests in flight at a holder of shared limits again, because some of the limits are new.
     pub(super) fn count_shared(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         if !shared.cells.iter().any(|cell| cell.is_slots()) {
@@ -60,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// A lane has another plan, or has come from another engine: its own limits, and those that it shares from now on,
-    /// count what is in flight in it. `old` is the plan by which the permits number their endpoints.
+    /// Counts the requests in flight of a lane that has a new plan or comes from another engine, in its own limits and
+    /// in those that it shares from now on. `old` is the plan by which the permits number their endpoints.
     pub(super) fn count_lane(&mut self, lane: LaneKey, old: &Plan) {
         let permits = self.permits.of(lane);
         let (plan, holders) = (self.lanes[lane].plan.clone(), self.lanes[lane].shared);
@@ -76,7 +77,7 @@ impl Engine {
                 if origin.holders[level] == Key::NONE
                     && let Some(shared) = self.lanes.holder_mut(holder)
                 {
-                    // Of its rates nothing was taken.
+                    // The request took nothing from the holder's rates.
                     (origin.holders[level], origin.versions[level + 1]) = (holder, 0);
                     shared.take_slots(origin.endpoint_hash);
                 }
@@ -91,14 +92,14 @@ impl Engine {
         }
     }
 
-    /// A lane belongs to `account` from now on. Its permits that name none are those of the account that it leaves.
+    /// Moves a lane to `account`. Permits of the lane that name no account belong to the account that it leaves.
     pub(super) fn belong_to(&mut self, lane: LaneKey, account: &str) {
         let Some(before) = self.lanes.account_name(lane).filter(|before| *before != account).cloned() else { return };
         let (plan, permits) = (self.lanes[lane].plan.clone(), self.permits.of(lane));
         self.name_account(&permits, &plan, before);
     }
 
-    /// Names the account of permits that name none.
+    /// Names `account` in permits that name none.
     pub(super) fn name_account(&mut self, permits: &[PermitKey], plan: &Plan, account: CompactString) {
         let key =
             SharedKey { vendor: plan.vendor.clone(), environment: plan.environment.clone(), account: Some(account) };
@@ -118,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// Everybody who is parked at a holder of shared limits asks again.
+    /// Unparks all nodes at a holder of shared limits, so that their requests ask for permits again.
     pub(super) fn ask_again(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         let mut parked = std::mem::take(&mut shared.wait_point.parked);
@@ -132,7 +133,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// A request to `endpoint` that is in flight takes its slots.
+    /// Takes the slots for a request to `endpoint` that is in flight.
     pub(super) fn take_slots(&mut self, endpoint: EndpointHash) {
         for (cell, _) in self.cells.iter_mut().zip(self.specs.iter()).filter(|(_, spec)| spec.applies(endpoint)) {
             cell.take_slot();

@@ -1,4 +1,4 @@
-//! What a lane looks like from outside, for a caller who asks why something waits.
+//! The state of a lane as seen from outside, for a caller who asks why a request waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,21 @@ use super::throttle::Discovered;
 use super::{Engine, Until, WaitReason};
 use crate::time::Time;
 
-/// One lane.
+/// The state of one lane.
 pub struct View {
     pub waiting: [u32; 3],
     pub in_flight: u32,
     pub limits: Vec<LimitView>,
-    /// An operator has paused it.
+    /// Whether an operator has paused the lane.
     pub held: bool,
-    /// Until when the vendor wants to be left alone; past where it does not.
+    /// Until when the vendor's responses pause the lane; in the past if they do not.
     pub paused_until: Time,
-    /// Between two grants of one unit, in nanoseconds, where that is more than the limits ask for, and the same at the full
-    /// rate.
+    /// The spacing between grants of one unit and that at the full rate, in nanoseconds, if the first is longer.
     pub slowest: Option<(u64, u64)>,
     pub heads: [Option<HeadView>; 3],
 }
 
-/// The first of a tier that wait.
+/// The first waiting request of a tier.
 pub struct HeadView {
     pub reason: WaitReason,
     pub until: Until,
@@ -40,15 +39,15 @@ pub struct LimitView {
     pub holder: Holder,
     pub left: u32,
     pub limit: u32,
-    /// When nothing will be left of a long window, if units go on to be taken as lately; none where it lasts.
+    /// When a long window's units will be used up at the recent rate; `None` if they last.
     pub ends_at: Option<Time>,
-    /// When the window ends that is counted now, where an answer or a calendar says so.
+    /// When the present window ends, if a response or a calendar says so.
     pub resets_at: Option<Time>,
-    /// When all of it is there again, if nothing else goes; none where that depends on something in flight.
+    /// When all units are free again if nothing else is granted; `None` if that depends on a request in flight.
     pub full_at: Option<Time>,
-    /// Until when the vendor wants it to be left alone; past where it does not.
+    /// Until when the vendor's responses pause the limit; in the past if they do not.
     pub paused_until: Time,
-    /// No configuration states it; an answer of the vendor's does.
+    /// Whether only the vendor's responses mention the limit, and no configuration does.
     pub is_discovered: bool,
 }
 
@@ -66,7 +65,8 @@ impl LimitView {
     }
 }
 
-/// When a long window's units are used up at the rate of its last 24th, or of less where the use began in it, if that is before the window's length is over.
+/// When a long window's units will be used up, if that is before a window's length is over. The rate is that of the
+/// last 24th of the window, or of the time since the use began if that is shorter.
 fn ends_at(cell: &mut Cell, spec: &LimitSpec, left: u32, now: Time) -> Option<Time> {
     let window_ns = spec.pace.window_ns;
     let span_ns = window_ns / 24;
@@ -75,7 +75,7 @@ fn ends_at(cell: &mut Cell, spec: &LimitSpec, left: u32, now: Time) -> Option<Ti
     }
     let mut since = |span_ns: u64| Some(cell.used(spec, now, now.minus_nanos(span_ns))?.1);
     let lately = since(span_ns)?;
-    // Work that began a moment ago has the rate of that moment: to a factor of two.
+    // If the use began recently, its rate is measured over the time since then, to a factor of two.
     let mut span_ns = span_ns;
     while span_ns > SHORT_NS && since(span_ns / 2)? == lately {
         span_ns /= 2;
@@ -102,12 +102,12 @@ impl Discovered {
     }
 }
 
-/// From this length on a window is worth a forecast of its end: an hour.
+/// The shortest window for which the end of its units is predicted: an hour.
 const LONG_NS: u64 = 3_600_000_000_000;
-/// A rate is not told from less than a second.
+/// The shortest time over which a rate is measured.
 const SHORT_NS: u64 = 1_000_000_000;
 
-/// The one that is slower beside its full rate; both as (spacing, spacing at the full rate).
+/// The one that is slower relative to its full rate; both are (spacing, spacing at the full rate).
 fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
     let factor = |(spacing, unit): (u64, u64)| spacing as f64 / unit.max(1) as f64;
     match (one, other) {
@@ -116,22 +116,22 @@ fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u6
     }
 }
 
-/// One lane, as far as a list of many lanes shows it.
+/// The state of one lane, as a list of many lanes shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Brief {
     pub waiting: [u32; 3],
     pub in_flight: u32,
-    /// An operator has paused it.
+    /// Whether an operator has paused the lane.
     pub held: bool,
-    /// Until when the vendor wants to be left alone; past where it does not.
+    /// Until when the vendor's responses pause the lane; in the past if they do not.
     pub paused_until: Time,
-    /// Its grants are spaced out by more than its limits ask for.
+    /// Whether grants are spaced out by more than the limits ask for.
     pub slowed: bool,
-    /// What is left of its tightest limit for all requests, and that limit.
+    /// The tightest limit for all requests, as (remaining, limit).
     pub left: Option<(u32, u32)>,
 }
 
-/// All lanes of a vendor.
+/// The totals of all lanes of a vendor.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
     pub lanes: u64,
@@ -139,7 +139,7 @@ pub struct Sum {
     pub in_flight: u64,
     pub paused: u64,
     pub slowed: u64,
-    /// The smallest share of a limit that is left in any lane, as (left, limit).
+    /// The smallest remaining share of a limit in any lane, as (remaining, limit).
     pub tightest: Option<(u32, u32)>,
 }
 
@@ -196,7 +196,7 @@ impl Engine {
         })
     }
 
-    /// Grants of a lane are spaced out by more than its limits ask for.
+    /// Whether grants of a lane are spaced out by more than its limits ask for.
     fn is_slowed(&mut self, key: LaneKey) -> bool {
         let now = self.now;
         let Some(lane) = self.lanes.get_mut(key) else { return false };
@@ -219,7 +219,7 @@ impl Engine {
         slowest.is_some_and(|(spacing, unit)| spacing > unit)
     }
 
-    /// What a list of many lanes shows of one. Allocates nothing.
+    /// The state of a lane for a list of many lanes. Allocates nothing.
     pub fn brief(&mut self, now: Time, key: LaneKey) -> Option<Brief> {
         let now = self.tick(now);
         self.apply_group_pauses(key);
@@ -233,8 +233,8 @@ impl Engine {
         Some(Brief { waiting, in_flight, held, paused_until, slowed, left })
     }
 
-    /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
-    /// the end.
+    /// Adds `count` lanes, from the slot `from` on, to the totals of their vendors. Returns the slot at which to
+    /// continue; `None` at the end.
     pub fn survey(&mut self, now: Time, from: u32, count: u32, sums: &mut BTreeMap<Arc<str>, Sum>) -> Option<u32> {
         let now = self.tick(now);
         let end = self.lanes.end().min(from.saturating_add(count));

@@ -2,36 +2,36 @@
 
 use crate::time::Time;
 
-/// When units are free.
+/// When units become free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Free {
     Now,
-    /// At this moment, neither earlier nor later, if nothing else happens.
+    /// At exactly this moment, if nothing else happens.
     At(Time),
-    /// When something that is in flight ends; at this moment at the latest.
+    /// When a request in flight ends, at this moment at the latest.
     OnSettle(Time),
 }
 
-/// What stands in the way.
+/// What blocks a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockedBy {
     /// The bucket has too few units.
     Budget,
     /// The vendor's window is full.
     Window,
-    /// Only what is held back for the high tier is left.
+    /// The remaining units are reserved for the high tier.
     Reserve,
     /// All slots are taken.
     Slots,
     /// This process holds too few units of a limit that several processes share.
     NotHeld,
-    /// The vendor refused, and said or showed that it wants to be left alone.
+    /// The vendor refused a request or asked for a wait, or exchanges failed in a row.
     Paused,
-    /// One request is in flight to find out whether it takes requests again.
+    /// One request is in flight to find out whether the vendor accepts requests again.
     Probe,
-    /// The vendor said that nothing is left.
+    /// The vendor reported that no units remain.
     Reported,
-    /// So little is left that higher tiers go first.
+    /// So few units remain that higher tiers go first.
     Scarce,
     /// Grants are spaced out.
     Throttled,

@@ -1,12 +1,12 @@
-//! When all of a limit is there again.
+//! When all units of a limit are free again.
 
 use super::free::Free;
 use super::{Cell, LimitKind, LimitSpec, State, in_force};
 use crate::time::Time;
 
 impl Cell {
-    /// When all of it is there again, if nothing else is taken: at `now` or later; none where that depends on something under
-    /// way. Works on a copy: a question changes nothing.
+    /// When all units are free again if nothing else is taken, at `now` or later; `None` if that depends on a request
+    /// in flight. Works on a copy of the guard, so that asking changes nothing.
     pub(crate) fn full_at(&self, spec: &LimitSpec, now: Time) -> Option<Time> {
         let spec = in_force(&self.beside, spec);
         match (&self.state, &spec.kind) {

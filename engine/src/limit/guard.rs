@@ -1,4 +1,4 @@
-//! The guard of a rate limit: a mirror of the vendor's own counting, at the vendor's own limit.
+//! The guard of a rate limit: a copy of the vendor's own counting, at the vendor's own figure.
 
 use super::free::Free;
 use super::vendor_bucket::{VendorBucket, VendorBucketSpec};
@@ -6,7 +6,7 @@ use super::window_counter::{CounterSpec, WindowCounter};
 use super::window_log::{LogSpec, WindowLog};
 use crate::time::Time;
 
-/// What is mirrored. Immutable; shared by every lane with the same limit.
+/// The vendor's algorithm and figures. Immutable; shared by every lane with the same limit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum GuardSpec {
     /// Windows at any phase, fixed or sliding.
@@ -15,12 +15,12 @@ pub enum GuardSpec {
     Counter(CounterSpec),
     /// A token bucket or a leaky one.
     Bucket(VendorBucketSpec),
-    /// None: only to show what guards prevent.
+    /// No guard; used only to show what guards prevent.
     Off,
 }
 
 impl GuardSpec {
-    /// Most units inside at once.
+    /// The most units that count at once.
     pub(crate) fn limit(&self) -> u32 {
         match self {
             GuardSpec::Log(spec) => spec.limit,
@@ -30,7 +30,7 @@ impl GuardSpec {
         }
     }
 
-    /// Of these, units that only the high tier may use while it has not used as many.
+    /// Units of the limit that only the high tier may use, until it has used as many.
     pub(crate) fn reserve(&self) -> u32 {
         match self {
             GuardSpec::Log(spec) => spec.reserve,
@@ -42,7 +42,7 @@ impl GuardSpec {
 }
 
 impl GuardSpec {
-    /// The guard of a process that holds `units` of the limit's `total`; at least one of them.
+    /// The guard of a process that holds `units` of the limit's `total`. `units` is at least 1.
     pub(super) fn part(&self, (units, total): (u32, u32)) -> GuardSpec {
         let reserve = u64::from(self.reserve()) * u64::from(units) / u64::from(total.max(1));
         let reserve = u32::try_from(reserve).unwrap_or(u32::MAX);
@@ -54,18 +54,19 @@ impl GuardSpec {
         }
     }
 
-    /// How long a unit counts after its request has arrived, and the longest that a request is on its way, in nanoseconds.
+    /// How long a unit counts after its request has arrived, and the longest time that a request takes to arrive, in
+    /// nanoseconds.
     pub(super) fn counts_for(&self) -> (u64, u64) {
         match self {
             GuardSpec::Log(spec) => (spec.window, spec.transit),
-            // A unit weighs for nearly two windows, and its end is rounded up to a slot.
+            // A unit counts for nearly two windows, and its end is rounded up to a slot.
             GuardSpec::Counter(spec) => (spec.window.saturating_mul(2).saturating_add(spec.slot), spec.transit),
             GuardSpec::Bucket(spec) => spec.counts_for(),
             GuardSpec::Off => (0, 0),
         }
     }
 
-    /// The vendor counts in fixed windows, and this many units in each.
+    /// Whether the vendor counts in fixed windows of this many units.
     pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
         match self {
             GuardSpec::Log(spec) => spec.fixed && u64::from(spec.limit) == units,
@@ -75,7 +76,7 @@ impl GuardSpec {
     }
 }
 
-/// What one request of a tier takes, and when it was granted.
+/// What one request of a tier took, and when it was granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) granted: Time,
@@ -83,7 +84,7 @@ pub(super) struct Taken {
     pub(super) high: bool,
 }
 
-/// One guard's state. Made with the first request, and dropped when nothing is left in it.
+/// The state of one guard. Made with the first request, and dropped when nothing counts in it.
 #[derive(Clone, Debug)]
 pub(super) enum Guard {
     Log(Box<WindowLog>),
@@ -91,8 +92,8 @@ pub(super) enum Guard {
     Bucket(Box<VendorBucket>),
 }
 
-/// Calls `$then` with the state and its own specification. A plan never pairs a guard with another kind's specification:
-/// [`Guard::change`] replaces it.
+/// Evaluates `$then` with the state and its own specification. A plan never pairs a guard with the specification of
+/// another kind, because [`Guard::change`] replaces the guard.
 macro_rules! paired {
     ($guard:expr, $spec:expr, ($state:ident, $own:ident) => $then:expr, else $other:expr) => {
         match ($guard, $spec) {
@@ -137,8 +138,7 @@ impl Guard {
         }
     }
 
-    /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant. Asked after
-    /// [`free`](Self::free).
+    /// Whether `units` of a lower tier would fit if the high tier had no reserve. Call after [`free`](Self::free).
     pub(super) fn only_reserve_lacks(&mut self, spec: &GuardSpec, now: Time, units: u32) -> bool {
         match (self, spec) {
             (Guard::Log(log), GuardSpec::Log(spec)) => log.only_reserve_lacks(spec, units),
@@ -154,7 +154,7 @@ impl Guard {
         paired!(self, spec, (state, own) => state.take(own, granted, units, high), else ());
     }
 
-    /// The exchange starts later than it was granted.
+    /// Moves a request to `now`, because its exchange starts later than its grant.
     pub(super) fn restart(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
         paired!(self, spec, (state, own) => {
@@ -163,14 +163,14 @@ impl Guard {
         }, else ());
     }
 
-    /// The vendor has answered, or the exchange has failed.
+    /// The vendor has responded, or the exchange has failed.
     #[inline(always)]
     pub(super) fn end(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
         paired!(self, spec, (state, own) => state.end(own, now, granted, units, high), else ());
     }
 
-    /// Nothing left: it counts nowhere.
+    /// Removes a request that was never sent.
     pub(super) fn give_back(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
         match (self, spec) {
@@ -184,18 +184,19 @@ impl Guard {
         }
     }
 
-    /// Counts what another process was granted, and what ended at once. It may be older than what is known already.
+    /// Counts a request of another process, which ended when it was granted. It may be older than requests already
+    /// counted.
     pub(super) fn replay(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
         paired!(self, spec, (state, own) => state.replay(own, now, granted, units, high), else ());
     }
 
-    /// The vendor counted `units` more than was believed.
+    /// Counts `units` more, because the vendor counted more than the guard did.
     pub(super) fn owe(&mut self, spec: &GuardSpec, now: Time, units: u32) {
         paired!(self, spec, (state, own) => state.owe(own, now, units), else ());
     }
 
-    /// A window of the vendor ends between these moments.
+    /// Notes that one of the vendor's windows ends between `from` and `to`.
     pub(super) fn window_ends(&mut self, spec: &GuardSpec, now: Time, from: Time, to: Time) {
         match (self, spec) {
             (Guard::Log(log), GuardSpec::Log(spec)) if spec.fixed => log.ends(spec, now, from, to),
@@ -204,7 +205,7 @@ impl Guard {
         }
     }
 
-    /// Nothing is left in it: it is as good as new.
+    /// Whether nothing counts any more, so that the guard equals a new one.
     pub(super) fn rests(&mut self, spec: &GuardSpec, now: Time) -> bool {
         paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
         match (&*self, spec) {
@@ -215,7 +216,7 @@ impl Guard {
         }
     }
 
-    /// Units inside, those in flight included.
+    /// Units that count now, including requests in flight.
     #[inline(always)]
     pub(super) fn units(&mut self, spec: &GuardSpec, now: Time) -> u32 {
         paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
@@ -227,7 +228,7 @@ impl Guard {
         }
     }
 
-    /// Those of them that are in flight.
+    /// Units of requests in flight.
     pub(super) fn under_way(&self) -> u32 {
         match self {
             Guard::Log(log) => log.under_way(),
@@ -236,7 +237,7 @@ impl Guard {
         }
     }
 
-    /// Those of them that are in flight, or ended later than `since`; none where that is not known.
+    /// Units of requests that are in flight or ended after `since`; `None` if that is not known.
     pub(super) fn units_since(&self, since: Time) -> Option<u32> {
         match self {
             Guard::Log(log) => Some(log.units_since(since)),
@@ -245,10 +246,11 @@ impl Guard {
         }
     }
 
-    /// Goes over to another limit: what was used stays used.
+    /// Adopts a changed limit: used units stay used. Returns a guard to replace this one if the kind of limit has
+    /// changed.
     pub(super) fn change(&mut self, old: &GuardSpec, new: &GuardSpec, now: Time) -> Option<Guard> {
         match (&mut *self, old, new) {
-            // Whatever ran into the old transit time does so before the new one is asked for.
+            // Requests whose old transit time has passed are counted by it before the new one applies.
             (Guard::Log(log), GuardSpec::Log(old), GuardSpec::Log(new)) => {
                 log.advance(old, now);
                 log.change(old, new, now);
@@ -265,7 +267,8 @@ impl Guard {
                 None
             }
             _ => {
-                // Nobody knows when what is in flight arrives: all of it counts as if it were in flight from now on.
+                // When the requests in flight arrive is unknown, so all units count as if they were in flight from now
+                // on.
                 let units = self.units(old, now);
                 let mut other = Guard::new(new)?;
                 other.take(new, Taken { granted: now, units, high: false });

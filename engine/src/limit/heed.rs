@@ -1,5 +1,5 @@
-//! What the vendor's answers have changed about one limit: it lies beside the limit's own count, so that all lanes which
-//! share the limit ask the same throttle.
+//! What the vendor's responses have changed about one limit: a throttle, stored beside the limit's own count, so that
+//! all lanes that share the limit share the throttle.
 
 use super::{Cell, LimitKind, LimitSpec, State, in_force};
 use crate::cost::Cost;
@@ -26,36 +26,36 @@ impl Cell {
         self.beside.as_mut()?.throttle.as_deref_mut()
     }
 
-    /// The same, made where there is none.
+    /// The throttle, made if there is none, and marked as one that may slow the limit down.
     pub(crate) fn throttle_or_new(&mut self) -> &mut Throttle {
         let throttle = self.throttle_made();
         throttle.acts = true;
         throttle
     }
 
-    /// The throttle, made where there is none, without saying that it acts.
+    /// The throttle, made if there is none, without marking it as one that may slow the limit down.
     fn throttle_made(&mut self) -> &mut Throttle {
         self.beside.get_or_insert_default().throttle.get_or_insert_default()
     }
 
-    /// Takes it out: what the vendor's answers have changed is forgotten.
+    /// Removes the throttle, and with it all that the vendor's responses have changed.
     pub(crate) fn take_throttle(&mut self) -> Option<Box<Throttle>> {
         self.beside.as_mut()?.throttle.take()
     }
 
-    /// Nothing was heard of this limit but what is left of it.
+    /// Whether no response has said anything about this limit but how many units remain.
     pub(crate) fn is_at_ease(&self) -> bool {
         self.throttle().is_none_or(|throttle| !throttle.acts)
     }
 
-    /// What is left, as (remaining, limit): the lower of our own count and of what the vendor said last.
+    /// The remaining units, as (remaining, limit): the lower of our own count and the vendor's last report.
     #[inline(always)]
     pub(crate) fn headroom(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
         let own = self.remaining(spec, now);
         if !self.is_throttled() { own } else { self.as_said(spec, now, own).0 }
     }
 
-    /// The lower of our own count and of what the vendor said last, and until when the vendor's word holds where it is that.
+    /// The lower of our own count and the vendor's last report, and until when the report holds if the report is lower.
     pub(crate) fn as_said(&self, spec: &LimitSpec, now: Time, own: (u32, u32)) -> ((u32, u32), Option<Time>) {
         let said = self.throttle().filter(|_| spec.is_rate()).and_then(|it| it.left(now, &self.pace(spec)));
         match said {
@@ -64,8 +64,8 @@ impl Cell {
         }
     }
 
-    /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
-    /// is left: as long as both explain each other, the own count is the lower one.
+    /// Stores a report that gives no reason to slow down. It is kept only if it is lower than our own count: while both
+    /// counts agree, our own is the lower one.
     pub(crate) fn note_figure(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
         let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return };
         let pace = self.pace(spec);
@@ -76,13 +76,13 @@ impl Cell {
         }
     }
 
-    /// What was told to stand and is about to be forgotten.
+    /// The changes to announce if the throttle is about to be dropped: each announced pause is over.
     pub(crate) fn forgotten(&self, spec: &LimitSpec, now: Time) -> Vec<Change> {
         let idle = self.throttle().filter(|throttle| throttle.is_idle(now, &self.pace(spec)));
         idle.map_or_else(Vec::new, |throttle| throttle.forgotten())
     }
 
-    /// Forgets what no longer changes anything. Returns whether nothing is left.
+    /// Drops a throttle that changes nothing any more. Returns whether there is none.
     pub(super) fn forget_throttle(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let pace = self.pace(spec);
         if self.throttle().is_some_and(|throttle| throttle.is_idle(now, &pace)) {
@@ -94,7 +94,7 @@ impl Cell {
         !self.is_throttled()
     }
 
-    /// Whether the vendor's word about this limit lets a request go.
+    /// Whether the limit's throttle allows a grant.
     #[inline(always)]
     pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
         if self.beside.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
@@ -117,8 +117,8 @@ impl Cell {
         if gate != Gate::Open || held == 0 {
             return gate;
         }
-        // What others hold leaves at least one request's room, or nothing would go that could show that they have stopped.
-        // What is held back for the high tier is kept of our own part alone, so not here.
+        // At least one request fits beside the units of others, or no request could show that the others have stopped.
+        // The high tier's reserve is part of our own units, so it does not matter here.
         let wanted = units.saturating_add(held).min(spec.largest(true).max(units));
         match guard.free(mirrored, now, wanted, true) {
             Free::Now => Gate::Open,
@@ -133,19 +133,19 @@ impl Cell {
         }
     }
 
-    /// Nanoseconds between grants of one unit, and those at the full rate; none where the count alone decides.
+    /// Nanoseconds between grants of one unit, and those at the full rate; `None` if the count alone decides.
     pub(crate) fn spacing(&mut self, spec: &LimitSpec, now: Time) -> Option<(u64, u64)> {
         let pace = self.pace(spec);
         Some((self.throttle_mut()?.spacing(now, &pace)?, pace.unit_ns))
     }
 
-    /// What we know of this limit's use ourselves.
+    /// Our own count of this limit.
     pub(crate) fn books(&mut self, spec: &LimitSpec, now: Time) -> Books {
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
                 let units = guard.units(mirrored, now);
-                // The mirror of a bucket that refills in lumps is so much smaller than what the vendor states.
+                // The guard of a bucket that refills in lumps is smaller than the vendor's figure by this much.
                 let smaller = spec.pace.limit.saturating_sub(mirrored.limit().into());
                 let behind = if spec.pace.counting == Counting::Bucket { smaller as u32 } else { 0 };
                 Books { units, under_way: guard.under_way(), behind }
@@ -155,7 +155,7 @@ impl Cell {
         }
     }
 
-    /// An answer to what was granted at `granted`, which has not been counted as ended yet, told what is left.
+    /// Applies a report in the response to a request granted at `granted`, which has not been counted as ended yet.
     pub(crate) fn report(
         &mut self,
         spec: &LimitSpec,
@@ -177,7 +177,7 @@ impl Cell {
         notice
     }
 
-    /// Others took `units` of what the vendor's bucket holds.
+    /// Counts `units` that other clients took from the vendor's bucket.
     fn owe(&mut self, spec: &LimitSpec, now: Time, units: u32) {
         let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
@@ -188,13 +188,13 @@ impl Cell {
         }
     }
 
-    /// The share of the limit that is used, by our own count.
+    /// The used share of the limit, by our own count.
     pub(crate) fn fullness(&mut self, spec: &LimitSpec, now: Time) -> f64 {
         let (left, limit) = self.remaining(spec, now);
         1.0 - f64::from(left) / f64::from(limit.max(1))
     }
 
-    /// Whether our own count does not rule out that the vendor's is full: at least half of the limit is used.
+    /// Whether the vendor's count may be full by our own count: at least half of the limit is used.
     pub(crate) fn may_be_full(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let (left, limit) = self.remaining(spec, now);
         limit > 0 && left <= limit / 2

@@ -1,4 +1,5 @@
-//! A limit by the units that this process holds: what lets a request through, what is wanted, given back and taken.
+//! A pooled limit, reduced to the units that this process holds: which requests they let through, and which units are
+//! wanted, returned and received.
 
 use super::guard::{Guard, GuardSpec};
 use super::holding::{FLOOR_RESTS, Got, Holding, Wish};
@@ -10,7 +11,7 @@ use crate::tier::Tier;
 use crate::time::Time;
 
 impl Beside {
-    /// What a new limit has.
+    /// The state with which a new limit begins; `None` unless the limit is pooled.
     pub(super) fn of(spec: &LimitSpec) -> Option<Box<Beside>> {
         let holding = Some(Box::new(Holding::none()));
         spec.pooled.is_some().then(|| Box::new(Beside { throttle: None, holding }))
@@ -37,7 +38,7 @@ impl Cell {
         self.holding().is_some()
     }
 
-    /// The configuration has changed: units that are held stay, if the limit is pooled still.
+    /// Applies a change of the configuration: the units held stay if the limit is still pooled.
     pub(super) fn change_holding(&mut self, old: &LimitSpec, new: &LimitSpec) {
         let Some(beside) = &mut self.beside else {
             self.beside = Beside::of(new);
@@ -50,33 +51,34 @@ impl Cell {
         };
     }
 
-    /// The limit's pace, for the units that this process holds.
+    /// The limit's pace, reduced to the units that this process holds if the limit is pooled.
     pub(crate) fn pace(&self, spec: &LimitSpec) -> Pace {
         in_force(&self.beside, spec).pace
     }
 
-    /// Until when nothing goes to this endpoint, because of the vendor's word to this process or to another.
+    /// Until when the vendor's responses to this process or to another pause this endpoint.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         let told = self.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(endpoint));
         told.max(self.holding().map_or(Time::ZERO, |holding| holding.paused_until))
     }
 
-    /// For how long other processes are to send nothing to this endpoint, in nanoseconds.
+    /// For how long other processes must send nothing to this endpoint, in nanoseconds.
     pub(crate) fn paused_for(&self, now: Time, endpoint: EndpointHash) -> u64 {
         self.throttle().map_or(0, |throttle| throttle.paused_for(now, endpoint))
     }
 
-    /// A lease has ended: what was granted under it and has not started may not start any more.
+    /// Whether the lease has ended under which a permit was granted at `granted`: if that permit has not started, it
+    /// may not start any more.
     pub(crate) fn has_no_lease(&self, now: Time, granted: Time) -> bool {
         self.holding().is_some_and(|holding| holding.has_ended(now) || granted < holding.ended_at)
     }
 
-    /// The lease was found to have ended now, and the process goes on with its floor.
+    /// Whether the lease was found at `now` to have ended, so that the process goes on with its floor.
     pub(crate) fn falls(&self, now: Time) -> bool {
         self.holding().is_some_and(|holding| holding.is_away && holding.ended_at == now)
     }
 
-    /// What the vendor reports, as of a limit of the units held; none where there are none.
+    /// A vendor's report, reduced to the units that this process holds; `None` if it holds none.
     pub(super) fn as_held(&self, spec: &LimitSpec, report: &Report) -> Option<Report> {
         let Some(holding) = self.holding() else { return Some(*report) };
         let (units, total) = (u64::from(holding.units), u64::from(spec.total().max(1)));
@@ -85,11 +87,11 @@ impl Cell {
         (units > 0).then(|| Report { limit, remaining: report.remaining.min(units), ..*report })
     }
 
-    /// The holding lets no request through: why, and until when.
+    /// Why and until when the units held stop a request, whatever is in use; `None` if they do not.
     pub(super) fn held_room(&mut self, now: Time, units: u32) -> Option<Room> {
         let holding = self.holding_mut()?;
         if now < holding.paused_until {
-            // What is held stays wanted.
+            // The units held stay wanted during the pause.
             holding.stop(units);
             return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
         }
@@ -97,19 +99,20 @@ impl Cell {
         stops.then_some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld })
     }
 
-    /// Requests wait, and the store may have units for them: there are none that are free here, and what was wanted last was given.
+    /// Whether requests wait and the store may have units for them: none of the units held is free, and the store
+    /// granted all that was wanted last.
     pub(crate) fn is_starved(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let Some(Holding { units, stopped: true, need, met, .. }) = self.holding() else { return false };
         let (units, need, met) = (*units, *need, *met);
         units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
     }
 
-    /// What this process holds, wants and gives back of a pooled limit; none where it holds and wants nothing. What it gives back
-    /// is not its any more from now on, whatever becomes of the call to the store. `queued`: requests that wait, by tier.
-    /// `paused_ns`: for how long the vendor wants the limit to be left alone.
+    /// What this process holds, wants and returns of a pooled limit; `None` if it holds and wants nothing. The returned
+    /// units no longer belong to it from now on, whether the call to the store succeeds or not. `queued`: waiting
+    /// requests by tier. `paused_ns`: for how long the vendor's responses pause the limit.
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
-        // A claim says that the lease goes on. What was held under one that has ended is given back first.
+        // A claim renews the lease, so units held under a lease that has ended are returned first.
         let mut returned = if self.holding()?.has_lapsed(now) { self.fall(spec, now) } else { Vec::new() };
         let used = self.in_use(spec, now);
         let is_starved = self.is_starved(spec, now);
@@ -117,7 +120,8 @@ impl Cell {
         let since = holding.looked_at;
         let every = now.as_nanos().saturating_sub(since.as_nanos());
         holding.look(now);
-        // Of requests that cost more than one the dearest stands for all. One that does not wait is asked for once.
+        // If requests cost more than one unit, each is counted with the highest cost. A request that was stopped but
+        // does not wait is asked for once.
         let asked = std::mem::take(&mut holding.asked);
         let queued = match queued {
             [0, 0, 0] if asked => [0, 1, 0],
@@ -143,7 +147,7 @@ impl Cell {
         let (held, travels) = (holding.units, holding.travels);
         let is_away = holding.is_away;
         let keep = match is_idle {
-            // All that is held is the floor.
+            // All units held belong to the floor.
             _ if is_away => held,
             true => least,
             false => holding.keep.min(sum.max(used)).max(least),
@@ -168,8 +172,8 @@ impl Cell {
         Some(Wish { claim, returned, want, need, figures: spec.figures(), floor, paused_ns, is_starved })
     }
 
-    /// In an engine that looks ahead no store answers: what is held stays held. Where nothing is, the process is taken to get what
-    /// it wants.
+    /// Keeps the units held for ever: in an engine that simulates the future, no store answers. If none are held, the
+    /// simulation assumes that the process gets what it wants.
     pub(crate) fn hold_on(&mut self) {
         let Some(beside) = &mut self.beside else { return };
         match &mut beside.holding {
@@ -178,7 +182,7 @@ impl Cell {
         }
     }
 
-    /// Gives back all units that are held: those in use with the time for which they may count. None where there are none.
+    /// Returns all units held, those in use with the time for which they may count; `None` if none are held.
     pub(crate) fn give_all(&mut self, spec: &LimitSpec, now: Time) -> Option<Wish> {
         if self.holding()?.units == 0 {
             return None;
@@ -188,7 +192,7 @@ impl Cell {
         Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, floor, paused_ns: 0, is_starved: false })
     }
 
-    /// The lease has ended: all that is held is given back, but for the floor.
+    /// The lease has ended: returns all units but the floor.
     fn fall(&mut self, spec: &LimitSpec, now: Time) -> Vec<(u64, u32)> {
         let Some(holding) = self.holding_mut() else { return Vec::new() };
         let stays = holding.stays(spec.floor(), now);
@@ -215,7 +219,7 @@ impl Cell {
         returned
     }
 
-    /// Takes what the store gave. Returns whether requests wait for units here.
+    /// Applies what the store granted. Returns whether requests wait here for units.
     pub(crate) fn hold(&mut self, spec: &LimitSpec, now: Time, got: &Got, until: Time) -> bool {
         let total = spec.total();
         let Some(holding) = self.holding_mut() else { return false };
@@ -239,7 +243,7 @@ impl Cell {
         waits
     }
 
-    /// Goes over to another number of units: what is in use stays in use.
+    /// Adopts another number of units; units in use stay in use.
     fn resize(&mut self, spec: &LimitSpec, units: u32, now: Time) {
         let Some(holding) = self.beside.as_mut().and_then(|beside| beside.holding.as_mut()) else { return };
         let old = holding.spec.take();
@@ -253,7 +257,7 @@ impl Cell {
         {
             bucket.resize(from, to, now);
             if let Some(guard) = guard {
-                // The kind of the guard stays: nothing takes its place.
+                // The guard's kind stays the same, so `change` never returns a replacement.
                 let _ = guard.change(old_guard, new_guard, now);
             }
         }
@@ -271,7 +275,7 @@ impl Cell {
         }
     }
 
-    /// Takes out units that ended after `since`: with the time for which they still count.
+    /// Removes at most `most` units that ended after `since`, each with the time for which it still counts.
     fn withdraw(&mut self, spec: &LimitSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
@@ -283,7 +287,7 @@ impl Cell {
         }
     }
 
-    /// Units come in that another process has used: they count for so long.
+    /// Counts received units that another process has used, for the next `free_in` nanoseconds.
     fn bring_in(&mut self, spec: &LimitSpec, now: Time, free_in: u64, units: u32) {
         let full = spec;
         let spec = in_force(&self.beside, spec);

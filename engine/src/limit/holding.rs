@@ -1,12 +1,12 @@
-//! What this process holds of a limit whose units several processes share.
+//! The units that this process holds of a limit that several processes share.
 //!
-//! The units of a pooled limit are in one place each: held by one process under a lease, or in the pool that a store keeps. A
-//! process counts by the same bucket and the same guard as for a limit of its own, with the units that it holds in place of the
-//! vendor's figure, and only until its lease ends. With none it sends nothing.
+//! Each unit of a pooled limit is in one place: held by one process under a lease, or in the pool that a store keeps. A
+//! process counts with the same bucket and guard as for a limit of its own, with the units held in place of the
+//! vendor's figure, and only until its lease ends. Without units it sends nothing.
 //!
-//! What the vendor reports is seen as of a limit of that size too. The others use no more than they hold, so the vendor never
-//! has less left than this process's own count says, unless a stranger uses the limit as well: `min(remaining, held)` is
-//! compared with the units held.
+//! A vendor's report is reduced to a limit of that size too. Other processes use no more than they hold, so the vendor
+//! never has fewer units left than this process's own count says, unless another client uses the limit as well.
+//! Therefore `min(remaining, held)` is compared with the units held.
 
 use std::sync::Arc;
 
@@ -19,100 +19,101 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     pub(super) units: u32,
-    /// The limit as it is for these units; none while there are no units.
+    /// The limit, reduced to these units; `None` if there are none.
     pub(super) spec: Option<Arc<LimitSpec>>,
-    /// The lease's end: nothing is granted or started from then on, but for what goes by the floor.
+    /// The end of the lease: from then on, nothing is granted or started except within the floor.
     pub(super) until: Time,
-    /// Of the units, those that are held until `floor_until`: with them the process goes on when the store does not answer.
+    /// Units of those held that stay until `floor_until`, so that the process can go on when the store does not answer.
     pub(super) floor: u32,
     pub(super) floor_until: Time,
-    /// The lease has ended, and the units held are those of the floor.
+    /// Whether the lease has ended and the units held are those of the floor.
     pub(super) is_away: bool,
-    /// When the last lease was found to have ended: what was granted before may not start any more.
+    /// When the last lease was found to have ended: permits granted before may not start any more.
     pub(super) ended_at: Time,
-    /// Another process was told to wait: nothing is granted before.
+    /// Nothing is granted before this moment, because the vendor told another process to wait.
     pub(super) paused_until: Time,
-    /// What the process may keep, as the store said last.
+    /// Units that the process may keep, by the store's last answer.
     pub(super) keep: u32,
-    /// Units of which the store wants to hear at once that they have been used: there are too few for each process to keep some.
+    /// Whether used units are returned to the store at once, because there are too few for each process to keep some.
     pub(super) travels: bool,
-    /// Units taken since the last look, by tier.
+    /// Units taken since the last call to the store, by tier.
     pub(super) taken: [u32; 3],
-    /// Units taken between two looks, by tier, smoothed.
+    /// Units taken between two calls to the store, by tier, smoothed.
     pub(super) rate: [f32; 3],
-    /// A request is stopped here: none has gone since.
+    /// Whether a request was stopped here, and none has been granted since.
     pub(super) stopped: bool,
-    /// The most that one of these needs at once.
+    /// The most units that one of the stopped requests needs.
     pub(super) need: u32,
-    /// A request was stopped since the last look, though it may not wait.
+    /// Whether a request was stopped since the last call to the store, even if it does not wait.
     pub(super) asked: bool,
-    /// The store let the process keep all that it wanted.
+    /// Whether the store let the process keep all that it wanted.
     pub(super) met: bool,
-    /// What was wanted at the last look, by tier, while requests waited.
+    /// Units wanted at the last call to the store, by tier. They fall slowly while requests wait.
     pub(super) wanted: [u32; 3],
     pub(super) looked_at: Time,
-    /// When something was wanted last.
+    /// When any units were last wanted.
     pub(super) wanted_at: Time,
 }
 
-/// What a process wants of a pooled limit, and what it gives back.
+/// The units that a process wants of a pooled limit, and those that it returns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// Units that it holds, without those that it gives back here.
+    /// Units that the process holds, without those that it returns here.
     pub claim: u32,
-    /// Units given back, each with the time until they count nowhere any more, in nanoseconds.
+    /// Returned units, each with the nanoseconds after which it no longer counts anywhere.
     pub returned: Vec<(u64, u32)>,
-    /// Units that it would use, by tier.
+    /// Units that the process would use, by tier.
     pub want: [u32; 3],
-    /// The most that one waiting request needs.
+    /// The most units that one waiting request needs.
     pub need: u32,
     pub figures: Figures,
-    /// What of the units is to be kept for when the store does not answer.
+    /// The units to keep for when the store does not answer.
     pub floor: Floor,
-    /// For how long the vendor wants the limit to be left alone, in nanoseconds; 0 where it does not.
+    /// For how long the vendor's responses pause the limit, in nanoseconds; 0 if they do not.
     pub paused_ns: u64,
-    /// Requests wait, and nothing of what is held is free.
+    /// Whether requests wait and none of the units held is free.
     pub is_starved: bool,
 }
 
-/// What of a limit must be the same in all processes that share it.
+/// The figures of a limit that must be the same in all processes that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Units in all.
+    /// Units in total.
     pub units: u32,
     /// How long a unit counts after the last moment at which its request may have arrived, in nanoseconds.
     pub again_ns: u64,
-    /// The longest that a request is on its way to the vendor, in nanoseconds. Of requests at once: the longest that one takes.
+    /// The longest time that a request takes to reach the vendor, in nanoseconds. For slots, the longest duration of a
+    /// request.
     pub transit_ns: u64,
-    /// A used unit may be handed to another process before it is free again.
+    /// Whether a used unit may move to another process before it is free again.
     pub travels: bool,
 }
 
 /// Units that processes hold under a longer lease than the others, to go on with when the store does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Floor {
-    /// Units that one process keeps at most.
+    /// The most units that one process keeps.
     pub each: u32,
-    /// Units that all processes together keep at most.
+    /// The most units that all processes together keep.
     pub all: u32,
 }
 
-/// What the store gave.
+/// What the store granted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Got {
-    /// Units, each with the time until they count nowhere any more, in nanoseconds.
+    /// Received units, each with the nanoseconds after which it no longer counts anywhere.
     pub units: Vec<(u64, u32)>,
-    /// What the process may keep.
+    /// Units that the process may keep.
     pub keep: u32,
-    /// Used units are to be given back at once.
+    /// Whether used units must be returned at once.
     pub travels: bool,
-    /// Everything that was held is gone: the lease had ended.
+    /// Whether all units held are lost, because the lease had ended.
     pub is_lost: bool,
-    /// Shares of the tiers among this process's requests, by what all processes have waiting.
+    /// Shares of the tiers among this process's requests, by what waits in all processes.
     pub weights: [u32; 3],
-    /// For how long another process was told to wait, in nanoseconds.
+    /// For how long the vendor told another process to wait, in nanoseconds.
     pub paused_ns: u64,
-    /// Of the units held now: those that are held until `floor_until`, when the rest of the lease has ended.
+    /// Units of those held now that stay until `floor_until`, after the rest of the lease has ended.
     pub floor: u32,
     pub floor_until: Time,
 }
@@ -142,13 +143,13 @@ impl Holding {
         }
     }
 
-    /// The limit as it is for the units held.
+    /// The limit, reduced to the units held.
     #[inline]
     pub(super) fn in_force<'a>(&'a self, spec: &'a LimitSpec) -> &'a LimitSpec {
         self.spec.as_deref().unwrap_or(spec)
     }
 
-    /// Units are held under a lease that has ended.
+    /// Whether units are held under a lease that has ended.
     pub(super) fn has_lapsed(&self, now: Time) -> bool {
         self.units > 0 && now >= self.ends()
     }
@@ -177,7 +178,7 @@ impl Holding {
         stops
     }
 
-    /// A request that needs `units` was stopped at this limit.
+    /// Notes that a request of `units` was stopped at this limit.
     pub(super) fn stop(&mut self, units: u32) {
         (self.stopped, self.asked) = (true, true);
         self.need = self.need.max(units);
@@ -195,12 +196,13 @@ impl Holding {
         self.spec = (self.units > 0).then(|| Arc::new(spec.of_units(self.units)));
     }
 
-    /// Something is held, or was wanted a moment ago.
+    /// Whether any units are held, or a request was stopped since the last call to the store.
     pub(super) fn is_in_use(&self) -> bool {
         self.units > 0 || self.asked
     }
 
-    /// A copy for the limit as a change of the configuration states it: the process keeps its units, or all of the limit if that is less now.
+    /// A copy for a limit that a change of the configuration states anew: the process keeps its units, or the whole
+    /// limit if that is now smaller.
     pub(super) fn changed(&self, new: &LimitSpec) -> Box<Holding> {
         let mut changed = self.clone();
         changed.set_units(new, self.units);
@@ -208,20 +210,22 @@ impl Holding {
         Box::new(changed)
     }
 
-    /// What is wanted by tier, in units: what is in use, what waits, and what is taken until the next look.
+    /// Units wanted by tier: those in use, those that waiting requests need, and those expected until the next call to
+    /// the store.
     pub(super) fn want(&mut self, now: Time, used: f32, queued: [u32; 3], most: u32) -> [u32; 3] {
         let sum: f32 = self.rate.iter().sum();
-        // Where nothing was taken lately, what is in use is put to the first tier that waits.
+        // If nothing was taken lately, the units in use are attributed to the first tier with waiting requests.
         let first = queued.iter().position(|requests| *requests > 0);
         let mut want = [0u32; 3];
         for (tier, want) in want.iter_mut().enumerate() {
             let part = if sum > 0.0 { self.rate[tier] / sum } else { f32::from(u8::from(first == Some(tier))) };
             let of_used = used * part;
-            // Half as much again, so that what comes in between need not wait for the store. Float to integer casts saturate.
+            // Half as much again, so that requests that arrive in between need not wait for the store. Float to integer
+            // casts saturate.
             let soon = if self.rate[tier] > 0.0 { (self.rate[tier] * 1.5).ceil() as u32 + 1 } else { 0 };
             *want = (of_used.ceil() as u32).saturating_add(soon).saturating_add(queued[tier]).min(most);
-            // A process whose requests wait uses few units early in a window and all of them late. It would give units back early that
-            // it needs late, so while requests wait what it wants falls slowly.
+            // A process with waiting requests uses few units early in a window and all of them late. To keep it from
+            // returning units early that it needs late, what it wants falls slowly while requests wait.
             let before = self.wanted[tier];
             *want = if queued[tier] > 0 { (before - before / 16).max(*want) } else { *want };
         }
@@ -235,7 +239,7 @@ impl Holding {
     pub(super) fn look(&mut self, now: Time) {
         for (rate, taken) in self.rate.iter_mut().zip(&mut self.taken) {
             *rate = (*rate + std::mem::take(taken) as f32) / 2.0;
-            // A tier that takes nothing is forgotten after a few looks.
+            // A tier that takes nothing is forgotten after a few calls to the store.
             if *rate < 0.05 {
                 *rate = 0.0;
             }
@@ -245,8 +249,8 @@ impl Holding {
 }
 
 impl LimitSpec {
-    /// How many units a process has to hold for each that it uses: it keeps to 80 % of what it holds, as of a whole limit. Of a long
-    /// window no more than its bucket holds comes back in time.
+    /// How many units a process must hold for each that it uses: it uses 80 % of what it holds, as it would of a whole
+    /// limit. In a long window, only as many units as the bucket holds come back in time.
     pub(super) fn per_used(&self) -> f32 {
         let LimitKind::Rate { bucket, guard } = self.kind else { return 1.0 };
         let lower = guard.limit().saturating_sub(guard.reserve());
@@ -254,12 +258,14 @@ impl LimitSpec {
         guard.limit() as f32 / usable.max(1) as f32
     }
 
-    /// A process that is killed would keep what it holds from the others for so long that it holds little beyond what it uses.
+    /// Whether the window is so long that a process holds few units beyond those that it uses: if it is killed, the
+    /// others would miss them for that long.
     pub(super) fn is_long(&self) -> bool {
         self.pace.window_ns >= LONG
     }
 
-    /// What is kept of the limit for when the store does not answer. Of a limit that is small for so many processes, the first ones keep a unit.
+    /// The units kept for when the store does not answer. If the limit is too small for all processes, the first ones
+    /// keep one unit each.
     pub(super) fn floor(&self) -> Floor {
         let Some(part) = self.pooled.and_then(|pooled| pooled.floor) else { return Floor::default() };
         let all = u64::from(self.total()) * u64::from(part.millionths.min(1_000_000)) / 1_000_000;
@@ -291,7 +297,7 @@ impl LimitSpec {
         }
     }
 
-    /// This limit as a process counts it that holds `units` of the total; at least one of them.
+    /// This limit as a process counts it that holds `units` of the total. `units` is at least 1.
     fn of_units(&self, units: u32) -> LimitSpec {
         let of = (units, self.total().max(1));
         let kind = match self.kind {
@@ -302,8 +308,8 @@ impl LimitSpec {
     }
 }
 
-/// For so long after something was wanted of a limit a process keeps its floor, in nanoseconds.
+/// How long after units were last wanted a process keeps its floor, in nanoseconds.
 pub(super) const FLOOR_RESTS: u64 = 600_000_000_000;
 
-/// Of windows of this length and more, in nanoseconds, a process holds little beyond what it uses.
+/// The shortest window of which a process holds few units beyond those that it uses, in nanoseconds.
 const LONG: u64 = 3_600_000_000_000;

@@ -1,19 +1,20 @@
-//! What the tiers below high were granted within one window.
+//! Counts what the tiers below high were granted within one window.
 //!
-//! The high tier's reserve is a rule of our own and not the vendor's: of any window the lower tiers get all but the reserve.
-//! So it is counted from grant to grant. A mirror counts a request until one window after its answer; if the lower tiers had to
-//! leave all of the reserve there, the round trip would come out of their own share, and they would never reach it.
+//! The high tier's reserve is our own rule and not the vendor's: in any window, the lower tiers get all units but the
+//! reserve. So their units are counted from grant to grant. A guard counts a request until one window after its
+//! response; if the lower tiers had to leave the whole reserve free there, the round trip would reduce their own share,
+//! and they would never reach it.
 
 use super::free::Free;
 use super::transit::Transit;
 use crate::time::Time;
 
-/// Grants within this part of the window come back together, where there may be more of them in a window.
+/// Grants are counted in slots of the window divided by this, if a window may hold more grants than that.
 const SLOTS: u32 = 256;
 
-/// Units that stay free of the lower tiers beside all that a mirror counts, of a `reserve` of which the high tier has used so
-/// many: half of it, rounded up, so that the high tier finds room however long answers take. The other half is room for what
-/// the mirror counts beyond one window.
+/// Units of a `reserve` that stay free of the lower tiers beside all that a guard counts, after the high tier has used
+/// `used_high`: half of the reserve, rounded up, so that the high tier finds room however long responses take. The
+/// other half is room for what the guard counts beyond one window.
 pub(super) fn held_back(reserve: u32, used_high: u32) -> u32 {
     reserve.div_ceil(2).saturating_sub(used_high)
 }
@@ -22,7 +23,7 @@ pub(super) fn held_back(reserve: u32, used_high: u32) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     pub(super) limit: u32,
-    /// Of these, units that are not for the lower tiers.
+    /// Units of the limit that are not for the lower tiers.
     pub(super) reserve: u32,
     pub(super) window: u64,
 }
@@ -32,7 +33,7 @@ impl Share {
         if self.limit > SLOTS { (self.window / u64::from(SLOTS)).max(1) } else { 1 }
     }
 
-    /// How long a grant counts after its slot, which holds at least the nanosecond of the grant.
+    /// How long a grant counts after its slot, which contains at least the nanosecond of the grant.
     fn rest(self) -> u64 {
         self.window.saturating_sub(1)
     }
@@ -41,14 +42,14 @@ impl Share {
 /// One limit's grants to the tiers below high.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lower {
-    /// None before the first, and where nothing is reserved.
+    /// `None` before the first grant, and if nothing is reserved.
     grants: Option<Transit>,
 }
 
 impl Lower {
     pub(super) const NONE: &Lower = &Lower { grants: None };
 
-    /// `units` were granted.
+    /// Counts `units` that were granted.
     #[inline]
     pub(super) fn take(&mut self, share: Share, granted: Time, units: u32, high: bool) {
         if !high && share.reserve > 0 {
@@ -62,33 +63,34 @@ impl Lower {
         grants.take(granted, units.min(u32::MAX - grants.units), false);
     }
 
-    /// `units` that were granted at `granted` never left.
+    /// Removes `units` that were granted at `granted` and never sent.
     pub(super) fn leave(&mut self, granted: Time, units: u32, high: bool) {
         if let Some(grants) = self.grants.as_mut().filter(|_| !high) {
             grants.leave(granted, units, false);
         }
     }
 
-    /// `units` that have ended count in another process from now on.
+    /// Removes `units` that have ended and count in another process from now on.
     pub(super) fn withdraw(&mut self, units: u32) {
         if let Some(grants) = &mut self.grants {
             grants.drop_oldest(units);
         }
     }
 
-    /// The vendor counts nothing any more of what was granted up to then.
+    /// Removes all units granted up to `until`, because the vendor no longer counts them.
     pub(super) fn forget(&mut self, until: u64) {
         if let Some(grants) = &mut self.grants {
             while grants.lose(0, Time::from_nanos(until)).is_some() {}
         }
     }
 
-    /// Nothing of it counts any more.
+    /// Whether no grant counts any more.
     pub(super) fn rests(&self, share: Share, now: Time) -> bool {
         self.grants.as_ref().is_none_or(|grants| grants.falls_to(0, share.rest()) <= now)
     }
 
-    /// From when on `units` may be granted: `now` if they may now, and never if they are more than the share.
+    /// The first moment at which `units` may be granted: `now` if they may be granted now, and `Time::MAX` if they
+    /// exceed the share.
     #[inline]
     pub(super) fn ready_at(&self, share: Share, now: Time, units: u32, high: bool) -> Time {
         if high {
@@ -101,9 +103,9 @@ impl Lower {
         }
     }
 
-    /// When `units` fit that a mirror has room for at `free`: what is counted only becomes less until then, at the vendor as
-    /// well as here, and the later decides. While the share is filled by so many units `under_way` alone, their ends do: a lower
-    /// tier then waits for answers, and the high tier is not held up by a turn that is kept for it.
+    /// When `units` fit for which a guard has room at `free`: until then the counts only fall, at the vendor as well as
+    /// here, so the later moment decides. While units `under_way` alone fill the share, their ends decide instead: a
+    /// lower tier then waits for responses, and no turn is kept for it that would delay the high tier.
     pub(super) fn free(
         free: Free,
         share: Share,
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Beside a list of all grants, of which some are heard of late.
+    /// Compares with a list of all grants, some of which are recorded late.
     #[test]
     fn no_window_holds_more_and_none_waits_longer_than_a_slot() {
         let large = Share { limit: 600, reserve: 550, ..SHARE };

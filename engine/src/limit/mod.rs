@@ -1,8 +1,8 @@
-//! A limit: its shape (a token bucket at the budget) and its guard (a mirror of the vendor's own counting at the
-//! vendor's own limit), or a number of slots.
+//! A limit: a rate or a number of slots. A rate has a shape (a token bucket that spends the budget evenly) and a guard
+//! (a copy of the vendor's own counting, at the vendor's own figure).
 //!
-//! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
-//! guard alone is safe, but lets everything go at once and then nothing for a window.
+//! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one of the vendor's
+//! minutes. The guard alone is safe, but grants a whole window's requests at once and then none until the window ends.
 
 mod calendar;
 pub(crate) mod free;
@@ -37,23 +37,23 @@ pub use spec::{FloorPart, LimitKind, LimitSpec, Pooled};
 pub use take::{PriorUse, Take};
 use token_bucket::Bucket;
 
-/// One limit's state, for one holder: a lane, an account or a vendor.
+/// The state of one limit for one holder: a lane, an account or a vendor.
 #[derive(Clone, Debug)]
 pub struct Cell {
     state: State,
-    /// Most limits never need it.
+    /// State that only few limits need, boxed so that it does not enlarge every cell.
     beside: Option<Box<Beside>>,
-    /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
-    /// which hold all that is in flight at the holder, however much older than the limit it is.
+    /// The holder's plan version from which on this limit exists: earlier grants are not counted here. 0 for slots,
+    /// which count everything in flight at the holder, even if it is older than the limit.
     pub(crate) since: u32,
 }
 
-/// What few limits need.
+/// State that only few limits need.
 #[derive(Clone, Debug, Default)]
 struct Beside {
-    /// What the vendor's answers have changed.
+    /// What the vendor's responses have changed.
     throttle: Option<Box<Throttle>>,
-    /// What this process has of it, where several processes share its units.
+    /// The units that this process holds of a limit that several processes share.
     holding: Option<Box<Holding>>,
 }
 
@@ -65,13 +65,14 @@ enum State {
     },
     Slots {
         used: u32,
-        /// Grants nothing yet: a change of the configuration goes on, and not all that is in flight is known here.
+        /// Grants nothing yet: a change of the configuration is in progress, and not all requests in flight are
+        /// counted.
         gathers: bool,
     },
 }
 
-/// Takes one from a count of what is in flight. A count of zero means that an end was told to a limit that it never took
-/// from: a debug build panics, and a release build keeps the zero.
+/// Subtracts one from a count of what is in flight. If the count is zero, an end was reported to a limit from which
+/// nothing was taken: a debug build panics, and a release build keeps the zero.
 #[inline(always)]
 pub(crate) fn one_less(count: &mut u32) {
     match count.checked_sub(1) {
@@ -81,7 +82,8 @@ pub(crate) fn one_less(count: &mut u32) {
 }
 
 impl Cell {
-    /// A limit that holds nothing yet. Of slots the holder says how many are taken ([`set_slots`](Self::set_slots)).
+    /// A limit of which nothing is used. For slots, the holder sets how many are taken
+    /// ([`set_slots`](Self::set_slots)).
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
         let beside = Beside::of(spec);
         match &spec.kind {
@@ -115,7 +117,7 @@ impl Cell {
         }
     }
 
-    /// Whether a request fits, and if not, until when. Of bucket and guard the later decides.
+    /// Whether a request fits, and if not, until when. The later of bucket and guard decides.
     #[inline]
     pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> Room {
         let units = spec.units(cost);
@@ -129,7 +131,7 @@ impl Cell {
         match (room, self.holding_mut()) {
             (Room::No { free, lack }, Some(holding)) => {
                 holding.stop(units);
-                // More units may come at any moment.
+                // The store may give this process more units at any moment.
                 let free = if let Free::At(at) = free { Free::OnSettle(at) } else { free };
                 Room::No { free, lack }
             }
@@ -177,8 +179,8 @@ impl Cell {
         }
     }
 
-    /// Takes what [`room`](Self::room) said is there. `due` is since when the request could have gone: a timer that
-    /// woke late must not cost a small bucket its rate.
+    /// Takes units after [`room`](Self::room) has confirmed that they are there. `due` is when the request could have
+    /// been granted: a timer that fires late must not cost a small bucket its rate.
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
         let units = spec.units(take.cost);
@@ -210,11 +212,11 @@ impl Cell {
         }
     }
 
-    /// The exchange starts later than it was granted.
+    /// Moves the guard's count of a request to `now`, because its exchange starts later than its grant.
     pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
-            // The grant may have left the guard, and the guard been dropped, before the start.
+            // The guard may have forgotten the grant, and been dropped, before the start.
             if guard.is_none() {
                 *guard = Guard::new(mirrored);
             }
@@ -224,7 +226,7 @@ impl Cell {
         }
     }
 
-    /// The vendor has answered, or the exchange has failed: the rate interval ends.
+    /// Ends the interval for which the guard counts the request: the vendor has responded, or the exchange has failed.
     #[inline(always)]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let spec = in_force(&self.beside, spec);
@@ -235,7 +237,7 @@ impl Cell {
         }
     }
 
-    /// The permit has ended. `answers`: nobody spoke of an answer before, so this is the answer too.
+    /// The permit has ended. `answers`: no response was reported before, so the end counts as the response too.
     #[inline(always)]
     pub(crate) fn end(&mut self, spec: &LimitSpec, take: Take, now: Time, answers: bool) {
         if answers || spec.measure.lasts_to_the_end() {
@@ -244,7 +246,7 @@ impl Cell {
         self.finish();
     }
 
-    /// The response has been read or dropped: the slot is free.
+    /// Frees the slot: the response has been read or dropped.
     #[inline]
     pub(crate) fn finish(&mut self) {
         if let State::Slots { used, .. } = &mut self.state {
@@ -252,7 +254,7 @@ impl Cell {
         }
     }
 
-    /// Nothing left: everything is as if it had not been granted.
+    /// Undoes a grant whose request was never sent.
     pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let units = spec.units(take.cost);
         let spec = in_force(&self.beside, spec);
@@ -268,13 +270,12 @@ impl Cell {
         }
     }
 
-    /// The request took another number of units than was believed when it was granted: what it took too little is taken
-    /// now, what it took too much is given back. Whatever is stated, the limit is left at most one capacity below empty:
-    /// a mistake of the vendor's would otherwise stop all who share the limit for ever. Returns how much later the next
-    /// unit comes for that, in nanoseconds.
+    /// Applies the actual cost of a request. Missing units are taken now, surplus units are given back. Whatever cost
+    /// is stated, the limit ends at most one capacity below empty: otherwise a vendor's mistake would stop all who
+    /// share the limit for ever. Returns by how much this delays the next unit, in nanoseconds.
     pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: Cost, now: Time) -> u64 {
         let taken = spec.units(take.cost);
-        // More than this is no cost, but a mistake of whoever said so: the lane would stand for ever.
+        // A higher cost is a mistake of its source, and would stop the lane for ever.
         let actual = spec.units(actual).min(spec.largest(true).max(taken));
         if actual == taken {
             return 0;
@@ -306,10 +307,10 @@ impl Cell {
         0
     }
 
-    /// Counts what another process took. Whether there was room does not matter, because it happened.
+    /// Counts what another process used. Whether there was room does not matter, because it has happened.
     pub(crate) fn replay(&mut self, spec: &LimitSpec, past: &PriorUse, now: Time) {
         if self.is_pooled() {
-            // The store of the pool knows what was used.
+            // The pool's store knows what was used.
             return;
         }
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
@@ -333,7 +334,7 @@ impl Cell {
         }
     }
 
-    /// A window of the vendor that has this limit ends between these moments.
+    /// Notes that one of the vendor's windows for this limit ends between `from` and `to`.
     pub(crate) fn window_ends(&mut self, spec: &LimitSpec, now: Time, from: Time, to: Time) {
         let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
@@ -343,7 +344,7 @@ impl Cell {
         }
     }
 
-    /// Frees the memory of an empty guard, and says whether the cell is as good as new.
+    /// Drops an empty guard to free its memory. Returns whether the cell equals a new one.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let is_heeded = !self.forget_throttle(spec, now);
         let is_held = self.holding().is_some_and(Holding::is_in_use);
@@ -361,7 +362,7 @@ impl Cell {
         rests && !is_heeded && !is_held
     }
 
-    /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
+    /// The remaining units by the guard or the slots, as (remaining, limit), in the vendor's units.
     #[inline(always)]
     pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
         let spec = in_force(&self.beside, spec);
@@ -375,7 +376,7 @@ impl Cell {
         }
     }
 
-    /// Units that are counted now, and those of them that were counted after `since`.
+    /// Units that count now, and those of them that were counted after `since`; `None` if that is not known.
     pub(crate) fn used(&mut self, spec: &LimitSpec, now: Time, since: Time) -> Option<(u32, u32)> {
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
@@ -387,7 +388,7 @@ impl Cell {
         }
     }
 
-    /// Goes over to a changed limit of the same name: what was used stays used, nothing is credited.
+    /// Adopts a changed limit of the same name: used units stay used, and nothing is credited.
     pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
         let before = self.beside.clone();
         self.change_holding(old, new);
@@ -414,7 +415,7 @@ impl Cell {
         }
     }
 
-    /// Nothing was ever taken.
+    /// Whether nothing counts here.
     pub(crate) fn is_new(&self) -> bool {
         match &self.state {
             State::Rate { guard, .. } => guard.is_none(),
@@ -436,7 +437,7 @@ impl Cell {
     }
 }
 
-/// The limit as it is for the units that this process holds.
+/// The limit's specification, reduced to the units that this process holds if the limit is pooled.
 #[inline(always)]
 fn in_force<'a>(beside: &'a Option<Box<Beside>>, spec: &'a LimitSpec) -> &'a LimitSpec {
     match beside {

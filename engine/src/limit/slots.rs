@@ -8,28 +8,28 @@ impl Cell {
         matches!(self.state, State::Slots { .. })
     }
 
-    /// Sets a number of slots to those that are taken.
+    /// Sets how many slots are taken.
     pub(crate) fn set_slots(&mut self, taken: u32) {
         if let State::Slots { used, .. } = &mut self.state {
             *used = taken;
         }
     }
 
-    /// Grants nothing until this is said again with `false`: what is in flight is still being counted.
+    /// While `on` is set, grants nothing, because the requests in flight are still being counted.
     pub(crate) fn gather(&mut self, on: bool) {
         if let State::Slots { gathers, .. } = &mut self.state {
             *gathers = on;
         }
     }
 
-    /// One more slot is taken by what is in flight already.
+    /// Takes a slot for a request that is in flight already.
     pub(crate) fn take_slot(&mut self) {
         if let State::Slots { used, .. } = &mut self.state {
             *used += 1;
         }
     }
 
-    /// The slots that are taken; none of a rate.
+    /// The taken slots; `None` for a rate.
     #[cfg(test)]
     pub(crate) fn slots_used(&self) -> Option<u32> {
         match self.state {

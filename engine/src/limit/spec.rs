@@ -14,12 +14,12 @@ pub struct LimitSpec {
     pub name: Arc<str>,
     pub kind: LimitKind,
     pub measure: Measure,
-    /// Start empty when nothing is known about the past.
+    /// Whether the bucket starts empty if nothing is known about past use.
     pub starts_spent: bool,
     pub pace: Pace,
-    /// When its windows end, where a calendar says so. Its guard is a log of fixed windows then.
+    /// When the limit's windows end, if they end by a calendar. The guard is then a log of fixed windows.
     pub calendar: Option<Calendar>,
-    /// Several processes share its units, and this one has those that it holds.
+    /// Set if several processes share the limit's units, so that this process uses only those that it holds.
     pub pooled: Option<Pooled>,
 }
 
@@ -28,16 +28,16 @@ pub struct LimitSpec {
 pub struct Pooled {
     /// The longest that a request takes until its slot is free, in nanoseconds.
     pub lasts_ns: u64,
-    /// What a process goes on with when its lease has ended and the store does not answer.
+    /// The units with which a process goes on when its lease has ended and the store does not answer.
     pub floor: Option<FloorPart>,
 }
 
 /// The part of a limit that processes hold under a longer lease than the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FloorPart {
-    /// Of all processes together, in millionths of the limit.
+    /// The share of all processes together, in millionths of the limit.
     pub millionths: u32,
-    /// The processes among which it is divided.
+    /// The number of processes that divide it.
     pub processes: u32,
 }
 
@@ -58,12 +58,12 @@ impl LimitSpec {
         self.measure.units(cost)
     }
 
-    /// The vendor counts in windows that begin at moments of their own, and this many units in each.
+    /// Whether the vendor counts in windows of this many units that begin at times of its own.
     pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
         matches!(&self.kind, LimitKind::Rate { guard, .. } if guard.counts_windows_of(units))
     }
 
-    /// The most that one request of a tier may ever take.
+    /// The most units that one request of a tier can take.
     pub(crate) fn largest(&self, high: bool) -> u32 {
         match self.kind {
             LimitKind::Rate { bucket, guard } => {
@@ -73,7 +73,8 @@ impl LimitSpec {
         }
     }
 
-    /// The stricter of two ideas of one limit that several tenants share, figure by figure.
+    /// The stricter of two configurations of a limit that several tenants share: the one with the lower rate, or fewer
+    /// slots.
     pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
         let per_second = |spec: &LimitSpec| match spec.kind {
             LimitKind::Rate { bucket, .. } => bucket.per_second(),

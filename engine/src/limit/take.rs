@@ -1,4 +1,4 @@
-//! What a request takes of a limit, and what requests of an earlier process took.
+//! What a request takes of a limit, and what requests of another process took.
 
 use super::guard::Taken;
 use crate::cost::{Cost, Measure};
@@ -23,7 +23,7 @@ impl Take {
 #[derive(Clone, Copy, Debug)]
 pub struct PriorUse {
     pub requests: u32,
-    /// Of all of them together.
+    /// The cost of all requests together.
     pub cost: Cost,
     pub high: bool,
     /// When the vendor counted the last of them.

@@ -1,10 +1,10 @@
-//! The pace of a rate limit, by whatever algorithm the vendor counts: a token bucket. The guard of a vendor's own token
-//! bucket is `vendor_bucket.rs`.
+//! The token bucket that sets the pace of a rate limit, whatever algorithm the vendor counts by. The guard of a
+//! vendor's own token bucket is in `vendor_bucket.rs`.
 //!
-//! Kept as one number, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371): the moment at
-//! which the bucket is full again. `owed = full_at - now` is what was taken and has not come back; a request of `n`
-//! units may go while `owed + n x interval <= capacity x interval`. Refusing changes nothing, so a bucket can never be
-//! driven below empty by asking.
+//! The state is one number, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371): the moment
+//! at which the bucket is full again. `owed = full_at - now` is what was taken and has not come back; a request of `n`
+//! units may be granted while `owed + n x interval <= capacity x interval`. A refusal changes nothing, so asking can
+//! never drive a bucket below empty.
 //!
 //! Times are sixteenths of a nanosecond, so that a million units per second lose less than 0.01 % to rounding (always
 //! towards the slower side). A `u64` of them lasts 36 years from the clock's origin.
@@ -16,7 +16,7 @@ const SUBDIVISION: u64 = 16;
 /// Capacity and rate of a [`Bucket`]. Shared by every lane with the same limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketSpec {
-    /// Units that fit.
+    /// The most units that the bucket holds.
     pub(crate) capacity: u32,
     /// Sixteenths of a nanosecond for one unit to come back, rounded up.
     interval: u64,
@@ -25,7 +25,8 @@ pub struct BucketSpec {
 }
 
 impl BucketSpec {
-    /// `capacity` units that come back at `units` per `window_ns`, in groups every `release` ns unless that is 0.
+    /// A bucket of `capacity` units that come back at `units` per `window_ns`, in groups every `release` ns unless that
+    /// is 0.
     pub fn new(capacity: u32, units: f64, window_ns: u64, release: u64) -> BucketSpec {
         let interval = (window_ns as f64 * SUBDIVISION as f64 / units).ceil();
         // Float to integer casts saturate: a rate of next to nothing becomes "never again".
@@ -37,7 +38,8 @@ impl BucketSpec {
         1e9 * SUBDIVISION as f64 / self.interval as f64
     }
 
-    /// The bucket of a process that holds `units` of the limit's `total`: their part of capacity and rate. It holds one unit at least.
+    /// The bucket of a process that holds `units` of the limit's `total`: that part of capacity and rate, and at least
+    /// one unit.
     pub(crate) fn part(&self, (units, total): (u32, u32)) -> BucketSpec {
         let (units, total) = (u64::from(units.max(1)), u64::from(total.max(1)));
         let capacity = (u64::from(self.capacity) * units).div_ceil(total);
@@ -53,7 +55,7 @@ impl BucketSpec {
         self.interval.saturating_mul(units as u64)
     }
 
-    /// The bucket's idea of `now`: with a release interval, its last multiple.
+    /// `now` as the bucket counts it: rounded down to a multiple of the release interval, if there is one.
     fn ticks(&self, now: Time) -> u64 {
         let nanos = now.as_nanos();
         let nanos = if self.release > 0 { nanos - nanos % self.release } else { nanos };
@@ -69,7 +71,7 @@ impl BucketSpec {
     }
 }
 
-/// One bucket's state.
+/// The state of one bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     /// When the bucket is full again, in sixteenths of a nanosecond.
@@ -85,7 +87,7 @@ impl Bucket {
         Bucket { full_at: spec.ticks(now).saturating_add(spec.span(spec.capacity)) }
     }
 
-    /// The first moment at which `units` fit. Units above the capacity never do: the caller has refused them.
+    /// The first moment at which `units` fit. The caller has refused requests above the capacity, which never fit.
     #[inline]
     pub(crate) fn ready_at(&self, spec: &BucketSpec, units: u32) -> Time {
         let slack = spec.span(spec.capacity.saturating_sub(units));
@@ -95,7 +97,7 @@ impl Bucket {
     /// Whether `now` is not before [`ready_at`](Self::ready_at).
     #[inline]
     pub(crate) fn fits(&self, spec: &BucketSpec, now: Time, units: u32) -> bool {
-        // The bucket's own now is never later than now, and is that moment itself where units come back.
+        // The bucket's `now` is never later than `now`, and equal to it at the moments when units come back.
         self.full_at.saturating_sub(spec.span(spec.capacity.saturating_sub(units))) <= spec.ticks(now)
     }
 
@@ -105,7 +107,7 @@ impl Bucket {
         self.full_at = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
     }
 
-    /// Takes `units` that were used already, whether they are there or not, until the bucket is one capacity below empty.
+    /// Takes `units` that were used already, even if they are not there, down to one capacity below empty.
     pub(crate) fn owe(&mut self, spec: &BucketSpec, now: Time, units: u32) {
         let most = Bucket::empty(spec, now).full_at.saturating_add(spec.span(spec.capacity));
         let owed = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
@@ -116,8 +118,8 @@ impl Bucket {
         self.full_at = self.full_at.saturating_sub(spec.span(units));
     }
 
-    /// Takes `units` that another process took at `at`, and owes for them no more than an empty bucket does at `now`:
-    /// more may have been taken than the bucket holds, because it refilled meanwhile.
+    /// Takes `units` that another process took at `at`, down to empty at `now` at most: the bucket refilled meanwhile,
+    /// so more may have been taken than it holds.
     pub(crate) fn replay(&mut self, spec: &BucketSpec, now: Time, at: Time, units: u32) {
         let before = self.full_at;
         self.take(spec, at, units);
@@ -128,14 +130,14 @@ impl Bucket {
         self.full_at <= spec.ticks(now)
     }
 
-    /// Whole units inside.
+    /// Whole units in the bucket.
     #[cfg(test)]
     pub(crate) fn level(&self, spec: &BucketSpec, now: Time) -> u32 {
         let owed = self.full_at.saturating_sub(spec.ticks(now)).div_ceil(spec.interval);
         spec.capacity.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
     }
 
-    /// Goes over to another number of units held: what is owed stays owed, in units, and no more than the new bucket holds.
+    /// Adopts the bucket of another number of units held. Owed units stay owed, up to the capacity of the new bucket.
     pub(crate) fn resize(&mut self, old: &BucketSpec, new: &BucketSpec, now: Time) {
         let owed = u128::from(self.full_at.saturating_sub(old.ticks(now)));
         let owed = (owed * u128::from(new.interval)).div_ceil(u128::from(old.interval.max(1)));
@@ -143,16 +145,16 @@ impl Bucket {
         self.full_at = if owed == 0 { 0 } else { new.ticks(now).saturating_add(owed) };
     }
 
-    /// Goes over to another capacity and rate. What is owed stays owed, in units, and nothing is credited: afterwards
-    /// no more units fit than before, nor than the new bucket holds beside what is owed. A bucket that is full, and so
-    /// owes nothing, is full again, as that of a lane would be that was dropped while it rested.
+    /// Adopts another capacity and rate. Owed units stay owed, and nothing is credited: afterwards no more units fit
+    /// than before, nor than the new bucket holds beside those owed. A full bucket, which owes nothing, stays full: a
+    /// lane that was dropped while idle would begin with a full bucket too.
     pub(crate) fn change(&mut self, old: &BucketSpec, new: &BucketSpec, now: Time) {
         let owed_ticks = self.full_at.saturating_sub(old.ticks(now));
         if owed_ticks == 0 {
             *self = Bucket::full();
             return;
         }
-        // In sixteenths of a nanosecond at the new rate, without first rounding to whole units.
+        // In sixteenths of a nanosecond at the new rate, without rounding to whole units first.
         let at_new_rate = |ticks: u64| (ticks as u128 * new.interval as u128).div_ceil(old.interval as u128);
         let level_ticks = old.span(old.capacity).saturating_sub(owed_ticks);
         let level = (level_ticks as u128 * new.interval as u128) / old.interval as u128;

@@ -1,19 +1,19 @@
-//! What is in flight: granted, and neither answered nor lost.
+//! Units in flight: granted, and neither answered nor lost.
 //!
-//! In slots of D / 16 by grant time, so that an answer finds its slot without an id, and what is never answered ends D
-//! after its slot without a timer.
+//! They are kept in slots of D / 16 (`D`: the transit time) by grant time. So a response finds its slot without an id,
+//! and a request that is never answered ends D after its slot without a timer.
 
 use std::collections::VecDeque;
 
 use crate::time::Time;
 
-/// Units at one moment.
+/// Units with a common moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
-    /// Under way: start of the slot. Ended: the latest end in it.
+    /// For units in flight, the start of the slot. For ended units, the latest end in the slot.
     pub(super) at: u64,
     pub(super) units: u32,
-    /// Of `units`, those of the high tier.
+    /// Units of the high tier among `units`.
     pub(super) high: u32,
 }
 
@@ -22,13 +22,13 @@ impl Entry {
         Entry { at, units, high: if high { units } else { 0 } }
     }
 
-    /// Whether what was granted at this moment is in this slot. Slots do not overlap.
+    /// Whether a request granted at `granted` is in this slot. Slots do not overlap.
     #[inline]
     pub(super) fn spans(&self, width: u64, granted: Time) -> bool {
         granted.as_nanos().checked_sub(self.at).is_some_and(|after| after < width)
     }
 
-    /// Takes `units` out, if they are there.
+    /// Removes `units`, and returns whether they were there.
     #[inline]
     pub(super) fn leave(&mut self, units: u32, high: bool) -> bool {
         let of_high = if high { units } else { 0 };
@@ -41,18 +41,18 @@ impl Entry {
     }
 }
 
-/// How wide a slot of what is in flight is, where nothing is in flight for longer than `transit`.
+/// The width of a slot if no request is in flight for longer than `transit`.
 pub(super) fn width(transit: u64) -> u64 {
     (transit / 16).max(1)
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Transit {
-    /// Stays what it was when this was made, so that answers find their slot.
+    /// Never changes after the creation, so that responses find their slot.
     width: u64,
     pub(super) units: u32,
     pub(super) high: u32,
-    /// Oldest first, at most as many as there are in the transit time and one more; those that all have left may be empty.
+    /// Oldest first; at most one more than fit into the transit time. Slots may be empty.
     slots: VecDeque<Entry>,
 }
 
@@ -70,7 +70,7 @@ impl Transit {
         self.units += units;
         self.high += entry.high;
         match self.slots.back_mut() {
-            // What is heard of late counts as long as the newest.
+            // A request that is recorded late counts as long as the newest ones.
             Some(last) if last.spans(self.width, now) || now.as_nanos() < last.at => {
                 last.units += units;
                 last.high += entry.high;
@@ -79,7 +79,7 @@ impl Transit {
         }
     }
 
-    /// Takes `units` that were granted at `granted` out; false when they ran into their transit time already.
+    /// Removes `units` that were granted at `granted`; `false` if their transit time has passed already.
     pub(super) fn leave(&mut self, granted: Time, units: u32, high: bool) -> bool {
         let width = self.width;
         let slot = self.slots.iter_mut().rev().find(|slot| slot.spans(width, granted));
@@ -91,7 +91,7 @@ impl Transit {
         left
     }
 
-    /// Takes out `units`, the oldest first, whatever their tier.
+    /// Removes `units`, the oldest first, of any tier.
     pub(super) fn drop_oldest(&mut self, units: u32) {
         let mut left = units;
         while left > 0
@@ -107,7 +107,7 @@ impl Transit {
         }
     }
 
-    /// The oldest that has run into its transit time, at the moment when it did.
+    /// Removes and returns the oldest slot whose transit time has passed, with the moment when it passed.
     pub(super) fn lose(&mut self, transit: u64, now: Time) -> Option<Entry> {
         while let Some(oldest) = self.slots.front().copied() {
             let lost_at = oldest.at.saturating_add(self.width).saturating_add(transit);
@@ -124,12 +124,12 @@ impl Transit {
         None
     }
 
-    /// Whether what was granted at `granted` and starts at `now` stays in its slot.
+    /// Whether a request granted at `granted` that starts at `now` stays in its slot.
     pub(super) fn is_same_slot(&self, granted: Time, now: Time) -> bool {
         self.slots.iter().any(|slot| slot.spans(self.width, granted) && slot.spans(self.width, now))
     }
 
-    /// When all but `most` has run into its transit time; 0 if there is no more now.
+    /// When all units but `most` have passed their transit time; 0 if there are no more than `most` now.
     #[inline]
     pub(super) fn falls_to(&self, most: u32, transit: u64) -> Time {
         let (mut left, mut at, mut slots) = (self.units, 0, self.slots.iter());
@@ -147,7 +147,7 @@ impl Transit {
         self.slots.len()
     }
 
-    /// When all of it has run into its transit time.
+    /// When all units have passed their transit time.
     pub(super) fn all_lost_at(&self, transit: u64) -> u64 {
         self.slots.back().map_or(0, |slot| slot.at.saturating_add(self.width).saturating_add(transit))
     }
@@ -161,7 +161,8 @@ mod tests {
         Time::from_nanos(1_000_000 + n)
     }
 
-    /// Under way for 1600 at most, in slots of 100: three units, two of them high, in the first, and one in the second.
+    /// At most 1600 ns in flight, in slots of 100 ns: three units in the first, two of them high, and one in the
+    /// second.
     fn two_slots() -> Transit {
         let mut transit = Transit::new(1_600);
         transit.take(at(0), 1, false);

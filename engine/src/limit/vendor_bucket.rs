@@ -1,16 +1,16 @@
-//! The guard of a limit that the vendor counts by a bucket, a token bucket or a leaky one: the least that can be in the
+//! The guard of a limit that the vendor counts by a token bucket or a leaky bucket: the least that can be in the
 //! vendor's bucket.
 //!
-//! A request takes from the mirror when it is granted, from the vendor's bucket when it arrives, and nobody knows when
-//! that is. While it is in flight the vendor's bucket may still be full and gain nothing, so the mirror gains nothing
-//! beyond `capacity - in flight` either. With `M` in the mirror, `V` in the vendor's bucket and `I` units that were
-//! granted and have not arrived, `M <= V - I` then holds at every moment: a grant moves a unit from `M` to `I`, an arrival takes one
-//! from `V` and from `I`, and what grows, grows in `V` at least as fast. So whatever is granted while `M` has room finds
-//! room when it arrives.
+//! A request takes units from the guard when it is granted, and from the vendor's bucket when it arrives, at an unknown
+//! moment. While it is in flight, the vendor's bucket may be full and gain nothing, so the guard never rises above
+//! `capacity - in flight` either. Let `M` be the units in the guard, `V` those in the vendor's bucket, and `I` the
+//! units that were granted and have not arrived. Then `M <= V - I` holds at every moment: a grant moves a unit from `M`
+//! to `I`, an arrival takes one from `V` and from `I`, and `V` refills at least as fast as `M`. So every request that
+//! is granted while `M` has room finds room when it arrives.
 //!
-//! Clocks drift, so the mirror refills at 0.999 of the rate (50 ppm are 18 units an hour at 100 a second), and counts no
-//! unit as back before a tick of 1 ms is over. A vendor that refills in lumps is behind a steady one by a lump at most:
-//! its mirror is that much smaller (`V` and what is on its way to it, less a lump).
+//! Clocks drift, so the guard refills at 0.999 of the rate (50 ppm are 18 units an hour at 100 a second), and counts no
+//! unit as back before a tick of 1 ms is over. A vendor that refills in lumps is at most one lump behind a steady one,
+//! so its guard is smaller by one lump.
 
 #[cfg(test)]
 mod tests;
@@ -19,19 +19,19 @@ use super::free::Free;
 use super::transit::{Entry, Transit};
 use crate::time::Time;
 
-/// Sixteenths of a nanosecond, as in the shape.
+/// Times are in sixteenths of a nanosecond, as in the shape.
 const SUBDIVISION: u64 = 16;
-/// The vendor's clock may tick so rarely.
+/// The longest tick of a vendor's clock.
 const TICK: u64 = 1_000_000 * SUBDIVISION;
-/// Of the vendor's rate.
+/// The guard's refill rate, as a share of the vendor's.
 const SLOWER: f64 = 0.999;
 
-/// What a [`VendorBucket`] mirrors.
+/// What a [`VendorBucket`] copies of the vendor's bucket.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VendorBucketSpec {
-    /// Units that are surely there when the vendor's bucket is full.
+    /// Units that are certainly there when the vendor's bucket is full.
     pub(crate) capacity: u32,
-    /// Of these, units that only the high tier may use while it has not used as many.
+    /// Units of `capacity` that only the high tier may use, until it has used as many.
     pub(crate) reserve: u32,
     /// Sixteenths of a nanosecond for one unit to come back.
     interval: u64,
@@ -39,14 +39,14 @@ pub struct VendorBucketSpec {
 }
 
 impl VendorBucketSpec {
-    /// `capacity` units that come back at `units` per `window_ns`.
+    /// A bucket of `capacity` units that come back at `units` per `window_ns`.
     pub fn new(capacity: u32, reserve: u32, units: f64, window_ns: u64, transit: u64) -> VendorBucketSpec {
         let capacity = capacity.max(1);
         let interval = (window_ns as f64 * SUBDIVISION as f64 / (units * SLOWER)).ceil();
         VendorBucketSpec { capacity, reserve: reserve.min(capacity), interval: (interval as u64).max(1), transit }
     }
 
-    /// The mirror of a process that holds `units` of the vendor's bucket: that capacity, and its part of the rate.
+    /// The guard of a process that holds `units` of the vendor's bucket: that capacity, and the same part of the rate.
     pub(super) fn part(&self, units: u32, reserve: u32) -> VendorBucketSpec {
         let (whole, units) = (u128::from(self.capacity), units.max(1));
         let interval = (u128::from(self.interval) * whole).div_ceil(u128::from(units));
@@ -54,7 +54,7 @@ impl VendorBucketSpec {
         VendorBucketSpec { capacity: units, reserve: reserve.min(units), interval, transit: self.transit }
     }
 
-    /// An empty bucket is full again after so long, and a request is on its way for so long at most, in nanoseconds.
+    /// How long an empty bucket takes to fill, and the longest time that a request takes to arrive, in nanoseconds.
     pub(super) fn counts_for(&self) -> (u64, u64) {
         ((self.span(self.capacity).saturating_add(TICK)).div_ceil(SUBDIVISION), self.transit)
     }
@@ -63,7 +63,7 @@ impl VendorBucketSpec {
         self.interval.saturating_mul(units.into())
     }
 
-    /// The reserve comes back at this share of the rate.
+    /// The share of the rate at which the reserve refills.
     fn reserve_share(&self) -> f64 {
         f64::from(self.reserve) / f64::from(self.capacity)
     }
@@ -73,14 +73,14 @@ fn ticks(nanos: u64) -> u64 {
     nanos.saturating_mul(SUBDIVISION)
 }
 
-/// One guard's state.
+/// The state of one guard.
 #[derive(Clone, Debug)]
 pub(crate) struct VendorBucket {
-    /// When the mirror would be full if nothing were in flight, in sixteenths of a nanosecond.
+    /// When the guard would be full if nothing were in flight, in sixteenths of a nanosecond.
     full_at: u64,
-    /// When it was full last: what comes back from then on comes a tick late.
+    /// When the guard was last full: units that come back from then on count one tick late.
     full_until: u64,
-    /// The same as `full_at` for what the high tier took of its reserve.
+    /// Like `full_at`, for the units that the high tier took of its reserve.
     reserve_full_at: u64,
     transit: Transit,
 }
@@ -90,7 +90,7 @@ impl VendorBucket {
         VendorBucket { full_at: 0, full_until: 0, reserve_full_at: 0, transit: Transit::new(spec.transit) }
     }
 
-    /// While units are in flight, the mirror lacks at least as many. To be called before anything changes.
+    /// While units are in flight, the guard lacks at least as many. Must be called before any change.
     fn settle_down(&mut self, spec: &VendorBucketSpec, now: u64) {
         let least = now.saturating_add(spec.span(self.transit.units));
         if self.full_at <= least {
@@ -103,7 +103,7 @@ impl VendorBucket {
         self.full_at = self.full_at.saturating_add(spec.span(units));
     }
 
-    /// The high tier takes `units`, as far as its reserve has them.
+    /// Takes `units` of the high tier from its reserve, as far as the reserve has them.
     fn debit_reserve(&mut self, spec: &VendorBucketSpec, now: u64, units: u32) {
         if spec.reserve > 0 {
             let whole = spec.span(spec.reserve) as f64 / spec.reserve_share();
@@ -113,11 +113,11 @@ impl VendorBucket {
         }
     }
 
-    /// Ends what has run into its transit time. Comes before everything else that happens at `now`.
+    /// Ends requests whose transit time has passed. Must be called before any other change at `now`.
     #[inline]
     pub(crate) fn advance(&mut self, spec: &VendorBucketSpec, now: Time) {
         while let Some(lost) = self.lose(spec, now) {
-            // It was in flight until then.
+            // These units were in flight until then.
             let least = ticks(lost.at).saturating_add(spec.span(self.transit.units + lost.units));
             if self.full_at <= least {
                 (self.full_at, self.full_until) = (least, ticks(lost.at));
@@ -129,7 +129,7 @@ impl VendorBucket {
         self.transit.lose(spec.transit, now)
     }
 
-    /// Units that are held back for the high tier, in sixteenths of a nanosecond.
+    /// Units held back for the high tier, in sixteenths of a nanosecond.
     fn held_back(&self, spec: &VendorBucketSpec, now: u64, high: bool) -> u64 {
         if high || spec.reserve == 0 {
             return 0;
@@ -138,7 +138,7 @@ impl VendorBucket {
         spec.span(spec.reserve).saturating_sub(owed as u64)
     }
 
-    /// When the mirror alone has room for `units`, as things are at `now`.
+    /// When the guard has room for `units`, judged by its state at `now`.
     fn ready_at(&self, spec: &VendorBucketSpec, now: u64, units: u32, high: bool) -> u64 {
         let slack = spec.span(spec.capacity.saturating_sub(units));
         let after_refill = |ready: u64| if ready > self.full_until { ready.saturating_add(TICK) } else { ready };
@@ -147,10 +147,10 @@ impl VendorBucket {
             return without;
         }
         let held = self.held_back(spec, now, high);
-        // The reserve comes back while the bucket does: what both lack shrinks at the difference of their rates, until
-        // the reserve is whole.
+        // The reserve and the bucket refill at the same time, so their common lack shrinks at the difference of their
+        // rates until the reserve is full.
         let lacking = (self.full_at.max(now) - now).saturating_add(held).saturating_sub(slack);
-        // Float to integer casts saturate: a rate of nothing is never.
+        // Float to integer casts saturate: at a rate of zero, the units never fit.
         let soon = (lacking as f64 / (1.0 - spec.reserve_share())).ceil() as u64;
         let with = if now.saturating_add(soon) <= self.reserve_full_at {
             now.saturating_add(soon)
@@ -178,7 +178,7 @@ impl VendorBucket {
         let ready = self.ready_at(spec, now_ticks, units, high);
         let ready_ns = Time::from_nanos(ready.div_ceil(SUBDIVISION));
         if self.blocked_by_transit(spec, now_ticks, units, high) {
-            // Whatever is in flight ends at its transit time at the latest, and then comes back.
+            // Every request in flight ends at its transit time at the latest, and then its units come back.
             let back =
                 self.transit.all_lost_at(spec.transit).saturating_add(spec.span(spec.capacity).div_ceil(SUBDIVISION));
             let latest = Time::from_nanos(back.saturating_add(TICK / SUBDIVISION)).max(ready_ns);
@@ -191,7 +191,7 @@ impl VendorBucket {
         self.free(spec, now, units, true) == Free::Now
     }
 
-    /// A request of `units` was granted at `now`.
+    /// Counts a request of `units` granted at `now`.
     #[inline(never)]
     pub(crate) fn take(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) {
         let now_ticks = ticks(now.as_nanos());
@@ -202,7 +202,7 @@ impl VendorBucket {
         self.transit.take(now, units, high);
     }
 
-    /// What was granted at `granted` has been answered, or has failed, at `now`.
+    /// Ends a request granted at `granted`, because it was answered or failed at `now`.
     #[inline(never)]
     pub(crate) fn end(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
@@ -210,7 +210,7 @@ impl VendorBucket {
         self.transit.leave(granted, units, high);
     }
 
-    /// What was granted at `granted` has started at `now` only: its transit time runs from here.
+    /// Moves a request granted at `granted` to `now`, when it has started: its transit time begins there.
     pub(crate) fn restart(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         if self.transit.is_same_slot(granted, now) {
@@ -218,13 +218,13 @@ impl VendorBucket {
         }
         self.settle_down(spec, ticks(now.as_nanos()));
         if !self.transit.leave(granted, units, high) {
-            // Its time ran out before the start, and it was counted as taken: it is taken once more.
+            // Its transit time passed before the start, and it was counted as taken: it is taken once more.
             self.debit(spec, ticks(now.as_nanos()), units);
         }
         self.transit.take(now, units, high);
     }
 
-    /// What was granted at `granted` never left.
+    /// Removes a request granted at `granted` that was never sent.
     pub(crate) fn give_back(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         self.settle_down(spec, ticks(now.as_nanos()));
@@ -233,13 +233,13 @@ impl VendorBucket {
         }
     }
 
-    /// It took `units` more than was believed.
+    /// Counts `units` more, because a request took more than expected.
     pub(crate) fn owe(&mut self, spec: &VendorBucketSpec, now: Time, units: u32) {
         self.debit(spec, ticks(now.as_nanos()), units);
     }
 
-    /// Counts `units` that another process was granted and that arrived at `at`. No more than the whole bucket is missing
-    /// because of them: the vendor's own bucket cannot hold less than nothing.
+    /// Counts `units` that another process was granted and that arrived at `at`. They empty the bucket at most, because
+    /// the vendor's own bucket cannot hold less than nothing.
     #[cold]
     pub(crate) fn replay(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
@@ -254,13 +254,13 @@ impl VendorBucket {
         }
     }
 
-    /// Nothing that was taken is missing any more.
+    /// Whether no taken unit is missing any more.
     pub(crate) fn is_empty(&self, now: Time) -> bool {
         let now = ticks(now.as_nanos());
         self.transit.units == 0 && self.full_at.saturating_add(TICK) <= now && self.reserve_full_at <= now
     }
 
-    /// Units that are missing, those in flight included.
+    /// Missing units, including those in flight.
     pub(crate) fn units(&self, spec: &VendorBucketSpec, now: Time) -> u32 {
         let missing = self.full_at.saturating_sub(ticks(now.as_nanos())).div_ceil(spec.interval);
         u32::try_from(missing).unwrap_or(u32::MAX).max(self.transit.units)
@@ -271,7 +271,7 @@ impl VendorBucket {
         self.transit.units
     }
 
-    /// Goes over to another size and rate: what is missing stays missing.
+    /// Adopts another capacity and rate: missing units stay missing.
     pub(crate) fn change(&mut self, old: &VendorBucketSpec, new: &VendorBucketSpec, now: Time) {
         let now_ticks = ticks(now.as_nanos());
         self.settle_down(old, now_ticks);

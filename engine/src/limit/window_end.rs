@@ -1,4 +1,4 @@
-//! A limit whose windows end by a calendar: what the guard, a report and a view are told of the end.
+//! A limit whose windows end by a calendar: passes the window's end to the guard, to reports and to views.
 
 use super::calendar::since;
 use super::guard::{Guard, GuardSpec};
@@ -7,12 +7,12 @@ use crate::throttle::Report;
 use crate::time::Time;
 
 impl LimitSpec {
-    /// Whether what was counted at `at` counts no more, by the calendar.
+    /// Whether units counted at `at` no longer count, by the calendar.
     pub(super) fn is_over(&self, at: Time, now: Time) -> bool {
         self.calendar.as_ref().is_some_and(|calendar| calendar.is_over(at, now))
     }
 
-    /// What an answer told; where it does not say when the window ends, the calendar does.
+    /// The report, with the calendar's end of the window if the report does not state a reset.
     pub(super) fn with_reset(&self, report: &Report, now: Time) -> Report {
         let by_calendar = || Some(since(now, self.calendar.as_ref()?.next(now)?));
         Report { reset_ns: report.reset_ns.or_else(by_calendar), ..*report }
@@ -20,7 +20,7 @@ impl LimitSpec {
 }
 
 impl Cell {
-    /// Tells the guard when the present window ends, unless an answer of the vendor's has said so.
+    /// Tells the guard when the present window ends, unless a response has stated it.
     #[cold]
     pub(super) fn mark_end(&mut self, spec: &LimitSpec, now: Time) {
         let spec = in_force(&self.beside, spec);
@@ -35,7 +35,7 @@ impl Cell {
         }
     }
 
-    /// The calendar has changed: what the guard knows of the old one's end is not true any more.
+    /// Applies a change of the calendar: the guard forgets the end of the window by the old one.
     pub(super) fn change_calendar(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time) {
         if old.calendar == new.calendar {
             return;
@@ -46,7 +46,7 @@ impl Cell {
         self.mark_end(new, now);
     }
 
-    /// When the window ends that is counted now, where an answer or the calendar says so.
+    /// When the present window ends, if a response or the calendar says so.
     pub(crate) fn resets_at(&self, spec: &LimitSpec, now: Time) -> Option<Time> {
         let stated = match &self.state {
             State::Rate { guard: Some(Guard::Log(log)), .. } => log.stated_end(now),

@@ -1,22 +1,24 @@
-//! The guard of a rate limit: a log of what may still be inside the vendor's window.
+//! The guard of a rate limit: a log of the requests that may still be inside the vendor's window.
 //!
-//! A request that was granted at g reaches the vendor at some moment between g and its answer, and no later than g + D
-//! (`transit`). It may therefore count against any window that touches that span. So it is held from its grant until one
-//! window after `min(answered, g + D)`: whatever the delay was, as long as it was at most D, the vendor never sees more
-//! than the limit in any window. The price is the round trip divided by the window, not a guessed jitter constant.
+//! A request that was granted at g reaches the vendor at some moment between g and its response, and no later than g +
+//! D (`transit`). It may therefore count against any window that touches that span. So the log counts it from its grant
+//! until one window after `min(answered, g + D)`: whatever the delay was, as long as it was at most D, the vendor never
+//! sees more than the limit in any window. The price is the round trip divided by the window, not a guessed jitter
+//! constant.
 //!
-//! Two queues: `pending` for what is in flight, in slots of D / 16 by grant time (so that an answer finds its slot
-//! without an id, and a lost one expires without a timer), and `ended`, sorted by end. Ends arrive in order: answers end
-//! at `now`; a pending slot that ran into D ends at a moment after the last time the log was looked at.
+//! There are two queues: `pending` for requests in flight, in slots of D / 16 by grant time (so that a response finds
+//! its slot without an id, and a lost request expires without a timer), and `ended`, sorted by end. Ends arrive in
+//! order: a response ends a request at `now`; a pending slot that passed D ends after the last time the log was
+//! advanced.
 //!
-//! Above about a thousand units ends are merged into slots of 1/512 to 1/256 of the window, each freed with its last
-//! entry. While less than a quarter of the limit is used the slots are 16 times as wide: no request waits for those units,
-//! and a lane far from its limit then holds 32 entries instead of 512.
+//! Above about a thousand units, ends are merged into slots of 1/512 to 1/256 of the window, each freed with its last
+//! entry. While less than a quarter of the limit is used, the slots are 16 times as wide: no request waits for those
+//! units, and a lane far from its limit then holds 32 entries instead of 512.
 //!
-//! The newest of each queue stands in the log itself and the rest behind a pointer: 64 bytes that most decisions touch
-//! and no others. No decision divides: a pending slot starts with its first entry, and the widths of the others are
-//! powers of two. What seldom happens is `#[cold]`, which keeps the rest small enough to be inlined: saving and restoring
-//! registers was two fifths of what an end cost.
+//! The newest entry of each queue is in the log itself and the rest behind a pointer, so that most decisions touch 64
+//! bytes and no other memory. No decision divides: a pending slot starts with its first entry, and the widths of the
+//! others are powers of two. Rare branches are `#[cold]`, which keeps the rest small enough to be inlined: saving and
+//! restoring registers was two fifths of the cost of an end.
 
 mod edge;
 mod ends;
@@ -35,29 +37,29 @@ use super::lower::{Lower, held_back};
 use super::transit::{Entry, width};
 use crate::time::Time;
 
-/// One guard's state: one line of the processor's cache.
+/// The state of one guard, in one line of the processor's cache.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct WindowLog {
-    /// Nothing in flight runs into its transit time before this moment. It may be earlier than the truth, never later.
+    /// No request in flight passes its transit time before this moment. It may be too early, never too late.
     lost_due: u64,
-    /// Units inside, those in flight included.
+    /// Units that count, including those in flight.
     units: u32,
-    /// Of `units`, those of the high tier.
+    /// Units of the high tier among `units`.
     high: u32,
-    /// The newest slot of what is in flight; none while it has no units.
+    /// The newest slot of requests in flight; has no units if there is none.
     pending: Entry,
-    /// The newest of what has ended; none while it has no units.
+    /// The newest entry that has ended; has no units if there is none.
     ended: Entry,
-    /// Width of a pending slot; stays what it was when the log was made, so that answers find their slot.
+    /// The width of a pending slot; never changes after the log was made, so that responses find their slot.
     width: u64,
     before: Option<Box<Before>>,
 }
 
-/// All but the newest, oldest first.
+/// All entries but the newest ones, oldest first.
 #[derive(Clone, Debug, Default)]
 struct Before {
-    /// At most 17.
+    /// At most 17 slots.
     pending: VecDeque<Entry>,
     ended: VecDeque<Entry>,
     edge: Option<Edge>,
@@ -75,22 +77,22 @@ impl WindowLog {
         Box::new(WindowLog::new(spec))
     }
 
-    /// Nothing is inside any window any more.
+    /// Whether no units count any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.units == 0
     }
 
-    /// The same, and no grant to a lower tier counts any more.
+    /// Whether no units and no grants to lower tiers count any more.
     pub(crate) fn rests(&self, spec: &LogSpec, now: Time) -> bool {
         self.is_empty() && self.before.as_ref().is_none_or(|before| before.lower.rests(spec.share(), now))
     }
 
-    /// Units inside, those in flight included.
+    /// Units that count, including those in flight.
     pub(crate) fn units(&self) -> u32 {
         self.units
     }
 
-    /// Those of them that are in flight, or ended later than `time`.
+    /// Units of requests that are in flight or ended after `time`.
     pub(crate) fn units_since(&self, time: Time) -> u32 {
         let before = self.before.as_deref();
         let ended = before.into_iter().flat_map(|before| &before.ended).chain([&self.ended]);
@@ -105,20 +107,20 @@ impl WindowLog {
         self.pending.units + before.map(|slot| slot.units).sum::<u32>()
     }
 
-    /// The limit has changed: what was known about when is no longer true.
+    /// Adopts a changed limit, after which `lost_due` must be worked out again.
     pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec, now: Time) {
         self.lost_due = 0;
         self.change_share(old, new, now);
     }
 
-    /// Frees what is past. Everything else is asked after this, with the same `now`.
+    /// Frees expired units. Must be called before any other question at the same `now`.
     #[inline]
     pub(crate) fn advance(&mut self, spec: &LogSpec, now: Time) {
         self.lose(spec, now);
         self.expire(spec, now.as_nanos());
     }
 
-    /// Ends what has run into its transit time. Comes before any other end, so that ends stay in order.
+    /// Ends requests whose transit time has passed. Must be called before any other end, so that ends stay in order.
     #[inline]
     fn lose(&mut self, spec: &LogSpec, now: Time) {
         if now.as_nanos() >= self.lost_due {
@@ -145,8 +147,8 @@ impl WindowLog {
         self.lost_due = if oldest.units > 0 { lost_at(self, oldest) } else { u64::MAX };
     }
 
-    /// Frees what ended a window ago. What is not freed in time counts too long, so whoever finds room without this
-    /// need not ask for it; a decision then never reads the oldest entry, which no cache holds.
+    /// Frees units that ended a window ago. Units that are freed late only count for too long, so a caller that finds
+    /// room without this call can skip it; such a decision never reads the oldest entry, which is in no cache.
     #[cold]
     fn expire(&mut self, spec: &LogSpec, now: u64) {
         let edge = self.edge().filter(|edge| edge.to <= now);
@@ -183,7 +185,8 @@ impl WindowLog {
         }
         if self.ended.units > 0 {
             let bits = if self.units < spec.limit / 4 { spec.wide_bits } else { spec.slot_bits };
-            // What ended before a window of the vendor's does not stay longer because of what ended after it.
+            // Units that ended before the edge of a vendor's window must not be kept longer by merging them with later
+            // ones.
             let before = self.ended.at;
             let parts = |edge: Edge| before <= edge.from && edge.from < entry.at;
             if entry.at >> bits == before >> bits
@@ -198,12 +201,12 @@ impl WindowLog {
         self.ended = entry;
     }
 
-    /// Makes place for another newest end.
+    /// Makes room for a new newest end.
     #[cold]
     fn keep_ended(&mut self, spec: &LogSpec, now: u64) {
         let before = self.before.get_or_insert_default();
         if before.ended.len() == before.ended.capacity() {
-            // Before it grows: it may be long ago that somebody asked for room in vain.
+            // Frees expired entries before the queue grows: the last call to do so may be long ago.
             self.expire(spec, now);
         }
         let last = std::mem::take(&mut self.ended);
@@ -212,10 +215,10 @@ impl WindowLog {
         }
     }
 
-    /// Counts `units` that another process was granted and that ended at `at`, perhaps before others that are in the log.
+    /// Counts `units` that another process was granted and that ended at `at`, perhaps before others in the log.
     ///
-    /// Recalled entries are merged into slots of 1/512 to 1/256 of the window. Each slot is freed with its last entry, so
-    /// the log stays small however much is recalled.
+    /// Replayed entries are merged into slots of 1/512 to 1/256 of the window. Each slot is freed with its last entry,
+    /// so the log stays small however many are replayed.
     #[cold]
     pub(crate) fn replay(&mut self, spec: &LogSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
@@ -253,8 +256,8 @@ impl WindowLog {
         }
     }
 
-    /// Takes out up to `most` units that ended after `since`, the oldest first: each with the time for which they still count, in
-    /// nanoseconds.
+    /// Removes up to `most` units that ended after `since`, the oldest first: each with the nanoseconds for which it
+    /// still counts.
     #[cold]
     pub(crate) fn withdraw(&mut self, spec: &LogSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
         self.advance(spec, now);
@@ -267,7 +270,7 @@ impl WindowLog {
                 continue;
             }
             most -= units;
-            // Those of the high tier stay as long as others do: what it keeps back for itself is its own.
+            // The high tier's units are removed last, because this process keeps a reserve of its own.
             let high = entry.high.saturating_sub(entry.units - units);
             entry.units -= units;
             entry.high -= high;
@@ -301,7 +304,7 @@ impl WindowLog {
         fits(self) && self.lower_ready_at(spec, now, units, high) <= now
     }
 
-    /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant.
+    /// Whether `units` of a lower tier would fit if the high tier had no reserve.
     pub(crate) fn only_reserve_lacks(&self, spec: &LogSpec, units: u32) -> bool {
         Self::fits(spec, self.units, self.high, units, true)
     }
@@ -338,7 +341,7 @@ impl WindowLog {
         Free::OnSettle(latest)
     }
 
-    /// A request of `units` was granted at `now`.
+    /// Counts a request of `units` granted at `now`.
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) {
         let entry = Entry::of(now.as_nanos(), units, high);
@@ -362,7 +365,7 @@ impl WindowLog {
         self.before.get_or_insert_default().pending.push_back(self.pending);
     }
 
-    /// Takes `units` out of the slot of `granted`; false when the slot has run into its transit time already.
+    /// Removes `units` from the slot of `granted`; `false` if the slot's transit time has passed already.
     #[inline]
     fn leave_pending(&mut self, granted: Time, units: u32, high: bool) -> bool {
         if self.pending.spans(self.width, granted) {
@@ -378,7 +381,7 @@ impl WindowLog {
         slot.is_some_and(|slot| slot.leave(units, high))
     }
 
-    /// What was granted at `granted` has been answered, or has failed, at `now`.
+    /// Ends a request granted at `granted`, because it was answered or failed at `now`.
     #[inline(always)]
     pub(crate) fn end(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.lose(spec, now);
@@ -387,8 +390,8 @@ impl WindowLog {
         }
     }
 
-    /// What was granted at `granted` has started at `now` only: its transit time runs from here. Should the time have
-    /// run out before the start, it is counted a second time: too much rather than too little.
+    /// Moves a request granted at `granted` to `now`, when it has started: its transit time begins there. If its
+    /// transit time passed before the start, it counts twice: too much rather than too little.
     pub(crate) fn restart(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32, high: bool) {
         let same_slot = self.pending.spans(self.width, granted) && self.pending.spans(self.width, now);
         if !same_slot {
@@ -397,7 +400,7 @@ impl WindowLog {
         }
     }
 
-    /// The vendor counted `units` more than was believed.
+    /// Counts `units` more, because the vendor counted more than the log did.
     pub(crate) fn owe(&mut self, spec: &LogSpec, now: Time, units: u32) {
         self.advance(spec, now);
         self.take_lower(spec, now, now, units, false);
@@ -405,7 +408,7 @@ impl WindowLog {
         self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
     }
 
-    /// What was granted at `granted` never left: it counts nowhere.
+    /// Removes a request granted at `granted` that was never sent.
     pub(crate) fn give_back(&mut self, granted: Time, units: u32, high: bool) {
         if self.leave_pending(granted, units, high) {
             self.units -= units;

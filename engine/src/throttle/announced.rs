@@ -1,55 +1,56 @@
-//! What the events have told of a limit's pauses: that one began, once, and that it is over, once. Whatever began it (a refusal,
-//! nothing left, a wish to be left alone, failures) and whatever ended it, what is told follows from the state alone.
+//! The pauses of a limit that events have announced. A pause is announced once when it begins and once when it ends.
+//! Both follow from the throttle's state alone, whatever began the pause (a refusal, a report of no remaining units, a
+//! wait that the vendor asked for, failures) and whatever ended it.
 
 use crate::endpoint::EndpointHash;
 use crate::time::Time;
 
-/// What events, logs and metrics are to tell.
+/// A change of a limit or lane that events, logs and metrics report.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Notice {
     /// Grants are spaced out.
     Slower { remaining_pct: u64, delay_ns: u64 },
-    /// Nothing goes before this moment.
+    /// No request is granted before this moment.
     Exhausted { until: Time },
-    /// What was told to stand stands longer: until then.
+    /// An announced pause is extended to this moment.
     Longer { until: Time },
-    /// An operator lets nothing go.
+    /// An operator has paused the lane.
     Held,
-    /// Requests go again.
+    /// The pause is over: requests are granted again.
     Recovered,
-    /// The vendor takes fewer than its limit says: another client uses the key, or the limit is another.
+    /// The vendor accepts less than the limit's figure: another client uses the key, or the real limit is lower.
     Yielded { per_window: u64 },
 }
 
-/// What the events have told of a pause.
+/// What events have announced of a pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Announcement {
     /// No pause.
     #[default]
     Nothing,
-    /// An event told that nothing goes before this moment. `named`: it also told of which limit.
+    /// An event announced that no request is granted before `until`. `named`: the event also named the limit.
     Pause { until: Time, named: bool },
-    /// There is a pause, and the event of another limit, or of another lane, told of it.
+    /// There is a pause, and an event of another limit or another lane announced it.
     Elsewhere,
 }
 
-/// The pauses of a limit that the events have told of.
+/// The pauses of a limit that events have announced.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Announced {
     pub(super) whole: Announcement,
-    /// It is not known whether this limit was meant.
+    /// Whether the refusal did not say which limit it is about, so that this one may not be the one that is meant.
     pub(super) unnamed: bool,
-    /// By its last report nothing is left until then.
+    /// By the last report, no units remain until this moment.
     pub(super) empty_until: Time,
     pub(super) endpoints: Vec<(EndpointHash, Announcement)>,
 }
 
-/// Something to tell of a limit.
+/// A change of a limit's pauses that is to be announced.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Change {
     pub(crate) notice: Notice,
-    /// It is known that this limit is meant.
+    /// Whether this limit is known to be the one that is meant.
     pub(crate) named: bool,
-    /// It concerns requests to this endpoint alone.
+    /// Set if the change concerns requests to this endpoint only.
     pub(crate) endpoint: Option<EndpointHash>,
 }

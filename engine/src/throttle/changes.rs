@@ -1,4 +1,4 @@
-//! What is new to tell of a limit's pauses: the difference between the pauses that there are and those that events have told of.
+//! Finds what is to be announced of a limit's pauses: the difference between the present pauses and the announced ones.
 
 use super::announced::{Announcement, Change, Notice};
 use super::pause::Pause;
@@ -8,13 +8,13 @@ use crate::pace::Pace;
 use crate::time::Time;
 
 impl Throttle {
-    /// Notes until when nothing is left, by a report that was not overtaken.
+    /// Notes until when no units remain, by a report that no later grant's report has overtaken.
     pub(super) fn note_emptiness(&mut self, now: Time, report: &Report, pace: &Pace) {
         let stops = self.quota.told.filter(|told| report.remaining == 0 && told.free(now, 1, pace) > now);
         self.announced.empty_until = stops.map_or(Time::ZERO, |told| told.until);
     }
 
-    /// The pause that begins now is told of elsewhere.
+    /// Marks the pauses that begin now as announced by another limit or lane.
     pub(crate) fn is_told_elsewhere(&mut self, now: Time) {
         if self.announced.whole == Announcement::Nothing {
             self.announced.whole = Announcement::Elsewhere;
@@ -24,7 +24,7 @@ impl Throttle {
         }
     }
 
-    /// Which limit was refused for is not known, and this one stands for all that may be meant.
+    /// Notes whether the refusal left open which limit it is about; this limit then represents all that may be meant.
     pub(crate) fn is_unnamed(&mut self, unnamed: bool) {
         self.announced.unnamed = unnamed;
     }
@@ -38,7 +38,7 @@ impl Throttle {
         pauses.collect()
     }
 
-    /// What is new since the last call.
+    /// Returns the changes since the last call, and marks them as announced.
     pub(crate) fn changes(&mut self, now: Time, pace: &Pace) -> Vec<Change> {
         let mut changes = Vec::new();
         self.endpoint_changes(now, &mut changes);
@@ -85,7 +85,7 @@ impl Throttle {
         });
     }
 
-    /// It is forgotten: what was told to stand does not any more.
+    /// The changes to announce when this throttle is dropped: each announced pause is over.
     pub(crate) fn forgotten(&self) -> Vec<Change> {
         let over = |(endpoint, announced): (Option<EndpointHash>, Announcement)| match announced {
             Announcement::Pause { named, .. } => Some(Change { notice: Notice::Recovered, named, endpoint }),

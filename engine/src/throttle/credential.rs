@@ -1,5 +1,5 @@
-//! What concerns a lane's credential, and no limit that is known: an operator's pause, failures in a row, refusals that no
-//! limit explains, and limits that only the vendor's answers speak of.
+//! State of a lane that belongs to no configured limit: an operator's pause, failures in a row, refusals that no limit
+//! explains, and limits that only the vendor's responses mention.
 
 use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
 use crate::keys::PermitKey;
@@ -14,13 +14,14 @@ use crate::pace::{Counting, Pace};
 use crate::tier::Tier;
 use crate::time::Time;
 
-/// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.
+/// Number of limits per lane that only responses mention. Above it, the limit with the oldest report is dropped.
 const MAX_DISCOVERED: usize = 8;
-/// A limit that no answer speaks of is forgotten after so many of its windows, and so many nanoseconds at least.
+/// A limit that only responses mention is dropped if no response has mentioned it for this many of its windows and for
+/// at least `SILENT` nanoseconds.
 const SILENT_WINDOWS: u64 = 2;
 const SILENT: u64 = 600_000_000_000;
 
-/// A limit that no configuration states.
+/// A limit that no configuration states: only responses mention it.
 #[derive(Clone, Debug)]
 pub(crate) struct Discovered {
     pub(crate) report: Report,
@@ -35,18 +36,18 @@ impl Discovered {
         self.heard.plus_nanos(silent) <= now
     }
 
-    /// What is left, as (left, limit): all of it once the last report holds no more.
+    /// The remaining units, as (remaining, limit). All units remain once the last report has expired.
     pub(crate) fn left(&self, now: Time) -> (u32, u32) {
         let limit = u32::try_from(self.report.limit).unwrap_or(u32::MAX);
         self.throttle.left(now, &self.pace).map_or((limit, limit), |(left, limit, _)| (left, limit))
     }
 
-    /// When all of it is there again if nothing else goes.
+    /// When all units remain again if nothing else is granted.
     pub(crate) fn full_at(&self, now: Time) -> Time {
         self.throttle.left(now, &self.pace).map_or(now, |(.., until)| until)
     }
 
-    /// For how long nothing is left of it, as the vendor said last, in nanoseconds.
+    /// For how long no units remain by the last report, in nanoseconds.
     fn used_up_for(&self, now: Time) -> u64 {
         let said = self.throttle.left(now, &self.pace).filter(|(left, ..)| *left == 0 && self.report.remaining == 0);
         said.map_or(0, |(.., until)| until.as_nanos().saturating_sub(now.as_nanos()))
@@ -57,28 +58,29 @@ impl Discovered {
     }
 }
 
-/// One lane's.
+/// The state of one lane that belongs to no configured limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credential {
     throttle: Throttle,
-    /// An operator's pause; it ends by an operator's word alone.
+    /// An operator's pause, which only an operator ends.
     held: bool,
     whose: Option<Whose>,
-    /// Failures without an answer of another kind in between.
+    /// Failures in a row, without a response of another kind in between.
     failures: u32,
-    /// When the vendor last closed a connection with requests on it that it had not processed.
+    /// When the vendor last closed a connection that carried requests which the vendor had not processed.
     disowned_at: Time,
     discovered: Vec<Discovered>,
 }
 
 impl Credential {
-    /// Nothing in here changes what happens from `now` on.
+    /// Whether this state changes no decision from `now` on, so that it can be dropped.
     pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
         let idle = |limit: &Discovered| limit.is_forgotten(now) && limit.throttle.is_idle(now, &limit.pace);
         !self.held && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
     }
 
-    /// Whether anything may go.
+    /// Whether the operator's pause, the throttle and the limits that only responses mention allow a grant to this
+    /// tier.
     pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         if self.held {
             return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);
@@ -93,7 +95,7 @@ impl Credential {
         self.throttle.endpoint_gate(now, endpoint, others)
     }
 
-    /// A request goes, which was due at `due`.
+    /// Counts a grant, which was due at `due`.
     pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
         self.throttle.take(due, now, going, pace);
         for limit in &mut self.discovered {
@@ -101,13 +103,14 @@ impl Credential {
         }
     }
 
-    /// The vendor took what this permit stood for.
+    /// Ends the pause that this permit probed, because the vendor accepted its request.
     pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
         self.failures = 0;
         self.throttle.passed(now, permit, endpoint, pace);
     }
 
-    /// The vendor refused for no limit that is known. Returns when to go on.
+    /// Pauses the lane after a refusal that no known limit explains. Returns when to go on, and whether the refusal
+    /// says something about the rate.
     pub(crate) fn refused(&mut self, now: Time, refused: &Refused, pace: &Pace) -> (Time, bool) {
         self.throttle.refused(now, refused, pace)
     }
@@ -117,7 +120,8 @@ impl Credential {
         self.throttle.endpoint_refused(now, refused, wait)
     }
 
-    /// An answer told of a limit that the configuration does not know. `slowing`: how limits of this vendor slow down.
+    /// Applies a report of a limit that the configuration does not state. `slowing` is the mode in which limits of this
+    /// vendor slow down.
     pub(crate) fn discover(
         &mut self,
         now: Time,
@@ -142,11 +146,11 @@ impl Credential {
             self.discovered.len() - 1
         });
         let Some(limit) = self.discovered.get_mut(number) else { return [None; 2] };
-        // A window of unknown length lasts until its reset at least.
+        // A window of unknown length lasts at least until its reset.
         let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
         let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
-        // What was used before is unknown, so little that is left is spread over the time until the reset. While much is
-        // left, nothing speaks for a slower pace than that of the limits that are configured.
+        // How fast the units were used before is unknown. If few remain, they are spread over the time until the reset.
+        // If many remain, there is no reason to be slower than the configured limits.
         let mode = match slowing {
             Mode::Adaptive if report.is_comfortable(books.under_way) => Mode::Bands,
             Mode::Adaptive => Mode::Pace,
@@ -158,24 +162,25 @@ impl Credential {
         limit.throttle.report(now, granted, books, report, &limit.pace)
     }
 
-    /// Limits that only answers speak of.
+    /// The limits that only responses mention, without those that have been silent for too long.
     pub(crate) fn discovered(&self, now: Time) -> impl Iterator<Item = &Discovered> {
         self.discovered.iter().filter(move |limit| !limit.is_forgotten(now))
     }
 
-    /// The vendor closed a connection before it processed what was granted at `granted`. Returns whether that is a failure of
-    /// its own: one closed connection ends many exchanges at once.
+    /// The vendor closed a connection before it processed a request granted at `granted`. Returns whether that counts
+    /// as a new failure: one closed connection ends many exchanges at once, and all of them count once.
     pub(crate) fn is_disowned_anew(&mut self, now: Time, granted: Time) -> bool {
         let is_new = granted >= self.disowned_at;
         self.disowned_at = if is_new { now } else { self.disowned_at };
         is_new
     }
 
-    /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
+    /// Counts a failed exchange. After `FAILURES` in a row the lane is paused, longer each time, and then probed by one
+    /// request. Returns the end of the pause that this failure begins, if any.
     pub(crate) fn failed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash) -> Option<Time> {
         let probed = self.throttle.is_probed_by(permit);
-        // What was in flight when the pause began failed by the same cause. Counted, a hundred of them would make the next
-        // pause the longest.
+        // Requests that were in flight when the pause began failed for the same reason. If they counted, a hundred of
+        // them would extend the next pause to its maximum.
         if !probed && self.throttle.is_paused() {
             return None;
         }
@@ -198,12 +203,12 @@ impl Credential {
         self.throttle.pay_back(until);
     }
 
-    /// An operator's pause. Returns whether there was none.
+    /// Begins an operator's pause. Returns whether there was none.
     pub(crate) fn hold(&mut self) -> bool {
         !std::mem::replace(&mut self.held, true)
     }
 
-    /// Whose limit the vendor refused for, as it said, where that limit is not known.
+    /// Whose limit the vendor's refusal named, if the limit itself is unknown.
     pub(crate) fn whose(&self) -> Option<Whose> {
         self.whose
     }
@@ -217,7 +222,7 @@ impl Credential {
         self.throttle.is_told_elsewhere(now);
     }
 
-    /// What is new about pauses, with the name of the limit where an answer stated it.
+    /// Changes of pauses to announce, with the name of the limit if only responses mention it.
     pub(crate) fn changes(&mut self, now: Time, pace: &Pace) -> Vec<(Option<Arc<str>>, Change)> {
         let mut changes: Vec<_> = self.throttle.changes(now, pace).into_iter().map(|change| (None, change)).collect();
         for limit in &mut self.discovered {
@@ -227,7 +232,7 @@ impl Credential {
         changes
     }
 
-    /// It is forgotten: what was told to stand does not any more.
+    /// The changes to announce when this state is dropped: each announced pause is over.
     pub(crate) fn forgotten(&self) -> Vec<(Option<Arc<str>>, Change)> {
         let own = self.throttle.forgotten().into_iter().map(|change| (None, change));
         let discovered = self
@@ -241,27 +246,28 @@ impl Credential {
         self.held
     }
 
-    /// Ends every pause, an operator's or not.
+    /// Ends every pause, including an operator's.
     pub(crate) fn resume(&mut self) {
         self.held = false;
         self.throttle.resume();
         self.discovered.iter_mut().for_each(|limit| limit.throttle.resume());
     }
 
-    /// For how long other processes are to send nothing, in nanoseconds: also where the vendor said that nothing is left of a limit
-    /// that no configuration states, since they would hear of it by their own requests alone.
+    /// For how long other processes must send nothing, in nanoseconds. This includes a limit that no configuration
+    /// states and of which no units remain: other processes would learn of that limit only by their own requests.
     pub(crate) fn paused_for(&self, now: Time) -> u64 {
         let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
         let used_up = discovered.map(|limit| limit.used_up_for(now)).max().unwrap_or(0);
         self.throttle.paused_for(now, EndpointHash::NONE).max(used_up)
     }
 
-    /// Until when nothing goes to this endpoint, because of the vendor's word.
+    /// Until when the vendor's responses pause this endpoint.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         self.throttle.paused_until(endpoint)
     }
 
-    /// Nanoseconds between grants of one unit, and those at the full rate, of the slowest; none where limits alone decide.
+    /// The larger of the spacings between grants of one unit, with the spacing at that limit's full rate, in
+    /// nanoseconds; `None` if the limits alone decide.
     pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<(u64, u64)> {
         let discovered = self.discovered.iter_mut().filter(|limit| !limit.is_forgotten(now));
         let of_discovered =
@@ -270,7 +276,8 @@ impl Credential {
         of_discovered.chain(own).max()
     }
 
-    /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
+    /// The permit has ended without a response. If it was a probe, the next request is the probe instead. Returns
+    /// whether it was one.
     pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = self.throttle.ended(now, permit);
         for limit in &mut self.discovered {

@@ -1,15 +1,15 @@
-//! Where a vendor's windows begin: an interval that what the vendor states and what is seen make narrower.
+//! Estimates where a vendor's windows begin, as an interval that stated resets and observed resets make narrower.
 
 use crate::time::Time;
 
 const SECOND: u64 = 1_000_000_000;
-/// What a reset that is not stated in whole seconds may be off, in nanoseconds.
+/// The error of a reset that is not stated in whole seconds, in nanoseconds.
 const FINE: u64 = 5_000_000;
-/// How long a vendor's clock may stand still, in nanoseconds.
+/// The resolution of a vendor's clock, in nanoseconds.
 const TICK: u64 = 1_000_000;
-/// Clocks drift apart by one in so many.
+/// The vendor's clock and ours drift apart by at most one part in this number.
 const DRIFT: u64 = 10_000;
-/// Windows after which it is not known any more.
+/// Number of windows after which the estimate is too old to use.
 const LASTS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,27 +19,27 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    /// An answer to what was granted at `granted` says at `now` that the window ends in `reset` nanoseconds. Vendors round seconds
-    /// up or down.
+    /// A response at `now` to a request granted at `granted` says that the window ends in `reset` nanoseconds. Vendors
+    /// may round seconds up or down.
     pub(super) fn stated(&mut self, granted: Time, now: Time, reset: u64, window: u64) {
         let error = if reset.is_multiple_of(SECOND) { SECOND + FINE } else { FINE };
         let error = error.saturating_add(reset / DRIFT);
         self.lies(granted.plus_nanos(reset).minus_nanos(error), now.plus_nanos(reset.saturating_add(error)), window);
     }
 
-    /// A window begins between these moments.
+    /// A window begins between `from` and `to`.
     pub(super) fn lies(&mut self, from: Time, to: Time, window: u64) {
-        // Its clock may tick once in a millisecond.
+        // The vendor's clock may advance only once a millisecond.
         let (from, to) = (from.as_nanos(), to.as_nanos().saturating_add(TICK));
         if window == 0 || to.saturating_sub(from) >= window {
             return;
         }
         let known = self.near(to, window).filter(|(first, last)| *first <= to && from <= *last);
-        // What contradicts what is known is newer.
+        // An interval that contradicts the present one is newer and replaces it.
         self.between = Some(known.map_or((from, to), |(first, last)| (first.max(from), last.min(to))));
     }
 
-    /// The interval whose end is nearest to `at`, a number of windows from the one that is known.
+    /// The interval whose end is nearest to `at`: the present one, shifted by a whole number of windows.
     fn near(&self, at: u64, window: u64) -> Option<(u64, u64)> {
         let (from, to) = self.between?;
         let windows = (at.abs_diff(to) + window / 2) / window;
@@ -51,7 +51,7 @@ impl Edge {
         Some((shifted(from).saturating_sub(slack), shifted(to).saturating_add(slack)))
     }
 
-    /// When the next window has begun for certain.
+    /// The earliest moment after `now` at which the next window has certainly begun.
     pub(super) fn next(&self, now: Time, window: u64) -> Option<Time> {
         let now = now.as_nanos();
         let (_, to) = self.near(now, window)?;

@@ -1,13 +1,13 @@
-//! Refusals that one endpoint alone has to wait for, because the vendor says so.
+//! Refusals that pause one endpoint only, because the vendor says so.
 
 use super::pause::Pause;
 use super::{MAX_ENDPOINTS, Refused, Throttle};
 use crate::time::Time;
 
 impl Throttle {
-    /// The vendor refused for a limit of this endpoint's own, and asks to wait `wait` nanoseconds: nothing else waits for it.
-    /// Returns whether that is so: not where the request was to find out about the lane, or about the endpoint. Then it is a
-    /// refusal like any other.
+    /// Pauses this endpoint for `wait` nanoseconds, because the vendor refused a request for the endpoint's own limit;
+    /// other endpoints do not wait. Returns `false`, and changes nothing, if the request probed the lane or the
+    /// endpoint, or if too many endpoints are paused: the caller then treats the refusal like any other.
     pub(crate) fn endpoint_refused(&mut self, now: Time, refused: &Refused, wait: u64) -> bool {
         let probes = |pause: Pause| pause == Pause::Probing(refused.permit);
         if probes(self.pause) || self.endpoints.len() >= MAX_ENDPOINTS {

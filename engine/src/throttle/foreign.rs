@@ -1,42 +1,44 @@
-//! Units in a log that are not ours: how many are left to their users, and how many more stay free.
+//! Units in the vendor's sliding-window log that other clients took: how many units are reserved for those clients, and
+//! how many more are kept free as a margin.
 //!
-//! Where nothing is left, the others are refused as well, and what they hold falls although they want no less. A client that took
-//! what they lost would drive them out and then be refused by their next calls. So the number that is left to them falls fast only
-//! while there was room for them.
+//! While no units remain, the vendor refuses the other clients too, and the number of units that they hold falls
+//! although their demand does not. A client that took those units would crowd the others out, and then be refused by
+//! their next requests. So the reserve decays fast only while there was room for the others.
 //!
-//! Requests overtake each other, and others do not send evenly: how many units have to stay free is found out. One more does
-//! whenever nothing was left, and two more after a refusal; after each window in which something was left all the time, a little less.
+//! Requests overtake each other and the other clients do not send evenly, so the size of the margin is found by trial:
+//! it grows by one whenever no units remain and by two after a refusal, and shrinks a little after each window in which
+//! some units remained all the time.
 
 use crate::time::Time;
 
-/// Windows in which the units that are left to others fall to 1/e: while others had room, and while they had none.
+/// Number of windows in which the reserve decays to 1/e: if others had room, and if they had none.
 const FALLS: [f64; 2] = [1.5, 16.0];
-/// There was room in a window if so many units were left at least.
+/// Others had room if at least this many units remained.
 const ROOM: u64 = 2;
-/// After such a window, what stays free because nothing was left falls by this part, and what stays free because of refusals by
-/// that.
+/// After a window with room, the margin from empty reports shrinks by the first share, the margin from refusals by the
+/// second.
 const LESS: [f64; 2] = [0.125, 0.02];
-/// So much more stays free after a refusal.
+/// The growth of the margin after a refusal, in units.
 const REFUSED: f64 = 2.0;
-/// At most one part in so many of the limit stays free.
+/// Each margin is at most the limit divided by this.
 const MOST: f64 = 8.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Foreign {
-    /// Left to the others.
+    /// Units reserved for other clients.
     held: f64,
-    /// Stays free because nothing was left, and because of refusals.
+    /// Units kept free because none remained, and because of refusals.
     margins: [f64; 2],
-    /// The last answer, and the last after which more stays free.
+    /// When the last response came, and when the margin last grew because no units remained.
     at: Time,
     widened: Time,
-    /// The least that was left since then, and when that began.
+    /// The fewest remaining units in the present window, and when that window began.
     least: (u64, Time),
 }
 
 impl Foreign {
-    /// The vendor counts `units` that are not ours, and `remaining` of `limit` are left. `way`: how long a request takes, in
-    /// nanoseconds.
+    /// Applies a report: the vendor counts `units` that are not ours, and `remaining` of `limit` are left. `way` is the
+    /// round-trip time of a request, in nanoseconds.
     pub(super) fn seen(&mut self, now: Time, units: u32, remaining: u64, limit: u64, way: u64, window: u64) {
         let passed = now.since(self.at).as_nanos() as f64 / window.max(1) as f64;
         let room = remaining >= ROOM;
@@ -59,19 +61,19 @@ impl Foreign {
         self.at = now;
     }
 
-    /// A request was refused while others were there.
+    /// Widens the margin after a refusal, if other clients hold units.
     pub(super) fn refused(&mut self) {
         if self.held > 0.0 {
             self.margins[1] += REFUSED;
         }
     }
 
-    /// Units that are left to the others.
+    /// Units reserved for other clients.
     pub(super) fn held(&self) -> u32 {
         self.held.ceil() as u32
     }
 
-    /// Units that stay free beside.
+    /// Units kept free in addition to the reserve.
     pub(super) fn margin(&self) -> u32 {
         (self.margins[0].max(1.0) + self.margins[1]).round() as u32
     }
@@ -88,7 +90,7 @@ mod tests {
         Time::from_nanos(3_600 * SECOND + ms * 1_000_000)
     }
 
-    /// Answers every 20 ms for `ms` milliseconds: others hold less and less, from 50 units to none in a second.
+    /// Responses every 20 ms for `ms` milliseconds. The units of others fall from 50 to none within a second.
     fn falling(ms: u64, remaining: u64) -> Foreign {
         let mut foreign = Foreign::default();
         for at in (0..ms).step_by(20) {

@@ -1,57 +1,58 @@
-//! A rate learned from refusals that say nothing about what is left.
+//! A rate learned from refusals that do not say how many units remain.
 //!
-//! Two figures close in on what the vendor takes: the rate that lasted, and the rate that was refused. The lane goes
-//! between them, and looks above only so often that the pauses of its failed looks cost a small part of its time.
+//! Two figures enclose the rate that the vendor accepts: the highest rate that lasted, and the lowest rate that was
+//! refused. The limit's rate lies between them. Rates above are tried so rarely that the pauses after failed trials
+//! cost a small part of the time.
 //!
-//! One refusal alone proves little: vendors shed load, and other users come and go. It slows the lane down for one window; a second
-//! one within some windows is believed.
+//! A single refusal proves little: vendors shed load, and other clients come and go. It cuts the rate for one window; a
+//! second refusal within some windows is believed.
 
 use crate::pace::Pace;
 use crate::time::Time;
 
-/// Of what did pass before a refusal, as much is asked for next.
+/// The share of the rate that passed before a refusal that is tried next.
 const BELOW: f64 = 0.97;
-/// Rates this near to each other are one.
+/// Two rates are treated as equal if the lower is at least this share of the higher.
 const NEAR: f64 = 0.93;
-/// What lasted may be this much too low: the next look goes beyond what was refused.
+/// The refused rate may be too low by this factor, so the next trial exceeds it by as much.
 const BEYOND: f64 = 1.02;
-/// Once the refused rate lasts, the rate grows so much with each window.
+/// The factor by which the rate grows with each window once the refused rate has lasted.
 const GROWTH: f64 = 1.15;
-/// A look costs a pause: so many pauses' time is between two looks at most.
+/// A failed trial costs a pause, so a rate near the refused one must last for up to this many pauses before a trial.
 const PAUSES_BETWEEN: f64 = 8.0;
-/// And so many windows at least.
+/// A rate must last at least this many windows before a trial.
 const WINDOWS_BETWEEN: u64 = 2;
 
-/// Rates are in units a window.
+/// A learned rate. All rates are in units per window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Learned {
     rate: f64,
-    /// Since when, pauses left out.
+    /// When the present rate came into force, moved forward by pauses.
     since: Time,
-    /// Lasted.
+    /// The highest rate that lasted.
     good: f64,
-    /// Was refused; infinite when that is not true any more.
+    /// The lowest rate that was refused; infinite once a higher rate has lasted.
     bad: f64,
-    /// How long the last refusal stopped the lane, in nanoseconds.
+    /// How long the last refusal paused the limit, in nanoseconds.
     cost: u64,
     trial: Trial,
 }
 
-/// One refusal alone was heard: it may have been an accident.
+/// How far a single refusal, which may have been an accident, has been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trial {
     /// The rate is cut for one window.
     Cut,
-    /// All that is allowed is tried again, for so long that each of the vendor's windows has seen it.
+    /// The full rate is tried again for two windows, so that it covers a whole window of the vendor's.
     Whole,
-    /// It was no accident.
+    /// The check is over: the refusal was no accident, or the full rate has lasted.
     Over,
 }
 
 impl Learned {
-    /// The vendor refused at this time, when `allowed` units a window were allowed and `passed` had passed in the last
-    /// one. `exact`: that is what the vendor takes, and not perhaps parts of two of its windows. `is_first`: nothing was refused
-    /// lately.
+    /// The vendor refused a request at `now`, when the limit allowed `allowed` units per window and `passed` units had
+    /// passed in the last window. `exact`: the vendor accepts exactly `passed`, and they are not spread over two of its
+    /// windows. `is_first`: there was no other refusal lately. `cost` is the pause, in nanoseconds.
     pub(super) fn refused(
         before: Option<Learned>,
         now: Time,
@@ -62,12 +63,13 @@ impl Learned {
     ) -> Learned {
         let passed = passed.clamp(1.0, allowed.max(1.0));
         let bad = passed.min(before.map_or(f64::INFINITY, |before| before.bad * BEYOND));
-        // What lasted before still does, if more than that was tried.
+        // A rate that lasted before is still good if the refused rate was higher.
         if let Some(good) = before.map(|before| before.good).filter(|good| *good < allowed.min(bad)) {
             let rate = if good < bad * NEAR { (good * bad).sqrt() } else { good };
             return Learned { rate, since: now, good, bad, cost, trial: Trial::Over };
         }
-        // It may be half of what did pass, as the last window held parts of two of the vendor's.
+        // The good rate may be only half of what passed, because our last window may cover parts of two of the
+        // vendor's.
         let good = bad / 2.0;
         let rate = if exact { bad * BELOW } else { (good * bad).sqrt() };
         let trial = if is_first { Trial::Cut } else { Trial::Over };
@@ -78,12 +80,13 @@ impl Learned {
         self.rate
     }
 
-    /// Time passes, in which the rate lasts.
+    /// Raises the rate for each period up to `now` in which it lasted.
     pub(super) fn advance(&mut self, now: Time, pace: &Pace) {
         while now.since(self.since).as_nanos() >= u128::from(self.lasts(pace)) && !self.is_full(pace) {
             self.since = self.since.plus_nanos(self.lasts(pace));
             if self.trial != Trial::Over {
-                // One window may have lain across two of the vendor's: it shows that an exact figure was right, and no more.
+                // Our window may have covered parts of two of the vendor's: it proves that an exact figure was right,
+                // and no more.
                 if self.trial == Trial::Cut && self.rate > self.bad * NEAR {
                     self.good = self.rate;
                 }
@@ -103,7 +106,7 @@ impl Learned {
         }
     }
 
-    /// How long a rate has to last, in nanoseconds.
+    /// How long a rate must last before the next trial, in nanoseconds.
     fn lasts(&self, pace: &Pace) -> u64 {
         let window = pace.window_ns.max(1);
         match self.trial {
@@ -112,7 +115,8 @@ impl Learned {
             Trial::Over if self.bad.is_infinite() => return window,
             Trial::Over => {}
         }
-        // The nearer, the less there is to win. One that is beyond has nothing to lose any more.
+        // The closer the rate is to the refused one, the less a trial can gain. A rate above it has nothing more to
+        // lose.
         let pauses = match self.rate / self.bad {
             share if share > 1.0 => 0.0,
             share => (0.3 / (1.0 - share).max(0.001)).min(PAUSES_BETWEEN),
@@ -120,7 +124,8 @@ impl Learned {
         ((self.cost as f64 * pauses) as u64).max(window.saturating_mul(WINDOWS_BETWEEN))
     }
 
-    /// Nothing was sent for so long that could have shown that the rate lasts.
+    /// Leaves the pause since `paused_at` out of the time that the rate lasted: nothing was sent that could prove the
+    /// rate.
     pub(super) fn pause_groups(&mut self, now: Time, paused_at: Time) {
         self.since = self.since + now.since(self.since.max(paused_at));
     }
@@ -129,12 +134,12 @@ impl Learned {
         self.cost = nanos;
     }
 
-    /// Between two units, in nanoseconds.
+    /// The time between two units, in nanoseconds.
     pub(super) fn spacing(&self, pace: &Pace) -> u64 {
         (pace.window_ns as f64 / self.rate.max(0.001)) as u64
     }
 
-    /// It has grown back to what the limits allow.
+    /// Whether the rate has grown back to what the limit allows.
     pub(super) fn is_full(&self, pace: &Pace) -> bool {
         self.trial != Trial::Whole && self.spacing(pace) <= pace.unit_ns
     }

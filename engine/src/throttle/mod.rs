@@ -1,22 +1,23 @@
-//! What makes a limit slower than its figures: what the vendor says is left of it, and what it refuses.
+//! Slows a limit below its configured figures, by what the vendor reports as remaining and by what it refuses.
 //!
-//! Each limit has its own [`Throttle`], which lies beside its count: all lanes that share the limit ask the same throttle. What
-//! concerns no limit that is known is the lane's own ([`Credential`]).
+//! Each limit has one [`Throttle`], stored beside its count: all lanes that share the limit share the throttle. What
+//! belongs to no known limit is kept per lane ([`Credential`]).
 //!
-//! | heard | done |
+//! | input | effect |
 //! |---|---|
-//! | `bands`: little is left | grants are spaced out: 3/4, 1/2, 1/4 of the limit's rate below 30, 20, 10 % |
-//! | `bands`: very little is left | below 10 % the low tier waits, below 5 % the normal tier too; each gets one grant a window |
-//! | `bands`: nothing is left | all wait for the reset, or for one unit where units come back one by one |
-//! | `adaptive`: more is used than our own count explains | what others take is left to them, and grants are spaced out |
-//! | five failures in a row, or five connections closed over unprocessed requests | the lane is left alone for a second, longer each time; then one request goes alone |
-//! | a refusal | the limit stands as long as it was told, or longer each time; then one request goes alone |
-//! | the same endpoint again, while others pass | that endpoint alone waits |
-//! | a refusal without a word about what is left, of a limit in use | the rate is cut to what did pass, and grows again |
-//! | others take of the same limit | what is believed to be left shrinks as they take it |
+//! | `bands`: few units remain | grants are spaced out: 3/4, 1/2, 1/4 of the limit's rate below 30, 20, 10 % |
+//! | `bands`: very few remain | the low tier waits below 10 %, the normal tier below 5 %; both get one grant a window |
+//! | `bands`: no units remain | all requests wait for the reset, or for one unit if units come back one by one |
+//! | `adaptive`: the vendor counts more than our count explains | others keep their share, and grants are spaced out |
+//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it |
+//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried |
+//! | a refusal | the limit is paused for the stated wait, or longer each time; then one request probes it |
+//! | another refusal of the same endpoint, while others pass | only that endpoint waits |
+//! | a refusal of a limit in use that does not say what remains | the rate is cut to what passed, and grows again |
+//! | other clients use the same limit | the estimate of the remaining units shrinks as they use it |
 //!
-//! The spacing is between grants, so a full bucket does not get around it; a limit that was refused, or that others use,
-//! takes no bursts for some windows. A report may make a limit slower than its figures, never faster.
+//! The spacing applies between grants, so a full bucket does not bypass it. A limit that was refused, or that other
+//! clients use, allows no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
 mod announced;
 mod changes;
@@ -54,84 +55,84 @@ use report::VendorFigure;
 pub use report::{About, Label, Report};
 pub(crate) use report::{Books, Fit};
 
-/// Failures in a row after which a lane is left alone.
+/// Number of failures in a row after which a lane is paused.
 const FAILURES: u32 = 5;
-/// The longest that it is then, in nanoseconds.
+/// The longest pause after failures, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
 /// A limit is reported regularly if its last report is younger than the window divided by this.
 const REGULARLY: u64 = 4;
-/// Windows without bursts after a refusal.
+/// Number of windows without bursts after a refusal.
 const CALM: u64 = 10;
-/// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
+/// A witness is remembered for this long after the pause that it caused, in nanoseconds, because the next refusal comes
+/// only after the pause.
 const WITNESS_MEMORY: u64 = 900_000_000_000;
-/// Endpoints that wait for themselves. Above it the lane waits as a whole.
+/// Number of endpoints that can be paused separately. Above it, the whole limit is paused.
 const MAX_ENDPOINTS: usize = 64;
 
-/// A request that goes.
+/// A request that is granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
     pub(crate) permit: PermitKey,
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointHash,
-    /// In units of the limit.
+    /// The request's cost in units of the limit.
     pub(crate) units: u32,
 }
 
-/// One limit's.
+/// What slows one limit below its figures.
 #[derive(Clone, Debug, Default)]
 pub struct Throttle {
-    /// Of all requests that count here.
+    /// The pause of all requests that count against this limit.
     pause: Pause,
-    /// Whose refusal paused it.
+    /// The endpoint whose refusal began the pause.
     refused_by: Option<EndpointHash>,
-    /// The tenant whose refusal paused it, as a hash, and when that was.
+    /// The tenant, as a hash, whose refusal asked for a longer wait than was believed, and when the pause for it ends.
     witness: Option<(u64, Time)>,
-    /// The last refusal that paused it, the units that had passed in the window before it, and whether that is
-    /// exactly what the vendor took.
+    /// The last refusal: when it came, the units that had passed in the window before it, and whether these are exactly
+    /// what the vendor accepted.
     refused_at: Option<(Time, f64, bool)>,
-    /// The first of the refusals that followed each other: the limit stands since then.
+    /// When the first of the refusals in a row paused the limit.
     stands_since: Time,
-    /// How long to wait where the vendor states none, in nanoseconds, and what is known to be too short.
+    /// The first pause if the vendor states no wait, in nanoseconds, and a length that is known to be too short.
     guess: u64,
     too_short: u64,
-    /// When the pause began: refusals of what went before it say nothing new.
+    /// When the pause began: refusals of requests granted earlier say nothing new.
     paused_at: Time,
-    /// When the last pause was over.
+    /// When the last pause ended.
     went_on_at: Time,
-    /// Refusals without an answer of another kind in between.
+    /// Refusals in a row, without a response of another kind in between.
     refusals: u32,
-    /// One of them came while the limit was in use: they may be about its rate.
+    /// Whether one of these refusals came while the limit was in use, so that they may be about its rate.
     in_use: bool,
     endpoints: Vec<(EndpointHash, Pause, u32)>,
     quota: QuotaTracker,
-    /// What is left, as the vendor says, and since when what goes is remembered for it.
+    /// The remaining units by the vendor's last report, and since when later grants are recorded for it.
     figure: Option<VendorFigure>,
     figure_since: Time,
-    /// The pauses that events have told of.
+    /// The pauses that events have announced.
     announced: announced::Announced,
-    /// Something else was heard, which may slow the limit down.
+    /// Whether anything else was received that may slow the limit down.
     pub(crate) acts: bool,
-    /// An event has told that others use the key.
+    /// Whether an event has announced that other clients use the key.
     yields: bool,
     learned: Option<Learned>,
-    /// Whose refusal slowed the limit down last, and what was learned before. If that endpoint turns out to refuse while
-    /// others pass, it was for nothing.
+    /// The endpoint whose refusal last cut the rate, and the learned rate before that. If only that endpoint turns out
+    /// to be refused, the cut is undone.
     cut_for: Option<(EndpointHash, Option<Learned>)>,
     /// After a pause the rate grows back from a tenth: since when, and over how many nanoseconds.
     ramp: Option<(Time, u64)>,
-    /// Until then grants are spaced out even at the full rate.
+    /// Until this moment grants are spaced out even at the full rate.
     calm_until: Time,
-    /// The limit that the vendor states over the window, where that is less than the limit's own, and until when that
-    /// is believed.
+    /// A vendor's figure that is less than the limit's own, in units per window, and until when it is believed.
     stated: Option<(u64, Time)>,
-    /// The next grant is not before this moment.
+    /// No grant before this moment.
     next: Time,
-    /// The last grant of the normal and the low tier.
+    /// When the normal and the low tier got their last grants.
     last: [Time; 2],
 }
 
 impl Throttle {
-    /// Nothing in here changes what happens from `now` on.
+    /// Whether this throttle changes no decision from `now` on, so that it can be dropped.
     pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
         let over = |pause: Pause| pause.is_long_over(now);
         over(self.pause)
@@ -157,9 +158,9 @@ impl Throttle {
         self.endpoints.iter_mut().find(|(id, ..)| *id == endpoint)
     }
 
-    /// Whether a request to `endpoint` may go as far as that endpoint is concerned. `others`: requests to other
-    /// endpoints wait too, and rather one of them is to find out whether the lane is open. They may wait for something
-    /// else: a second after the pause the refused endpoint itself goes.
+    /// Whether the pauses of `endpoint` allow a grant. `others`: requests to other endpoints wait too. One of them is a
+    /// better probe than the endpoint that was refused, so that endpoint waits for a second after the pause. It does
+    /// not wait longer, because the other requests may be blocked by something else.
     pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointHash, others: bool) -> Gate {
         if others
             && self.refused_by == Some(endpoint)
@@ -171,7 +172,7 @@ impl Throttle {
         self.endpoint(endpoint).map_or(Gate::Open, |(_, pause, _)| pause.gate(now))
     }
 
-    /// Whether anything may go.
+    /// Whether the throttle allows a grant of this tier and cost.
     pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         let gate = self.pause.gate(now);
         if gate != Gate::Open {
@@ -196,7 +197,8 @@ impl Throttle {
         }
     }
 
-    /// Units that are to be left free, beside what our own count holds: others have them, or the vendor's limit is less.
+    /// Units to keep free beyond what our own count holds, because other clients hold them or because the vendor's
+    /// limit is lower than configured.
     pub(crate) fn held(&self, now: Time, pace: &Pace) -> u32 {
         if pace.mode != Mode::Adaptive {
             return 0;
@@ -206,17 +208,17 @@ impl Throttle {
         self.quota.held(now, pace).saturating_add(u32::try_from(stated).unwrap_or(u32::MAX))
     }
 
-    /// Whether the vendor's answers say regularly what is left, and not its refusals alone.
+    /// Whether responses regularly report the remaining units, and not only refusals do.
     pub(crate) fn is_reported(&self, now: Time, pace: &Pace) -> bool {
         now.since(self.quota.told_of()).as_nanos() < u128::from(pace.window_ns / REGULARLY)
     }
 
-    /// Units of the vendor's count that ours does not explain, as of the last answer.
+    /// Units of the vendor's count that our own count does not explain, as of the last response.
     pub(crate) fn unexplained(&self) -> u32 {
         self.quota.unexplained()
     }
 
-    /// A request goes, which was due at `due`.
+    /// Counts a grant, which was due at `due`.
     pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
         let Going { permit, tier, endpoint, units } = *going;
         self.quota.granted(now, units, pace);
@@ -244,7 +246,7 @@ impl Throttle {
         }
     }
 
-    /// Nanoseconds between grants of one unit; none where the limits alone decide.
+    /// Nanoseconds between grants of one unit; `None` if the limits alone decide.
     pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
         let unit = pace.unit_ns;
         let mut spacing = if now < self.calm_until { unit } else { 0 };
@@ -258,7 +260,7 @@ impl Throttle {
         if let Some((since, over)) = self.ramp {
             let passed = u64::try_from(now.since(since).as_nanos()).unwrap_or(u64::MAX);
             let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
-            // Of long windows the first grant would otherwise hold up all that come after the growth.
+            // For a long window, the first grant would otherwise delay all later ones beyond the end of the growth.
             spacing = spacing.max((unit.saturating_mul(100) / share).min(over.max(unit)));
         }
         if let Some((stated, _)) = self.stated.filter(|(_, until)| *until > now) {
@@ -278,8 +280,8 @@ impl Throttle {
         self.calm_until = self.calm_until.max(now.plus_nanos(pace.window_ns.min(TIER_TURN).saturating_mul(CALM)));
     }
 
-    /// A response to what was granted at `granted` told what is left, while our own count was `books`, without that request
-    /// among what is in flight. Returns what is new, but for pauses.
+    /// Applies a report in the response to a request granted at `granted`. `books` is our own count at that time,
+    /// without that request among those in flight. Returns the notices other than those about pauses.
     pub(crate) fn report(
         &mut self,
         now: Time,
@@ -290,7 +292,7 @@ impl Throttle {
     ) -> [Option<Notice>; 2] {
         self.note_figure(now, granted, books.under_way, report, pace);
         if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
-            // Each answer states it again; the plan may change while none comes.
+            // Each response repeats the figure; the vendor's plan may change while no response comes.
             let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM));
             self.stated = Some((stated, until));
         } else if granted >= self.quota.told_of() {
@@ -298,7 +300,7 @@ impl Throttle {
         }
         let is_overtaken = granted < self.quota.told_of();
         let event = self.quota.on_report(now, granted, books, report, pace);
-        // Without a throttle nothing but the reset ends what nothing left began.
+        // Without a throttle, only the reset ends a pause that an empty report began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
             self.note_emptiness(now, report, pace);
         }
@@ -323,7 +325,8 @@ impl Throttle {
         [yields, slower]
     }
 
-    /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
+    /// The permit has ended without a response. If it was a probe, the next request is the probe instead. Returns
+    /// whether it was one.
     pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = false;
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
@@ -337,20 +340,20 @@ impl Throttle {
         was
     }
 
-    /// Ends every pause, an operator's or not.
+    /// Ends every pause, including an operator's.
     pub(crate) fn resume(&mut self) {
         (self.pause, self.refused_by, self.refusals) = (Pause::Over, None, 0);
         (self.quota.told, self.figure, self.announced.empty_until) = (None, None, Time::ZERO);
         self.endpoints.clear();
     }
 
-    /// For how long other processes are to send nothing to this endpoint, in nanoseconds.
+    /// For how long other processes must send nothing to this endpoint, in nanoseconds.
     pub(crate) fn paused_for(&self, now: Time, endpoint: EndpointHash) -> u64 {
         let endpoint = self.endpoint(endpoint).map_or(0, |(_, pause, _)| pause.left(now));
         self.pause.left(now).max(endpoint)
     }
 
-    /// Until when nothing goes to this endpoint, because of the vendor's word.
+    /// Until when the vendor's responses pause this endpoint.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         let endpoint = self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until());
         self.pause.until().max(endpoint)
@@ -360,8 +363,8 @@ impl Throttle {
 /// How long to wait after a refusal, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// As the vendor said: not a moment less.
+    /// The wait that the vendor stated; never shorter.
     Stated(u64),
-    /// The vendor stated none: a quarter of a window, doubled with each refusal in a row, at most `most`.
+    /// The vendor stated no wait: a quarter of a window, doubled with each refusal in a row, at most `most`.
     Guess { most: u64 },
 }

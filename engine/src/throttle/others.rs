@@ -1,94 +1,96 @@
-//! What others take of a limit: the part of a vendor's count that our own count does not explain.
+//! Estimates what other clients take of a limit: the part of the vendor's count that our own count does not explain.
 //!
-//! | the vendor's count goes down | what is compared |
+//! | the vendor's count falls | what is compared |
 //! |---|---|
-//! | at a reset | what has been used since the first answer of its window, beside what we sent meanwhile |
-//! | each unit after a window | what is used, beside what we sent in the last window |
-//! | evenly | what has been used since an earlier answer and has come back, beside what we sent meanwhile |
+//! | at a reset | units used since the first response of the window, with what we sent meanwhile |
+//! | by each unit one window after it was taken | units used, with what we sent in the last window |
+//! | evenly | units used since an earlier response and refilled since, with what we sent meanwhile |
 //!
-//! Answers overtake each other, so each comparison has two results: what is likely, if requests arrive in the order in which
-//! they were granted, and what is sure, if many of them do not. Others are there when the second says so.
+//! Responses overtake each other, so each comparison has two results: the likely one, if requests arrive in the order
+//! in which they were granted, and the certain one, if many of them do not. Only the certain one proves that others are
+//! there.
 
 use super::edge::Edge;
 use crate::pace::Mode;
 use crate::pace::{Counting, Pace};
 use crate::time::Time;
 
-/// Another client uses the key and takes this share of the limit.
+/// Other clients count if they take more than this share of the limit per window.
 const SHARE: f64 = 0.05;
-/// And so many units at least: answers overtake each other by as many.
+/// They must also take more than this many units: responses that overtake each other can look like as many.
 const LEAST_UNITS: f64 = 1.5;
-/// Units come back one by one once this share of the limit was seen to.
+/// Units are taken to come back one by one once this share of the limit has been seen to.
 const REGROWN: f64 = 0.15;
-/// A window that begins may hold this share of the limit beside what is known to have been taken since.
+/// A new window may hold this share of the limit beyond the units known to have been taken since its beginning.
 const BEGUN: f64 = 0.125;
-/// Of the units whose order of arrival is not known, at most this share arrives in another order than it was granted in.
+/// Of the units whose order of arrival is unknown, at most this share arrives in another order than it was granted in.
 const OVERTAKEN: f64 = 0.4;
 
-/// A vendor's count at the moment of an answer.
+/// The vendor's count at the moment of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) at: Time,
-    /// When the request was granted that was answered.
+    /// When the answered request was granted.
     pub(super) granted: Time,
-    /// Units that are used, as the vendor says.
+    /// Used units, by the vendor's count.
     pub(super) used: u64,
-    /// Units of ours that had arrived in all, if they arrived in order.
+    /// Units of ours that had arrived in total, if they arrived in the order of their grants.
     pub(super) arrived: i64,
-    /// Units of these that may have arrived after it.
+    /// Units among `arrived` that may have arrived after the answered request.
     pub(super) early: i64,
-    /// Units granted later that may have arrived before it.
+    /// Units granted later than the answered request that may have arrived before it.
     pub(super) late: i64,
-    /// Units of ours that the vendor counts then, if it gives each back a window later: as is likely, and at most.
+    /// Units of ours that the vendor counts at this moment, if it gives each back one window later: the likely number,
+    /// and the highest possible one.
     pub(super) ours: (u32, u32),
-    /// Units that a vendor which refills in lumps may be behind one that refills steadily.
+    /// Further units that a vendor counts if it refills in lumps and not steadily.
     pub(super) behind: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
-    /// Units a nanosecond, as is likely.
+    /// The likely rate of other clients, in units per nanosecond.
     rate: f64,
-    /// Of these, as many as there must be.
+    /// The certain rate of other clients, in units per nanosecond.
     sure: f64,
-    /// Both as they were believed when the present comparison began.
+    /// Both rates at the beginning of the present comparison.
     before: (f64, f64),
     first: Option<Sample>,
     last: Option<Sample>,
-    /// The vendor's window began before this moment.
+    /// The vendor's present window began before this moment.
     began: Option<Time>,
     /// Where the vendor's windows begin.
     pub(super) edge: Edge,
-    /// Of a log: units in it that are not ours, smoothed.
+    /// For a log: units in it that are not ours, smoothed.
     level: f64,
-    /// Units that came back one by one, less those that others took meanwhile, and units that came back at once: of the
-    /// last windows.
+    /// Over the last windows: units that came back one by one, less those that others took meanwhile, and units that
+    /// came back all at once.
     regrown: f64,
     dropped: f64,
-    /// When a window ends for certain, if the vendor counts in windows: as of the last answer.
+    /// By when a window ends for certain, if the vendor counts in windows; as of the last response.
     due: Option<Time>,
 }
 
 impl Others {
-    /// Units that they take in a window, if anybody takes any worth mentioning.
+    /// Units that other clients take per window, if they take more than a negligible number.
     pub(super) fn per_window(&self, pace: &Pace) -> Option<f64> {
         let window = pace.window_ns as f64;
         let is_proven = self.sure * window > (SHARE * pace.limit as f64).max(LEAST_UNITS);
         is_proven.then_some(self.rate.max(self.sure) * window)
     }
 
-    /// Units a nanosecond that they take, if any worth mentioning.
+    /// Units per nanosecond that other clients take; 0 if the number is negligible.
     pub(super) fn rate(&self, pace: &Pace) -> f64 {
         self.per_window(pace).map_or(0.0, |_| self.rate.max(self.sure))
     }
 
-    /// Compares another answer with those before.
+    /// Compares a response with the earlier ones.
     pub(super) fn observe(&mut self, seen: Sample, limit: u64, pace: &Pace) {
         let Some(last) = self.last.replace(seen) else {
             self.begin(seen);
             return;
         };
-        // Answers overtake each other by a few: that is no new window.
+        // A small decrease is no new window: responses overtake each other.
         let is_new = seen.used.saturating_add(limit / 8) < last.used;
         if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
             self.watch(&last, &seen, is_new, limit, pace);
@@ -98,7 +100,7 @@ impl Others {
                 if is_new {
                     self.began = Some(seen.at);
                     self.edge.lies(last.granted, seen.at, pace.window_ns);
-                    // Of a vendor that only the limit is known of, a drop may be units that came back one by one.
+                    // If the vendor's algorithm is not configured, a decrease may be units that came back one by one.
                     let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
                     if pace.mode == Mode::Adaptive && ends_at_once {
                         self.meet(&last, &seen, pace);
@@ -111,7 +113,8 @@ impl Others {
             Counting::Bucket => {
                 let refill = limit as f64 / pace.window_ns.max(1) as f64;
                 if seen.used == 0 {
-                    // Full: who knows since when.
+                    // The bucket is full, and may have been for any time, so this response says nothing about the rate
+                    // of others.
                     self.rate /= 2.0;
                     self.sure /= 2.0;
                     self.begin(seen);
@@ -136,7 +139,7 @@ impl Others {
         }
     }
 
-    /// How the vendor's count goes down: where the configuration does not say it, as it was seen to.
+    /// How the vendor's count falls: as configured or, if it is not configured, as observed.
     pub(super) fn counting(&self, limit: u64, pace: &Pace) -> Counting {
         let regrows = self.regrown > REGROWN * limit as f64 && self.regrown > 2.0 * self.dropped;
         match pace.counting {
@@ -146,12 +149,13 @@ impl Others {
         }
     }
 
-    /// Whether units come back one by one.
+    /// Observes whether units come back one by one or all at once.
     fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, limit: u64, pace: &Pace) {
         let kept = (-(seen.at.since(last.at).as_nanos() as f64) / (2.0 * pace.window_ns.max(1) as f64)).exp();
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let back = last.used as f64 + ours - seen.used as f64;
-        // A window that has just begun holds what was taken since: a count that falls, and not so far, falls bit by bit.
+        // A new window holds only what was taken since it began. If the count falls and still holds more, units come
+        // back one by one.
         let since = seen.at.since(last.at).as_nanos() as f64;
         let taken = ours + 2.0 * self.rate.max(self.sure) * since + BEGUN * limit as f64;
         (self.regrown, self.dropped) = (self.regrown * kept, self.dropped * kept);
@@ -160,9 +164,9 @@ impl Others {
         } else {
             self.regrown += back;
         }
-        // A window would have ended meanwhile, and with it all that it held.
+        // If the vendor counted in windows, a window would have ended meanwhile, with all the units in it.
         let has_ended = self.due.is_some_and(|due| due <= seen.granted);
-        // After a silence, and of a few units, others may have taken what is used now.
+        // After a silence, or if few units are used, others may have taken all that is used now.
         let was_as_high = last.used >= limit / 4 && since < pace.window_ns as f64 && seen.used as f64 > taken;
         if has_ended && !is_new && seen.used >= limit / 4 && was_as_high {
             (self.regrown, self.dropped) = (self.regrown.max(limit as f64), 0.0);
@@ -170,19 +174,21 @@ impl Others {
         if is_new || has_ended || self.due.is_none() {
             let window = pace.window_ns;
             let next = self.edge.next(seen.at.plus_nanos(window / 2), window);
-            // The window that was seen to begin began before this answer.
+            // The window whose beginning was observed began before this response.
             let at_the_latest = is_new.then(|| seen.at.plus_nanos(window + window / 10_000));
             self.due = next.into_iter().chain(at_the_latest).min();
         }
     }
 
     fn begin(&mut self, seen: Sample) {
-        // What is likely alone is not carried on: answers that overtook each other in one burst say nothing of the next window.
+        // A rate that is likely but not certain is not carried over: responses of one burst that overtook each other
+        // say nothing about the next window.
         let likely = if self.sure > 0.0 { self.rate } else { 0.0 };
         (self.before, self.first) = ((likely, self.sure), Some(seen));
     }
 
-    /// The first answer of a window: what is used already, and was not sent by us since the last answer, others took.
+    /// Evaluates the first response of a window: others took the used units that we have not sent since the last
+    /// response.
     fn meet(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let sure = seen.used as f64 - ours - (seen.late + last.early) as f64 - f64::from(seen.behind);
@@ -197,31 +203,31 @@ impl Others {
         let ours = seen.arrived.wrapping_sub(first.arrived) as f64;
         let taken = seen.used as f64 - first.used as f64 - ours + refill * elapsed;
         let sure = (taken - OVERTAKEN * (seen.late + first.early) as f64 - f64::from(seen.behind)).max(0.0);
-        // Less than one unit is no proof.
+        // Less than one unit proves nothing.
         let sure = if sure < 1.0 { 0.0 } else { sure };
         let per_ns = |taken: f64, before: f64| ((taken + before * weight) / (elapsed + weight).max(1.0)).max(0.0);
         self.rate = per_ns(taken, self.before.0);
-        // What went before the first answer was there may have arrived before it, in the window before.
+        // Requests granted before the first response may have arrived before it, in the previous window.
         if seen.granted >= first.at || pace.mode != Mode::Adaptive {
             self.sure = per_ns(sure, self.before.1);
         }
     }
 
-    /// When the vendor's next window has begun for certain, where one has been seen to begin.
+    /// The latest beginning of the vendor's next window, if the beginning of one has been observed.
     pub(super) fn next_edge(&self, now: Time, pace: &Pace) -> Option<Time> {
         let began = self.began?;
-        // The edge that was seen just now is not the next one, though it may lie a little later.
+        // The edge observed just now is not the next one, although its interval may extend a little beyond `now`.
         let from = if began == now { now.plus_nanos(pace.window_ns / 2) } else { now };
         self.edge.next(from, pace.window_ns)
     }
 
-    /// When the vendor's next window begins at the latest: where its windows end is known as soon as one has been
-    /// seen to begin, and to less than the whole second in which it is stated.
+    /// The latest beginning of the vendor's next window. It is known as soon as the beginning of one window has been
+    /// observed, and more precisely than the whole seconds in which vendors state resets.
     pub(super) fn next_window(&self, now: Time, pace: &Pace) -> Option<Time> {
         let began = self.began?;
         let since = now.since(began).as_nanos();
         let window = u128::from(pace.window_ns);
-        // A clock that runs one in ten thousand off, ten windows later.
+        // For ten windows, the error of a clock that is off by one part in ten thousand stays small.
         (window > 0 && since < 10 * window).then(|| began.plus_nanos((window * (since / window + 1)) as u64))
     }
 }
@@ -232,8 +238,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Answers every 20 ms for two seconds. The vendor states that a window of a second ends after each whole one; what is used grows by
-    /// one with each answer, and is 0 again after so many answers, if after any.
+    /// Responses every 20 ms for two seconds. The vendor states that a window of one second ends at each whole second.
+    /// The used units grow by one with each response, and start again at 0 after `begins_anew` responses, if that is
+    /// set.
     fn counting(begins_anew: Option<u64>) -> Counting {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
         let mut others = Others::default();

@@ -1,17 +1,17 @@
-//! A pause, and the one request that finds out whether it is over.
+//! A pause, and the probe: the one request that finds out whether the pause is over.
 
 use crate::keys::PermitKey;
 use crate::limit::free::BlockedBy;
 use crate::limit::free::Free;
 use crate::time::Time;
 
-/// A pause is forgotten so long after its end, in nanoseconds.
+/// How long after its end a pause is forgotten, in nanoseconds.
 const FORGOTTEN: u64 = 60_000_000_000;
-/// Other processes wait for so long, in nanoseconds, while a request of this one finds out whether a pause is over: until they hear
-/// of it again.
+/// How long other processes wait while a request of this process probes a pause, in nanoseconds. The next report from
+/// this process renews that wait.
 const PROBE: u64 = 1_000_000_000;
 
-/// Whether a request may go as far as the vendor's word is concerned.
+/// Whether the state set by the vendor's responses allows a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gate {
     Open,
@@ -23,7 +23,8 @@ pub(super) enum Pause {
     #[default]
     Over,
     Until(Time),
-    /// One request goes alone, to see.
+    /// The pause has ended, and this permit's request is in flight alone to find out whether the vendor accepts
+    /// requests.
     Probing(PermitKey),
 }
 
@@ -33,12 +34,12 @@ impl Pause {
             Pause::Over => Gate::Open,
             Pause::Until(until) if until <= now => Gate::Open,
             Pause::Until(until) => Gate::Shut(Free::At(until), BlockedBy::Paused),
-            // Its end wakes the others.
+            // The end of the probe wakes the waiting requests.
             Pause::Probing(_) => Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Probe),
         }
     }
 
-    /// It ended so long ago that forgetting it makes no difference: the next request would be alone anyway.
+    /// Whether the pause ended so long ago that it can be forgotten.
     pub(super) fn is_long_over(self, now: Time) -> bool {
         match self {
             Pause::Over => true,

@@ -1,4 +1,4 @@
-//! What a vendor said is left of a limit.
+//! Slows a limit down by the remaining units that its vendor reports.
 
 use super::foreign::Foreign;
 use super::others::{Others, Sample};
@@ -9,71 +9,72 @@ use crate::pace::{FIRST_GUESS, LEAST_PAUSE, Mode, TIER_TURN};
 use crate::time::Time;
 use std::collections::VecDeque;
 
-/// Bands of headroom: below so many percent, so many hundredths of the rate.
+/// Bands of headroom: below this percentage, this many hundredths of the rate.
 const BANDS: [(u64, u64); 3] = [(10, 25), (20, 50), (30, 75)];
-/// A band is left upwards this many percent above its threshold.
+/// The rate rises to a higher band only this many percent above the band's threshold.
 const HYSTERESIS: u64 = 3;
-/// After the reset that a vendor states, in nanoseconds: its clock may be late. A twentieth of shorter windows.
+/// Extra wait after a stated reset, in nanoseconds, because the vendor's clock may be late; at most a twentieth of the
+/// window.
 const AFTER_RESET: u64 = 500_000_000;
-/// What others take may come so much earlier: a share of what they take in a window.
+/// Others may take units this much earlier than at an even rate, as a share of what they take per window.
 const UNEVEN: f64 = 0.04;
-/// Grants that are remembered one by one, to know which had arrived when the vendor answered.
+/// Grants remembered one by one, to know which of them had arrived when the vendor responded.
 const MAX_GRANTS: usize = 512;
-/// Where units come back one by one the count itself decides, and the spacing may be a little too short.
+/// If units come back one by one, our own count decides, and the spacing may be too short by this factor.
 const SHORTER: f64 = 1.05;
-/// Of a log that others use: at nothing left grants go at this share of what they leave, and the more is left, the faster, up to
-/// [`SHORTER`] times it.
+/// For a log that others use: the share of their leftover rate at which grants go when nothing remains. The speed rises
+/// with the remaining units, up to [`SHORTER`].
 const SLOWEST: f64 = 0.4;
-/// So much of the limit stays free then, beside what [`Foreign`] keeps free.
+/// For such a log: the share of the limit, beyond the units kept free, that must remain for full speed.
 const NEARLY_ALL: f64 = 0.01;
-/// Of a log that others use, at most the limit divided by this stays free, beside one unit, until a unit of ours expires.
+/// For such a log: at most the limit divided by this is kept free, beyond one unit, until a unit of ours expires.
 const MOST_SPARE: u64 = 16;
-/// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
-/// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
+/// A client that shares a bucket sends at its full rate while at least this share of the bucket remains, and
+/// proportionally slower below. All clients see the same level, so all send alike; units left in a bucket are not lost.
 const PLENTY: f64 = 0.5;
-/// Of what a client has beyond half of a shared log, one part in so many is left to others.
+/// Of the units that a client has beyond half of a shared log, one part in this number is left to others.
 const SURPLUS: u64 = 5;
-/// Our own count explains that nothing is left of a window where it lacks less than this part of the limit.
+/// Our own count explains that nothing remains of a window if it lacks less than one part in this number of the limit.
 const EXPLAINED: u64 = 20;
-/// Of the full rate, as much goes at least: only answers show that there is more.
+/// The lowest share of the full rate: only responses can show that more units remain.
 const LEAST_RATE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportedQuota {
     limit: u64,
-    /// Units that may still be granted; below zero those that went as they came back.
+    /// Units that may still be granted; negative if units were granted as they came back.
     pub(super) credit: i64,
     at: Time,
-    /// The report means nothing from here on.
+    /// The report holds until this moment.
     pub(super) until: Time,
-    /// Hundredths of the rate.
+    /// The rate, in hundredths of the full rate.
     pub(super) share: u64,
     pub(super) percent: u64,
-    /// Between grants, in nanoseconds, where the rate is not a share of the limit's own.
+    /// The time between grants, in nanoseconds, if the rate is not a share of the limit's own.
     pub(super) spacing: Option<u64>,
-    /// Units a nanosecond that others take.
+    /// Units per nanosecond that other clients take.
     others: f64,
-    /// Of a log: units in it that are not ours.
+    /// For a log: units in it that are not ours.
     foreign: u32,
-    /// What others may take on the way of a request, in units.
+    /// Units that others may take while a request travels to the vendor.
     margin: u32,
-    /// Units come back one by one.
+    /// Whether units come back one by one.
     regrows: bool,
 }
 
 impl ReportedQuota {
-    /// When `cost` units may go.
+    /// When `cost` units may be granted.
     pub(super) fn free(&self, now: Time, cost: u32, pace: &Pace) -> Time {
         let cost = i64::from(cost);
         let since = now.since(self.at).as_nanos() as f64;
-        // Others come between as well, and not evenly.
+        // Others take units in between, and not evenly.
         let uneven = UNEVEN * self.others * pace.window_ns as f64;
         let taken = if self.others > 0.0 { (self.others * since + uneven) as i64 + 1 } else { 0 };
         if self.credit.saturating_sub(taken) >= cost {
             return now;
         }
         if self.regrows && pace.window_ns > 0 {
-            // Others take of what comes back.
+            // Others take a part of the units that come back.
             let unit = (pace.window_ns / self.limit.max(1)).max(self.spacing.unwrap_or(0));
             let lacking = cost.saturating_sub(self.credit).unsigned_abs();
             return self.at.plus_nanos(unit.saturating_mul(lacking)).min(self.until);
@@ -82,33 +83,34 @@ impl ReportedQuota {
     }
 }
 
-/// What was heard.
+/// What a limit's reports have established.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QuotaTracker {
     pub(super) told: Option<ReportedQuota>,
-    /// The grant whose answer was applied last: what is older has been overtaken.
+    /// When the request was granted whose response was applied last: responses to earlier requests are out of date.
     told_of: Time,
-    /// Units granted in all.
+    /// Units granted in total.
     granted: u64,
-    /// Units granted in all up to that grant.
+    /// Units granted in total up to `told_of`.
     granted_through: u64,
-    /// Grants since then: when, and how many units in all with them.
+    /// Grants after `told_of`: the time, and the units granted in total up to it.
     grants: VecDeque<(Time, u64)>,
     others: Others,
-    /// Units of the vendor's count that ours does not explain, as of the last answer.
+    /// Units of the vendor's count that our own count does not explain, as of the last response.
     unexplained: u32,
-    /// How long answers take, smoothed, in nanoseconds.
+    /// The time between grant and response, smoothed, in nanoseconds.
     round_trip: u64,
-    /// When how many units had been answered in all, since the grant whose answer was applied last; and until then.
+    /// Responses after `told_of`: the time, and the units answered in total up to it. `ended` is the total up to
+    /// `told_of`.
     ends: VecDeque<(Time, i64)>,
     ended: i64,
-    /// What was granted in the last window.
+    /// Units granted in the last window.
     recent: Recent,
-    /// Units in a log that are not ours.
+    /// Units in a log that other clients took.
     foreign: Foreign,
 }
 
-/// What is new.
+/// What a report changes.
 pub(super) enum QuotaEvent {
     Slower { percent: u64 },
     Exhausted,
@@ -134,12 +136,12 @@ impl QuotaTracker {
         self.granted.wrapping_sub(self.granted_through)
     }
 
-    /// The grant whose answer was applied last.
+    /// When the request was granted whose response was applied last.
     pub(super) fn told_of(&self) -> Time {
         self.told_of
     }
 
-    /// A request was refused for this limit.
+    /// Notes that a request was refused for this limit.
     pub(super) fn refused(&mut self) {
         self.foreign.refused();
     }
@@ -150,7 +152,7 @@ impl QuotaTracker {
         }
     }
 
-    /// Another client uses the key, and takes so many units a window.
+    /// Units per window that other clients take; `None` if there are none.
     pub(super) fn others(&self, pace: &Pace) -> Option<u64> {
         self.others.per_window(pace).map(|taken| taken as u64)
     }
@@ -159,17 +161,17 @@ impl QuotaTracker {
         self.unexplained
     }
 
-    /// Units that are to be left free for others, beside what our own count holds.
+    /// Units to keep free for others, beyond what our own count holds.
     pub(super) fn held(&self, now: Time, pace: &Pace) -> u32 {
         let Some(told) = self.told.filter(|told| told.until > now && pace.mode == Mode::Adaptive) else { return 0 };
-        // A figure without a report for half a window becomes older, and after a whole one it is not known any more.
+        // A figure loses weight after half a window without a report, and is worthless after a whole window.
         let since = now.since(told.at).as_nanos() as f64 / pace.window_ns.max(1) as f64;
         let known = (2.0 - 2.0 * since).clamp(0.0, 1.0);
         told.margin.saturating_add((f64::from(told.foreign) * known).ceil() as u32)
     }
 
-    /// A response to what was granted at `granted` told what is left; our own count was `books` then, without that request
-    /// among what is in flight.
+    /// Applies a report in the response to a request granted at `granted`. `books` is our own count at that time,
+    /// without that request among those in flight.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -183,7 +185,7 @@ impl QuotaTracker {
         let ended = (self.granted as i64).wrapping_sub(i64::from(books.under_way));
         if pace.mode == Mode::Adaptive {
             if self.ends.is_empty() && self.ended == 0 {
-                // What went before the first report may all be in flight.
+                // Units granted before the first report may all be in flight.
                 self.ended = ended.wrapping_sub(i64::from(books.units) + 1);
             }
             remember(&mut self.ends, (now, ended));
@@ -198,7 +200,7 @@ impl QuotaTracker {
         let used = report.limit - remaining;
         let late = i64::try_from(unarrived).unwrap_or(i64::MAX);
         let ours = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
-        // Bands know no order of arrival: what is in flight may all be still to come.
+        // `bands` ignores the order of arrival: all requests in flight may still be on their way.
         let (arrived, early, late) = match pace.mode {
             Mode::Adaptive => {
                 while let Some((_, ended)) = self.ends.pop_front_if(|(at, _)| *at <= granted) {
@@ -223,8 +225,8 @@ impl QuotaTracker {
         }
     }
 
-    /// Units of ours that the vendor counts when it answers: as is likely, and at most. Our mirror of a limit whose algorithm
-    /// is unknown counts more than any one vendor does.
+    /// Units of ours that the vendor counts in its response: the likely number, and the highest possible one. The guard
+    /// of a limit whose algorithm is unknown counts more than any one vendor does.
     fn ours(&mut self, now: Time, ours: u32, unarrived: u64, books: Books, limit: u64, pace: &Pace) -> (u32, u32) {
         let is_as_mirrored =
             pace.counting != Counting::Unstated || self.others.counting(limit, pace) == Counting::Windows;
@@ -235,7 +237,7 @@ impl QuotaTracker {
         (sent.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX)), sent)
     }
 
-    /// By what is left alone, whatever client took the rest.
+    /// Slows down by the remaining units alone, whichever client took the others.
     fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let remaining = report.remaining.min(report.limit);
         let percent = remaining.saturating_mul(100) / report.limit;
@@ -247,10 +249,11 @@ impl QuotaTracker {
         let paced = pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some();
         let spacing = paced.then(|| {
             let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-            // A reset in whole seconds is up to a second late: a window that was seen to begin is known better.
+            // A reset in whole seconds is up to a second late. The beginning of a window that was observed is more
+            // precise.
             let reset = report.reset_ns.unwrap_or(window);
             let reset = next.map_or(reset, |next| reset.min(next.since(now).as_nanos() as u64)).max(1) as f64;
-            // Units that come back one by one come back meanwhile.
+            // Units that come back one by one come back until the reset too.
             let regrown = if pace.counting.regrows() { report.limit as f64 / window as f64 } else { 0.0 };
             (1.0 / (remaining as f64 / reset + regrown)) as u64
         });
@@ -276,26 +279,27 @@ impl QuotaTracker {
         }
     }
 
-    /// By what is left and by whom the rest was taken: what our own count explains slows nothing down. `unarrived`: units that
-    /// went after the request that was answered.
+    /// Slows down by the remaining units and by which client took the others: usage that our own count explains slows
+    /// nothing down. `unarrived`: units granted after the answered request.
     fn adapt(&mut self, now: Time, books: Books, unarrived: u64, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let (limit, remaining) = (report.limit, report.remaining.min(report.limit));
         let used = limit - remaining;
         let counting = self.others.counting(limit, pace);
         let own = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
         let (arrived, own) = self.ours(now, own, unarrived, books, limit, pace);
-        // Vendors round what is left down.
+        // Vendors round the remaining units down.
         let unexplained = used.saturating_sub(u64::from(own) + u64::from(books.behind)).saturating_sub(1);
         self.unexplained = u32::try_from(unexplained).unwrap_or(u32::MAX);
         let known = self.told.take().filter(|told| told.until > now);
         let is_shared = self.others.per_window(pace).is_some() || unexplained > (limit / 20).max(2);
-        // What others took may be a little less than what was counted the last time, and they are there all the same.
+        // Others may have taken a little less than at the last report and still be there.
         let is_known = (known.is_some() || counting == Counting::Log) && unexplained > 0;
-        // Nothing is left, and our own count does not explain it: the vendor's word is all there is. Where a window's units come back
-        // together, even a few that are not ours say so; of units that come back one by one most have to be others'.
+        // Nothing remains, and our own count does not explain it, so only the vendor's report counts. If a window's
+        // units come back together, even a few units that are not ours prove that. If units come back one by one, most
+        // must be others'.
         let explained = match counting {
             _ if counting.regrows() => limit / 4,
-            // A window that is stated to be one holds nothing that comes back before its end.
+            // In a window that is configured as one, no unit comes back before its end.
             Counting::Windows if pace.counting == Counting::Windows => limit,
             _ => limit - limit / EXPLAINED,
         };
@@ -326,39 +330,42 @@ impl QuotaTracker {
         };
         let told = if waits && counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
         let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
-        // The fair share of two at least, as below.
+        // At least the fair share of two clients, as below.
         let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
         self.told = Some(match counting {
             Counting::Windows | Counting::Unstated => {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
                 let until = self.others.next_edge(now, pace).unwrap_or(reset).max(now.plus_nanos(1));
                 let rest = until.since(now).as_nanos() as f64;
-                // The fair share of two at least, or of two who yield one would yield all.
+                // At least the fair share of two clients: otherwise, if two clients both yield, one of them would yield
+                // everything.
                 let rate = (left / rest - others).max(left / rest / 2.0).max(1.0 / window);
                 let spacing = (remaining > 0).then_some((1.0 / rate) as u64);
                 ReportedQuota { credit: left as i64, until, spacing, others, ..told }
             }
             Counting::Log => {
-                // Who has more than half leaves a part of that free, and the other takes it.
+                // A client with more than half of the log leaves a part of the excess free, which the other client
+                // takes.
                 let surplus = if is_shared { u64::from(own).saturating_sub(limit / 2) } else { 0 };
                 let left = remaining.saturating_sub(unarrived);
-                // While much is left, nobody has to wait for units to come back.
+                // While many units remain, no request has to wait for units to come back.
                 let is_scarce = (left as f64) < PLENTY * limit as f64;
                 let foreign = u32::try_from(used.saturating_sub(u64::from(arrived))).unwrap_or(u32::MAX);
                 self.foreign.seen(now, foreign, remaining, limit, self.round_trip, pace.window_ns);
                 let on_the_way = (others * self.round_trip as f64 / 2.0).round();
                 let kept_free = f64::from(self.foreign.margin()).max(1.0 + on_the_way) + (surplus / SURPLUS) as f64;
-                // Beside one unit, which the spacing keeps free.
+                // This is in addition to one unit, which the spacing keeps free.
                 let most = u32::try_from(limit / MOST_SPARE).unwrap_or(u32::MAX);
                 let spare = (self.foreign.margin() - 1).min(most);
                 let told = match pace.counting {
-                    // Where less is left, only a unit of ours that comes back makes room: what others hold comes back to them.
+                    // If fewer units remain, only a returning unit of ours makes room: units of others come back to
+                    // them.
                     Counting::Log => ReportedQuota { foreign: self.foreign.held(), margin: spare, ..told },
-                    // Our mirror says too much: the vendor's word alone decides.
+                    // Our guard counts too much, so the vendor's report alone decides.
                     _ => told,
                 };
                 if is_scarce {
-                    // A little stays free: the nearer to that, the slower.
+                    // A few units stay free: the fewer remain beyond those, the slower the grants.
                     let enough = kept_free + NEARLY_ALL * limit as f64;
                     let speed = SLOWEST + (SHORTER - SLOWEST) * (left as f64 / enough).min(1.0);
                     let rate = (full - others).max(full / 2.0) * speed;
@@ -382,11 +389,12 @@ impl QuotaTracker {
         }
     }
 
-    /// Until when a report holds, and when the vendor's next window begins, where that is known better than it says.
+    /// Until when a report holds, and when the vendor's next window begins, if that is known more precisely than the
+    /// report states it.
     fn until(&self, now: Time, report: &Report, pace: &Pace) -> (Time, Option<Time>) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let is_empty = report.remaining == 0;
-        // When a window ends that the vendor does not state is found out by one request now and then.
+        // If the vendor does not state when its window ends, one request now and then finds out.
         let ends_at_once = self.others.counting(report.limit, pace) == Counting::Windows;
         let guess = if ends_at_once { (window / FIRST_GUESS).clamp(LEAST_PAUSE, TIER_TURN) } else { LEAST_PAUSE };
         let reset = report.reset_ns.unwrap_or(if is_empty { guess } else { window });
@@ -400,8 +408,8 @@ impl QuotaTracker {
     }
 }
 
-/// Adds to a list in which each entry stands for all up to it. A long one loses every second entry: what is found in it
-/// is then a little older.
+/// Appends to a list in which each entry is a running total. A full list loses every second entry: a lookup then
+/// returns a slightly older total.
 fn remember<T>(list: &mut VecDeque<T>, entry: T) {
     if list.len() >= MAX_GRANTS {
         let mut number = 0;
@@ -413,12 +421,12 @@ fn remember<T>(list: &mut VecDeque<T>, entry: T) {
     list.push_back(entry);
 }
 
-/// Hundredths of the rate at so many percent of headroom, coming from `before`.
+/// The rate in hundredths for this percentage of headroom, if it was `before` until now.
 fn band(percent: u64, before: u64) -> u64 {
     let share = |percent: u64| BANDS.iter().find(|(below, _)| percent < *below).map_or(100, |(_, share)| *share);
     let now = share(percent);
     match now > before {
-        // Upwards only when clear of the threshold.
+        // The rate rises only when the headroom is clearly above the threshold.
         true => share(percent.saturating_sub(HYSTERESIS)).max(before),
         false => now,
     }

@@ -1,15 +1,16 @@
-//! The units that were granted in the last window, as a vendor counts them that gives each back a window after it was taken.
-//! The mirror of a limit whose algorithm is unknown counts the most that any vendor may count, and so more than this.
+//! Counts the units granted in the last window, as a vendor does that gives each unit back one window after it was
+//! taken. The guard of a limit whose algorithm is unknown counts the most that any vendor may count, and so more than
+//! this.
 
 use crate::time::Time;
 
-/// Parts of a window.
+/// Number of parts that a window is divided into.
 const PARTS: u64 = 16;
 const SLOTS: usize = PARTS as usize + 1;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recent {
-    /// The number of the newest part, since the clock's start.
+    /// The number of the newest part, counted from the clock's start.
     newest: u64,
     units: [u32; SLOTS],
 }
@@ -21,19 +22,19 @@ impl Recent {
         *slot = slot.saturating_add(units);
     }
 
-    /// The units of the window up to `now`. Those of the part in which it began count by the share of it that is inside.
+    /// Units granted in the window up to `now`. The oldest part counts by the share of it that lies inside the window.
     pub(super) fn units(&mut self, now: Time, window_ns: u64) -> u32 {
         self.advance(now, window_ns);
         let part = part(window_ns);
         let outside = (now.as_nanos() % part) as f64 / part as f64;
-        // No part began before the clock did.
+        // The clock's first window has no oldest part.
         let oldest = self.newest.checked_sub(PARTS).map_or(0, |oldest| self.units[(oldest % SLOTS as u64) as usize]);
         let beginning = f64::from(oldest) * outside;
         let all = self.units.iter().fold(0_u32, |sum, units| sum.saturating_add(*units));
         all.saturating_sub(beginning as u32)
     }
 
-    /// Clears the parts that a window older than `now` has left behind.
+    /// Clears the parts that are older than a window at `now`.
     fn advance(&mut self, now: Time, window_ns: u64) {
         let newest = now.as_nanos() / part(window_ns);
         for number in (self.newest + 1..=newest).rev().take(SLOTS) {

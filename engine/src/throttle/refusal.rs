@@ -1,4 +1,4 @@
-//! What refusals change, and the answer to the request that finds out whether a pause is over.
+//! Applies refusals, and the response to the probe that finds out whether a pause is over.
 
 use super::learned::Learned;
 use super::pause::Pause;
@@ -14,22 +14,22 @@ pub(crate) struct Refused {
     pub(crate) permit: PermitKey,
     pub(crate) granted: Time,
     pub(crate) endpoint: EndpointHash,
-    /// How long to wait, as the vendor said, or at most, where it did not say.
+    /// How long to wait: as the vendor stated, or a guess with an upper bound.
     pub(crate) wait: Wait,
-    /// The limit is used so much that it may be the one. A refusal of another limit, or an accident, pauses this one and
-    /// says nothing about its rate.
+    /// Whether the limit is so full that the refusal may be about it. Otherwise the refusal is about another limit or
+    /// is an accident: it pauses this limit and says nothing about its rate.
     pub(crate) in_use: bool,
 }
 
 impl Throttle {
-    /// It was refused lately: the second time is no accident.
+    /// Whether the limit was refused lately: a second refusal is no accident.
     pub(crate) fn has_been_refused(&self, now: Time, pace: &Pace) -> bool {
         let lately = u128::from(pace.window_ns.min(TIER_TURN)) * u128::from(CALM);
         self.paused_at > Time::ZERO && now.since(self.paused_at.max(self.went_on_at)).as_nanos() < lately
     }
 
-    /// The vendor refused a request. Returns when to go on, and whether it says something about the rate: one of an endpoint
-    /// that is refused while others pass is its own.
+    /// Applies a refusal. Returns when to go on, and whether the refusal says something about the rate. It does not if
+    /// it is about an endpoint that is refused while others pass.
     pub(crate) fn refused(&mut self, now: Time, refused: &Refused, pace: &Pace) -> (Time, bool) {
         let Refused { permit, granted, endpoint, wait, in_use } = *refused;
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
@@ -57,13 +57,14 @@ impl Throttle {
         }
         let until = until(self.refusals);
         if granted < self.paused_at {
-            // It went before the lane was paused: the same refusal again. What the vendor says holds all the same.
+            // The request was granted before the pause, so this repeats the refusal that began it. A stated wait holds
+            // all the same.
             if matches!(wait, Wait::Stated(_)) {
                 self.pause = Pause::Until(self.pause.until().max(until));
             }
             return (self.pause.until().max(now), false);
         }
-        // Who goes alone shows whether the pause is over, and nothing about a rate.
+        // A probe shows whether the pause is over, and nothing about a rate.
         let alone = self.pause == Pause::Probing(permit);
         if !alone {
             self.cut_for = Some((endpoint, self.learned));
@@ -84,14 +85,15 @@ impl Throttle {
         (self.pause.until(), !alone)
     }
 
-    /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.
+    /// Ends a pause for the learned rate, which does not grow during a pause: nothing was sent that could prove more
+    /// room.
     pub(super) fn pause_groups(&mut self, now: Time) {
         if let Some(learned) = &mut self.learned {
             learned.pause_groups(now, self.paused_at);
         }
     }
 
-    /// One request is in flight to find out whether the pause is over, and it is this one.
+    /// Whether this permit is the probe of the present pause.
     pub(super) fn is_probed_by(&self, permit: PermitKey) -> bool {
         self.pause == Pause::Probing(permit)
     }
@@ -100,14 +102,15 @@ impl Throttle {
         self.pause != Pause::Over
     }
 
-    /// Nothing goes for so long, in nanoseconds, because of an answer about this endpoint.
+    /// Pauses for `wait` nanoseconds because of a response about this endpoint.
     pub(super) fn leave_alone(&mut self, now: Time, endpoint: EndpointHash, wait: u64) {
         self.pause = Pause::Until(now.plus_nanos(wait));
         (self.refused_by, self.paused_at) = (Some(endpoint), now);
     }
 
-    /// How long this limit stands because of a refusal of `tenant`'s which asks to wait `wait` nanoseconds: at most `most`,
-    /// unless another tenant was refused before. One answer that is wrong does not stop all who share a limit for a month.
+    /// How long a refusal of `tenant` that asks to wait `wait` nanoseconds pauses this limit: at most `most`, unless
+    /// another tenant's refusal asked for a longer wait too. One wrong response must not stop all tenants of a limit
+    /// for a month.
     pub(crate) fn believed(&mut self, now: Time, tenant: u64, wait: u64, most: u64) -> u64 {
         if wait <= most {
             return wait;
@@ -121,19 +124,19 @@ impl Throttle {
         }
     }
 
-    /// The vendor takes fewer than the limits say: `passed` units in the last window and its last quarter; none where
-    /// that is not known. A refusal of a limit that was hardly used may be an accident, and so may one of a limit of which
-    /// the vendor itself said that something is left: the second within some windows is none. `in_use`: it is no accident,
-    /// and it is this limit that was refused for.
+    /// Cuts the rate after a refusal, because the vendor accepts less than the limit says. `passed`: units granted in
+    /// the last window and in its last quarter, if known. `in_use`: the refusal is about this limit and is no accident.
+    /// A first refusal may be an accident if the limit was hardly used or if the vendor reported remaining units; a
+    /// second one within some windows is not.
     pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, in_use: bool, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
         }
         let full = pace.window_ns as f64 / pace.unit_ns.max(1) as f64;
         let allowed = self.learned.map_or(full, |learned| learned.rate()).min(full);
-        // Half of what is allowed at least: a lane that was hardly used shows nothing by what passed.
-        // What goes in one go meets one of the vendor's windows: the count is what it takes. Had the lane been sending
-        // evenly, its last window would hold what is allowed, whatever the vendor's limit is.
+        // At least half of the allowed units: if the lane was hardly used, the units that passed show nothing. Units
+        // sent in one burst fall into one of the vendor's windows, so their count is what the vendor accepts. If the
+        // lane had been sending evenly, its last window would hold the allowed units, whatever the vendor's limit is.
         let (passed, late) = passed.map_or((allowed, 0.0), |(all, late)| (all.into(), late.into()));
         let exact = pace.counting.regrows() || late >= 0.9 * passed;
         let idle = passed < allowed / 2.0;
@@ -158,7 +161,7 @@ impl Throttle {
         Some(Notice::Yielded { per_window: learned.rate() as u64 })
     }
 
-    /// The vendor took what this permit stood for.
+    /// Ends the pauses that this permit probed, because the vendor accepted its request.
     pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
         if self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit)) {
             self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
@@ -174,11 +177,11 @@ impl Throttle {
         }
         (self.refusals, self.went_on_at) = (0, now);
         let over = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-        // A rate that was cut is no burst.
+        // A rate that was cut allows no burst, so it needs no ramp.
         let ramps = std::mem::take(&mut self.in_use) && self.learned.is_none();
         self.ramp = ramps.then(|| (now, stood.min(over).min(30 * LEAST_PAUSE)));
         self.next = now;
-        // Whose refusal it was has yet to show that it is open.
+        // The endpoint whose refusal began the pause has not passed yet, so it is probed on its own.
         if let Some(refused_by) = self.refused_by.take()
             && refused_by != endpoint
             && self.endpoint(refused_by).is_none()
@@ -188,12 +191,14 @@ impl Throttle {
         }
     }
 
-    /// The lane stood for so long, and that was enough: half of it will be tried next, unless that was too short before.
+    /// A pause of `stood` nanoseconds was long enough: the next one begins at half of it, unless that was too short
+    /// before.
     fn sufficed(&mut self, stood: u64, pace: &Pace) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let last = first.saturating_mul(1 << (self.refusals - 1).min(20));
-        // Within a window it is the window's end that was waited for, which comes sooner or later each time.
+        // A pause shorter than a window ended with the window, which may be near or far, so it says nothing about a
+        // length that is too short.
         if self.refusals > 1 && stood > window {
             self.too_short = self.too_short.max(first);
         }
@@ -205,8 +210,8 @@ impl Throttle {
 }
 
 impl Throttle {
-    /// The vendor asks to wait until `until`, and has refused nothing. The lane does so until `later`, unless it waits that
-    /// long already. Returns whether it did not.
+    /// Pauses until `later`, because a vendor that refused nothing asks for no requests before `until`. Returns `false`
+    /// if `until` has passed or a pause of that length is already in force.
     pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
         if self.pause.until() >= until || until <= now {
             return false;
@@ -218,13 +223,13 @@ impl Throttle {
         true
     }
 
-    /// The lane has used more of a shared limit than was there: it sends nothing before this moment.
+    /// Allows no grant before `until`, because the lane has used more of a shared limit than was there.
     pub(crate) fn pay_back(&mut self, until: Time) {
         self.next = self.next.max(until);
     }
 
-    /// In another engine permits have other keys: pairs of what they were and what they are. What a permit that is not among
-    /// them was to find out, another will.
+    /// Replaces the keys of permits that have moved to another engine: pairs of the old key and the new one. If a
+    /// probe's permit is not among them, the next request is the probe instead.
     pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
         for pause in pauses {

@@ -1,4 +1,4 @@
-//! What an answer says is left of a limit, and of which.
+//! What a response says about the remaining units of a limit, and which limit it means.
 
 use std::fmt;
 
@@ -6,36 +6,37 @@ use crate::limit::spec::LimitSpec;
 use crate::pace::Counting;
 use crate::time::Time;
 
-/// A reset that is so near may be that of any window, in nanoseconds: vendors round it up, and their clocks are off.
+/// A reset nearer than this fits a window of any length, in nanoseconds: vendors round resets up, and their clocks are
+/// off.
 const RESET_ERROR: u64 = 5_000_000_000;
 
-/// What a response said about one window.
+/// What a response says about one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     pub about: About,
     pub limit: u64,
     pub remaining: u64,
-    /// Until the reset, in nanoseconds.
+    /// The time until the reset, in nanoseconds.
     pub reset_ns: Option<u64>,
 }
 
-/// Which limit a response speaks of.
+/// Which limit a report is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct About {
     pub name: Label,
-    /// It has a name, and that is neither a period's nor the word for requests: `tokens`.
+    /// Whether the limit has a name, such as `tokens`, that is neither a period's name nor the word for requests.
     pub is_special: bool,
     /// The window's length, in nanoseconds.
     pub window_ns: Option<u64>,
 }
 
 impl About {
-    /// What to call a limit that the configuration does not know.
+    /// The name to show for a limit that the configuration does not know.
     pub(crate) fn title(&self) -> &str {
         if self.name.is_empty() { "unnamed" } else { self.name.as_str() }
     }
 
-    /// Whether it calls a limit by its name.
+    /// Whether the report names this limit.
     pub(crate) fn names(&self, spec: &LimitSpec) -> bool {
         !self.name.is_empty() && Label::of(&spec.name) == self.name
     }
@@ -44,15 +45,16 @@ impl About {
 /// Our own count of a limit, in units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Books {
-    /// What the vendor may count at most, what is in flight included.
+    /// The most that the vendor may count, including requests in flight.
     pub(crate) units: u32,
-    /// Granted, and not answered yet.
+    /// Units granted and not answered yet.
     pub(crate) under_way: u32,
-    /// A vendor that refills in lumps may count so many more.
+    /// Further units that a vendor which refills in lumps may count.
     pub(crate) behind: u32,
 }
 
-/// The first bytes of a name. A vendor may call its windows what it likes: it takes no memory to remember.
+/// The first bytes of a limit's name, stored inline: a vendor may use any names, and remembering them allocates
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Label {
     len: u8,
@@ -89,23 +91,23 @@ impl fmt::Debug for Label {
     }
 }
 
-/// How surely a report speaks of a limit; the surest first.
+/// How surely a report is about a limit; the surest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Fit {
-    /// Both have one name.
+    /// The report has the limit's name.
     Name,
-    /// Limit and window are those of the limit.
+    /// The report has the limit's figure and its window.
     Figures,
-    /// The limit is, and nothing is said of a window.
+    /// The report has the limit's figure, and does not say which window it means.
     Units,
-    /// The window is, and the limit another.
+    /// The report has the limit's window, and another figure.
     Window,
-    /// Nothing speaks against it.
+    /// Nothing contradicts that the report is about the limit.
     Perhaps,
 }
 
 impl Report {
-    /// Whether this may be about a limit.
+    /// How surely this report is about the limit; `None` if it is about another.
     pub(crate) fn fits(&self, spec: &LimitSpec) -> Option<Fit> {
         let pace = &spec.pace;
         let same_window = self.about.window_ns.map(|window| window == pace.window_ns);
@@ -113,15 +115,16 @@ impl Report {
         if self.about.names(spec) {
             return (same_window != Some(false)).then_some(Fit::Name);
         }
-        // A reset that is far beyond this window is that of a longer one.
+        // A reset far beyond this window belongs to a longer window.
         let is_far = self.reset_ns.is_some_and(|reset| reset > pace.window_ns.saturating_mul(2).max(RESET_ERROR));
         match same_window {
             Some(true) if same_limit => Some(Fit::Figures),
             None if same_limit && !is_far => Some(Fit::Units),
             None if same_limit => Some(Fit::Perhaps),
-            // Of a bucket vendors state how often units come back, and not how long it takes to fill.
+            // For a bucket, vendors state how often units come back, and not how long the bucket takes to fill.
             Some(false) if same_limit && pace.counting == Counting::Bucket => Some(Fit::Units),
-            // Requests are not tokens: a window of another name says nothing about them.
+            // Requests are not tokens: a report about another kind of unit says nothing about requests, even for the
+            // same window.
             _ if self.about.is_special => None,
             Some(true) => Some(Fit::Window),
             None if is_far => None,
@@ -130,22 +133,22 @@ impl Report {
         }
     }
 
-    /// Nothing needs to be done about it while nothing was done before.
+    /// Whether so many units remain that the report slows nothing down, unless an earlier report did.
     pub(crate) fn is_comfortable(&self, under_way: u32) -> bool {
         let left = self.remaining.saturating_sub(u64::from(under_way));
         left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0
     }
 }
 
-/// The last report of a limit.
+/// The vendor's last report about a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VendorFigure {
     pub(super) limit: u64,
-    /// Less what was granted since.
+    /// Remaining units, less those granted since.
     pub(super) left: u64,
     pub(super) at: Time,
-    /// It says nothing from here on: the reset that it states, or a window later.
+    /// The report holds until this moment: the reset that it states, or one window later.
     pub(super) until: Time,
-    /// The grant whose answer said so: what is older has been overtaken.
+    /// When the request was granted whose response had this report: a response to an earlier one is out of date.
     pub(super) of: Time,
 }

@@ -1,5 +1,6 @@
-//! What the vendor says is left of a limit. It slows nothing down by itself: our own count knows nothing of other users of
-//! the key, nor of what was sent before this process was, and a caller who asks what is left gets the lower of both.
+//! The remaining units of a limit as the vendor reports them. The figure slows nothing down by itself. Our own count
+//! knows neither other users of the key nor what was sent before this process started, so a caller who asks for the
+//! remaining units gets the lower of both figures.
 
 use super::Throttle;
 use super::report::{Report, VendorFigure};
@@ -8,14 +9,15 @@ use crate::pace::{Counting, Pace};
 use crate::time::Time;
 
 impl Throttle {
-    /// An answer to what was granted at `granted` says what is left, while `under_way` units of other requests have no answer.
+    /// Stores a report in the response to a request granted at `granted`, while `under_way` units of other requests
+    /// have no response.
     pub(crate) fn note_figure(&mut self, now: Time, granted: Time, under_way: u32, report: &Report, pace: &Pace) {
         let is_overtaken = self.figure.is_some_and(|figure| granted < figure.of);
         if report.limit == 0 || is_overtaken {
             return;
         }
-        // What went later than the request that was answered is not counted in its answer. Before the first report nothing
-        // remembers what went when, and all that is in flight may be later.
+        // The response does not count requests that were granted after its own. Before the first report, grants are not
+        // recorded, and all requests in flight may be later ones.
         let later = match self.figure_since > Time::ZERO && granted >= self.figure_since {
             true => self.quota.granted_after(granted),
             false => u64::from(under_way),
@@ -29,18 +31,19 @@ impl Throttle {
         self.figure = Some(VendorFigure { limit: report.limit, left, at: now, until, of: granted });
     }
 
-    /// So many units go.
+    /// Subtracts granted units from the reported figure.
     pub(super) fn granted_of_figure(&mut self, units: u32) {
         if let Some(figure) = &mut self.figure {
             figure.left = figure.left.saturating_sub(u64::from(units));
         }
     }
 
-    /// What is left by the vendor's last report, as (left, limit), and until when that holds; none where none holds any more.
+    /// The remaining units by the vendor's last report, as (remaining, limit), and until when the report holds; `None`
+    /// if it holds no longer.
     pub(crate) fn left(&self, now: Time, pace: &Pace) -> Option<(u32, u32, Time)> {
         let figure = self.figure.filter(|figure| figure.until > now)?;
         let back = match pace.counting {
-            // Units come back evenly, whatever client took them.
+            // Units come back evenly, whichever client took them.
             Counting::Bucket if pace.window_ns > 0 => {
                 let since = now.since(figure.at).as_nanos();
                 u128::from(figure.limit) * since / u128::from(pace.window_ns)

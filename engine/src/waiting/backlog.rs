@@ -1,9 +1,9 @@
-//! Which lanes hold the most waiting requests.
+//! An index of the lanes by the number of waiting requests.
 
 use crate::keys::LaneKey;
 use crate::slab::excess;
 
-/// Lanes by how many requests wait in them, to the power of two.
+/// Lanes by the number of requests that wait in them, in classes by power of two.
 pub(crate) struct BacklogIndex {
     lanes: [Vec<LaneKey>; 33],
 }
@@ -15,7 +15,7 @@ impl Default for BacklogIndex {
 }
 
 impl BacklogIndex {
-    /// Records that `total` wait in a lane. Costs something only when `total` passes a power of two.
+    /// Records that `total` requests wait in a lane. Does work only when `total` passes a power of two.
     pub(crate) fn record(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
         let class = (u32::BITS - total.leading_zeros()) as u8;
         if at.is_some_and(|(old, _)| old == class) {
@@ -30,7 +30,7 @@ impl BacklogIndex {
         BacklogMove { at, displaced }
     }
 
-    /// Removes an entry; the last of its class takes its place and is returned with it.
+    /// Removes an entry. The last entry of the class moves to its index and is returned with it.
     fn take(&mut self, class: u8, index: u32) -> Option<(LaneKey, (u8, u32))> {
         let lanes = &mut self.lanes[class as usize];
         lanes.swap_remove(index as usize);
@@ -45,18 +45,18 @@ impl BacklogIndex {
         }
     }
 
-    /// All lanes in which requests wait, those with most first.
+    /// All lanes with waiting requests, the largest class first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = LaneKey> + '_ {
         self.lanes.iter().rev().flatten().copied()
     }
 
-    /// The lanes among which is the one that holds most.
+    /// The lanes of the largest class, one of which has the most waiting requests.
     pub(crate) fn fullest(&self) -> &[LaneKey] {
         self.lanes.iter().rev().find(|lanes| !lanes.is_empty()).map_or(&[], |lanes| lanes)
     }
 }
 
-/// What [`BacklogIndex::record`] moved: the lane's new place, and another lane that got a new place by it.
+/// The result of [`BacklogIndex::record`]: the lane's new position, and another lane that was moved to a new position.
 pub(crate) struct BacklogMove {
     pub(crate) at: Option<(u8, u32)>,
     pub(crate) displaced: Option<(LaneKey, (u8, u32))>,

@@ -1,12 +1,12 @@
-//! Requests that wait: in which queue, at which limit, and how many.
+//! Waiting requests: in which queue, at which limit, and how many.
 //!
 //! | file | content |
 //! |---|---|
-//! | `waiters.rs` | all waiters and queues of an engine, and who was woken; changes them together |
-//! | `waiter.rs`, `queue.rs` | one request that waits; the queue of a lane, tier and endpoint |
-//! | `point.rs` | the place where a limit stops requests |
+//! | `waiters.rs` | all waiters and queues of an engine, and the woken waiters; changes them together |
+//! | `waiter.rs`, `queue.rs` | one waiting request; the queue of a lane, tier and endpoint |
+//! | `point.rs` | the point at which a limit stops requests |
 //! | `place.rs` | a lane's, an account's or a vendor's part of the scheduler's tree |
-//! | `backlog.rs` | the lanes in which most requests wait |
+//! | `backlog.rs` | the lanes by number of waiting requests |
 
 mod backlog;
 mod place;

@@ -1,4 +1,4 @@
-//! What a lane, or a holder of shared limits, needs while a request waits in it.
+//! The state of a lane, or of a holder of shared limits, while requests wait in it.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use crate::endpoint::EndpointId;
 use crate::keys::{HolderKey, LaneKey, NodeKey, QueueKey};
 use crate::slab::Key;
 
-/// The place of a holder of shared limits in the tree, below another one or at the top.
+/// The position of a holder of shared limits in the tree, below another holder or at the top.
 pub(crate) struct Branch {
-    /// The vendor that an account stands below; [`Key::NONE`] at the top.
+    /// The vendor above an account; [`Key::NONE`] at the top.
     pub(crate) above: HolderKey,
-    /// Set at the top.
+    /// Set only at the top.
     pub(crate) root: NodeKey,
     pub(crate) tiers: [NodeKey; 3],
-    /// Sum of the weights of lanes that wait.
+    /// The sum of the weights of lanes with waiting requests.
     pub(crate) weight: u32,
     /// Requests waiting in the lanes of this branch.
     pub(crate) waiting: u32,
-    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
+    /// Lanes without waiting requests that keep their position in the tree until dropping it makes no difference.
     pub(crate) lingering: VecDeque<LaneKey>,
 }
 
@@ -29,10 +29,10 @@ impl Branch {
     }
 }
 
-/// What a lane needs while a request waits in it.
+/// The state of a lane while requests wait in it.
 #[derive(Debug)]
 pub(crate) struct LaneWait {
-    /// The lane's own root, where it shares no limit with others.
+    /// The lane's own root, if it shares no limit with other lanes.
     pub(crate) root: NodeKey,
     pub(crate) tiers: [NodeKey; 3],
     pub(crate) queues: Vec<QueueKey>,
@@ -40,9 +40,9 @@ pub(crate) struct LaneWait {
     pub(crate) waiting: [u32; 3],
     pub(crate) wait_point: WaitPoint,
     pub(crate) endpoint_wait_points: Vec<(EndpointId, WaitPoint)>,
-    /// Place in the engine's record of who holds most.
+    /// The lane's position in the engine's `BacklogIndex`.
     pub(crate) backlog_index: Option<(u8, u32)>,
-    /// No request waits; only the place in the tree is kept for a while.
+    /// Whether no request waits, and only the position in the tree is kept for a while.
     pub(crate) lingering: bool,
 }
 

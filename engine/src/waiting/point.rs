@@ -1,12 +1,12 @@
-//! Where a limit stops requests, and whose turn it is there.
+//! The points at which limits stop requests, and whose turn it is there.
 
 use crate::keys::{NodeKey, QueueKey};
 use crate::scheduler::SCALE;
 use crate::slab::Key;
 use crate::tier::Tier;
 
-/// Where in the tree a limit stops requests: at one endpoint of the lane, at the lane, or at what several lanes share.
-/// The number says which: 0 for the account, 1 for the vendor.
+/// The level of the tree at which a limit stops requests: one endpoint of the lane, the lane, or limits that several
+/// lanes share. The number says whose: 0 for the account, 1 for the vendor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LimitLevel {
     Endpoint,
@@ -15,17 +15,17 @@ pub(crate) enum LimitLevel {
     Shared(usize),
 }
 
-/// What stands still at a [`LimitLevel`].
+/// The requests that are stopped at a [`LimitLevel`].
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
-    /// Nodes parked here, at most one a tier, except at an endpoint that several lanes share.
+    /// Nodes parked here, at most one per tier, except at an endpoint that several lanes share.
     pub(crate) parked: Vec<NodeKey>,
-    /// Some of them wait for a permit to end.
+    /// Whether some of them wait for a permit to end.
     pub(crate) on_settle: bool,
-    /// The queue whose head gets the next units. No other queue takes from here before it: an expensive request would
-    /// otherwise starve behind cheap ones.
+    /// The queue whose head gets the next units. No other queue takes units here before it: otherwise an expensive
+    /// request would starve behind cheap ones.
     pub(crate) reserved: QueueKey,
-    /// Whose turn it is among the tiers, where that is not the tree's to say.
+    /// Whose turn it is among the tiers, where the tree does not decide that.
     pub(crate) turns: Turns,
 }
 
@@ -37,9 +37,9 @@ impl Default for WaitPoint {
 
 /// Turns of the tiers at one limit, by start-time fair queueing as in the tree.
 ///
-/// The tree shares out what all lanes below a root have in common. Where a lane has a limit of its own below that, the
-/// tier whose turn it is at the root is another at each moment that the lane's limit has room, and with lanes of the
-/// same rate always the same one: a tier starved by that.
+/// The tree divides what all lanes below a root have in common. If a lane has a limit of its own below that root, the
+/// tier whose turn it is at the root may differ at each moment at which the lane's limit has room; with lanes of equal
+/// rates it is always the same tier, and the other tiers of the lane starve.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
     starts: [u64; 3],
@@ -47,7 +47,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Whether `tier` is before `other`.
+    /// Whether the turn of `tier` comes before that of `other`.
     pub(crate) fn is_before(&self, tier: Tier, other: Tier) -> bool {
         let start = |tier: Tier| (self.starts[tier.index()].max(self.now), tier);
         start(tier) < start(other)

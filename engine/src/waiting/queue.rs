@@ -7,7 +7,7 @@ use crate::keys::{LaneKey, NodeKey, OfWaiter, WaiterKey};
 use crate::slab::{Key, Slab};
 use crate::tier::Tier;
 
-/// First in, first out, with removal from the middle.
+/// A list of waiters, first in, first out, that also allows removal from the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: WaiterKey,
@@ -50,17 +50,17 @@ impl List {
     }
 }
 
-/// One lane's queue of a tier and an endpoint: retries before first attempts, each in the order of arrival.
+/// One lane's queue of a tier and an endpoint: retries before first attempts, both in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) lane: LaneKey,
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
-    /// Its leaf in the tree.
+    /// The queue's leaf in the tree.
     pub(crate) node: NodeKey,
     retries: List,
     first: List,
-    /// The place whose next units are reserved for the head of this queue.
+    /// The level whose next units are reserved for the head of this queue.
     pub(crate) reserving: Option<LimitLevel>,
 }
 
@@ -73,12 +73,12 @@ impl Queue {
         [self.retries.head, self.first.head].into_iter().find(|head| *head != Key::NONE)
     }
 
-    /// The last of those that made their first attempt here.
+    /// The newest first attempt or, without first attempts, the newest retry.
     pub(crate) fn last(&self) -> Option<WaiterKey> {
         [self.first.tail, self.retries.tail].into_iter().find(|tail| *tail != Key::NONE)
     }
 
-    /// Everybody inside, first to last.
+    /// All waiters of the queue, first to last.
     pub(crate) fn in_order(&self, waiters: &Slab<OfWaiter, Waiter>) -> Vec<WaiterKey> {
         let mut found = Vec::new();
         for list in [self.retries, self.first] {
@@ -100,7 +100,7 @@ impl Queue {
         self.list(retry).push_back(waiters, key);
     }
 
-    /// Back to where it was: it had its turn and could not use it.
+    /// Puts a waiter back at the front, because it had its turn and could not use it.
     pub(crate) fn push_front(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let retry = waiters[key].retry;
         self.list(retry).push_front(waiters, key);

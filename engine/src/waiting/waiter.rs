@@ -1,4 +1,4 @@
-//! A request that waits.
+//! A waiting request.
 
 use crate::ask::{Ask, Refusal, WaitReason};
 use crate::cost::Cost;
@@ -8,7 +8,7 @@ use crate::slab::Key;
 use crate::tier::Tier;
 use crate::time::Time;
 
-/// A request that waits for its turn, or was granted and has not been picked up.
+/// A request that waits for its turn, or was granted and has not been claimed by its caller.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) lane: LaneKey,
@@ -16,19 +16,19 @@ pub(crate) struct Waiter {
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     pub(crate) cost: Cost,
-    /// A retry: goes before first attempts.
+    /// Whether this is a retry, which goes before first attempts.
     pub(crate) retry: bool,
-    /// When the caller stops waiting, whatever happens.
+    /// When the caller stops waiting in any case.
     pub(crate) give_up: Time,
-    /// When the caller stops waiting, unless the vendor's pause goes on then.
+    /// When the caller stops waiting, unless a pause by the vendor is in force then.
     pub(crate) tires: Time,
-    /// After a pause of the vendor's the caller waits for so long again, in nanoseconds; 0 where it does not.
+    /// How much longer the caller waits after a vendor's pause, in nanoseconds; 0 if it does not.
     pub(crate) patience_ns: u64,
     /// How long the exchange may take, in nanoseconds.
     pub(crate) attempt_ns: u64,
     pub(crate) submitted: Time,
     pub(crate) state: WaiterState,
-    /// The last thing that stood in its way.
+    /// What blocked the request last.
     pub(crate) reason: WaitReason,
     pub(super) prev: WaiterKey,
     pub(super) next: WaiterKey,
@@ -38,8 +38,8 @@ pub(crate) struct Waiter {
 pub(crate) enum WaiterState {
     Queued,
     Granted(PermitKey),
-    /// Was granted and did not start in time. It is in no queue, so that no request stands behind a caller that does not
-    /// move; its next word puts it at the front.
+    /// The request was granted and did not start in time. It is in no queue, so that no other request waits behind a
+    /// caller that does not act. When its caller returns, the request goes to the front.
     Missed,
     Gone(Refusal),
 }

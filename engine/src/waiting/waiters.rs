@@ -12,7 +12,7 @@ use crate::keys::{LaneKey, OfQueue, OfWaiter, PermitKey, QueueKey, WaiterKey};
 use crate::slab::{Slab, excess};
 use crate::time::Time;
 
-/// A bound on what may wait in all engines of a client together, and how many do.
+/// A bound on the number of waiting requests in all engines of a client together, and the present number.
 #[derive(Clone, Debug)]
 pub struct Bound {
     most: u32,
@@ -25,15 +25,15 @@ impl Bound {
     }
 }
 
-/// The requests of an engine that wait, or were granted and have not been picked up.
+/// The requests of an engine that wait, or were granted and have not been claimed by their callers.
 pub(crate) struct Waiters {
     all: Slab<OfWaiter, Waiter>,
     queues: Slab<OfQueue, Queue>,
-    /// Requests that stand in queues.
+    /// Number of requests in queues.
     queued: u32,
     bound: Bound,
     backlog: BacklogIndex,
-    /// Waiters that were granted or refused since the driver last asked.
+    /// Waiters that were granted or refused since the driver last asked for them.
     woken: Vec<WaiterKey>,
 }
 
@@ -60,7 +60,7 @@ impl Waiters {
         self.all.keys()
     }
 
-    /// No waiter has this index, nor a higher one.
+    /// An index above those of all waiters.
     pub(crate) fn end(&self) -> usize {
         self.all.end() as usize
     }
@@ -69,18 +69,18 @@ impl Waiters {
         self.all.get(waiter).is_some_and(|waiter| matches!(waiter.state, WaiterState::Queued))
     }
 
-    /// The number of requests that stand in queues.
+    /// The number of requests in queues.
     #[inline]
     pub(crate) fn queued(&self) -> u32 {
         self.queued
     }
 
-    /// As many wait in all engines of the client as may.
+    /// Whether the requests waiting in all engines of the client have reached the bound.
     pub(crate) fn is_full(&self) -> bool {
         self.bound.waiting.load(Ordering::Relaxed) >= self.bound.most
     }
 
-    /// The number of things that a timer can be for: waiters and queues.
+    /// The number of objects that can have timers: waiters and queues.
     pub(crate) fn timed(&self) -> usize {
         self.all.len() + self.queues.len()
     }
@@ -106,7 +106,7 @@ impl Waiters {
         self.queues.get(queue).map_or_else(Vec::new, |queue| queue.in_order(&self.all))
     }
 
-    /// Puts a waiter into its queue, first or last. Returns the queue.
+    /// Puts a waiter at the front or at the end of its queue. Returns the queue.
     pub(crate) fn enqueue(&mut self, waiter: WaiterKey, first: bool) -> &Queue {
         let queue = &mut self.queues[self.all[waiter].queue];
         if first {
@@ -119,7 +119,7 @@ impl Waiters {
         queue
     }
 
-    /// Takes a waiter out of its queue. Returns the queue.
+    /// Removes a waiter from its queue. Returns the queue.
     pub(crate) fn dequeue(&mut self, waiter: WaiterKey) -> &Queue {
         let queue = &mut self.queues[self.all[waiter].queue];
         queue.remove(&mut self.all, waiter);
@@ -128,80 +128,81 @@ impl Waiters {
         queue
     }
 
-    /// Records how many requests wait in a lane, which stood at `at` among the others.
+    /// Records how many requests wait in a lane whose position in the index was `at`.
     pub(crate) fn record_backlog(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
         self.backlog.record(lane, total, at)
     }
 
-    /// All lanes in which requests wait, those with most first.
+    /// All lanes with waiting requests, those with the most first, to within a power of two.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneKey> + '_ {
         self.backlog.keys()
     }
 
-    /// The lanes among which is the one in which most requests wait.
+    /// The lanes of which one has the most waiting requests.
     pub(crate) fn fullest_lanes(&self) -> &[LaneKey] {
         self.backlog.fullest()
     }
 
-    /// A waiter has its permit: its caller is to be woken.
+    /// Gives a waiter its permit, and lists its caller to be woken.
     pub(crate) fn grant(&mut self, waiter: WaiterKey, permit: PermitKey) {
         self.all[waiter].state = WaiterState::Granted(permit);
         self.woken.push(waiter);
     }
 
-    /// A waiter gets no permit: its caller is to be woken.
+    /// Refuses a waiter, and lists its caller to be woken.
     pub(crate) fn refuse(&mut self, waiter: WaiterKey, refusal: Refusal) {
         self.all[waiter].state = WaiterState::Gone(refusal);
         self.woken.push(waiter);
     }
 
-    /// A waiter whose caller is back stands in its queue again, once it is put there. Returns when its caller stops waiting,
-    /// and its lane.
+    /// Marks a waiter whose caller has returned as queued; the engine then puts it into its queue. Returns when its
+    /// caller stops waiting, and its lane.
     pub(crate) fn return_to_queue(&mut self, waiter: WaiterKey) -> Option<(Time, LaneKey)> {
         let waiter = self.all.get_mut(waiter)?;
         waiter.state = WaiterState::Queued;
         Some((waiter.tires, waiter.lane))
     }
 
-    /// A waiter stands in this queue from now on.
+    /// Assigns a waiter to another queue.
     pub(crate) fn set_queue(&mut self, waiter: WaiterKey, queue: QueueKey) {
         self.all[waiter].queue = queue;
     }
 
-    /// The endpoint of a waiter has another number.
+    /// Changes the number of a waiter's endpoint.
     pub(crate) fn set_endpoint(&mut self, waiter: WaiterKey, endpoint: EndpointId) {
         self.all[waiter].endpoint = endpoint;
     }
 
-    /// The caller of a waiter stops waiting at `tires`.
+    /// Sets when the caller of a waiter stops waiting.
     pub(crate) fn wait_until(&mut self, waiter: WaiterKey, tires: Time) {
         self.all[waiter].tires = tires;
     }
 
-    /// A limit has stopped a waiter, for this reason.
+    /// Notes why a limit has stopped a waiter.
     pub(crate) fn stop(&mut self, waiter: WaiterKey, reason: WaitReason) {
         self.all[waiter].reason = reason;
     }
 
-    /// A waiter did not start its grant in time. Returns its lane.
+    /// Marks a waiter that did not start its grant in time. Returns its lane.
     pub(crate) fn miss(&mut self, waiter: WaiterKey) -> Option<LaneKey> {
         let waiter = self.all.get_mut(waiter)?;
         waiter.state = WaiterState::Missed;
         Some(waiter.lane)
     }
 
-    /// Takes out the waiters whose callers are to be woken.
+    /// Removes and returns the waiters whose callers must be woken.
     pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, WaiterKey> {
         self.woken.drain(..)
     }
 
-    /// The number of waiters whose callers are to be woken.
+    /// The number of waiters whose callers must be woken.
     #[inline]
     pub(crate) fn woken_count(&self) -> usize {
         self.woken.len()
     }
 
-    /// The caller of a waiter is here and need not be woken; it was woken after the first `before` if at all.
+    /// Removes a waiter from those to be woken, because its caller is present. Only entries after the first `before`
+    /// are searched.
     pub(crate) fn need_not_wake(&mut self, waiter: WaiterKey, before: usize) {
         if let Some(at) = self.woken[before..].iter().position(|woken| *woken == waiter) {
             self.woken.remove(before + at);
@@ -223,7 +224,7 @@ impl Waiters {
         self.queues.keys().filter_map(|key| self.queues.get(key))
     }
 
-    /// The numbers of waiters and queues: for tests.
+    /// The numbers of waiters and queues, for tests.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.all.len(), self.queues.len())

@@ -1,15 +1,16 @@
-//! When the vendor's windows may have begun, and what it holds if they began then.
+//! When the vendor's windows may have begun, and what the vendor counts if they began then.
 
-/// Of a figure of floating point, what it may be off.
+/// The relative error of a floating-point result.
 pub(super) const INEXACT: f64 = 1e-8;
-/// When the vendor's windows begin: between `from` and `to`, and whole windows after that.
+/// The vendor's windows begin between `from` and `to`, and whole windows after that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub(super) from: u64,
     pub(super) to: u64,
 }
 
-/// A moment at which the vendor's window may have begun, what ended since, and what ended in the window before.
+/// A moment at which the vendor's window may have begun, the units that ended since, and those that ended in the window
+/// before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
     pub(super) at: u64,
@@ -18,13 +19,13 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    /// What the vendor holds at `t`, if its window began here.
+    /// The units that the vendor counts at `t`, if its window began here.
     pub(super) fn held(&self, window: u64, t: u64) -> f64 {
         let left = window.saturating_sub(t.saturating_sub(self.at)) as f64 / window as f64;
         self.since as f64 + self.before as f64 * (left * (1.0 + INEXACT)).min(1.0)
     }
 
-    /// From when on that is at most `most`.
+    /// From when on the vendor counts at most `most` units, if its window began here.
     pub(super) fn falls_to(&self, window: u64, most: f64) -> u64 {
         self.falls_to_of(window, most, self.before as f64)
     }
@@ -35,25 +36,26 @@ impl Beginning {
             return 0;
         }
         let gone = self.at.saturating_add(window);
-        // Float to integer casts saturate: with too much since, or nothing before, not before the window is gone.
+        // Float to integer casts saturate: if `since` exceeds `most`, or `before` is 0, the result is the window's end.
         let share = 1.0 - (most - since) / (before * (1.0 + INEXACT));
         let after = (window as f64 * share).ceil() as u64;
         self.at.saturating_add(after).saturating_add(1 + (window >> 44)).min(gone)
     }
 }
 
-/// What the vendor may hold if its window began at `at`, as a function of time: what ended since, and a share of `before`
-/// that falls to nothing with the window's end. `earlier` and `before` change only when what another process sent is
-/// recalled, so that working out the most that the vendor may hold is one pass over a row of numbers.
+/// The units that the vendor may count if its window began at `at`, as a function of time: those that ended since, and
+/// a share of `before` that falls to zero with the window's end. `earlier` and `before` change only when another
+/// process's requests are replayed, so that the most that the vendor may count is worked out by one pass over a row of
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) at: f64,
-    /// Units of all that ever ended before `at`.
+    /// Units of all requests that ended before `at`.
     pub(super) earlier: f64,
     pub(super) before: f64,
 }
 
-/// The last moment not after `now` at which a window has begun at the latest.
+/// The last moment at or before `now` by which a window has certainly begun.
 pub(super) fn latest(phase: &Phase, window: u64, now: u64) -> u64 {
     let to = phase.to;
     match now.checked_sub(to) {

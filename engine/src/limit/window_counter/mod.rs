@@ -1,20 +1,20 @@
-//! The guard of a limit that the vendor counts by a sliding counter: two fixed windows, the older one weighted by what
-//! still overlaps. A log at the full limit is the wrong mirror of it: the vendor may weigh a request for nearly two
-//! windows.
+//! The guard of a limit that the vendor counts by a sliding window counter: two fixed windows, the older one weighted
+//! by the part that still overlaps. A log at the full limit would be wrong here: the vendor may count a request for
+//! nearly two windows.
 //!
-//! The vendor's windows begin at a moment `b` that is not known. At `t` it holds at most
+//! The vendor's windows begin at an unknown moment `b`. At `t` the vendor counts at most
 //!
 //! ```text
 //! G(t) = in flight + max over b in (t - W, t] of [ ended since b + (1 - (t - b) / W) x ended in the W before b ]
 //! ```
 //!
-//! A request counts by its end, the latest moment at which it may have arrived. Between two grants `G` never grows: every
-//! request arrives at a vendor that holds less than what `G` was when the last of those before it was granted. So what
-//! was found to fit is remembered, and `G` is worked out only when that is used up.
+//! A request counts by its end, the latest moment at which it may have arrived. Between two grants `G` never grows:
+//! when a request arrives, the vendor counts less than `G` did when the last request before it was granted. So the
+//! number of units that were found to fit is remembered, and `G` is worked out only when they are used up.
 //!
-//! As a function of `b` the term in brackets grows until an entry leaves one of the two windows: at the entry's end, or a
-//! window after it. Only those moments, and `t` itself, can be the maximum. Where the vendor's windows are known to begin, only
-//! those beginnings count.
+//! As a function of `b` the term in brackets grows until an entry leaves one of the two windows: at the entry's end, or
+//! one window after it. Only those moments, and `t` itself, can be the maximum. If the beginnings of the vendor's
+//! windows are known, only those count.
 
 mod beginning;
 mod replay;
@@ -33,28 +33,28 @@ use crate::time::Time;
 
 /// Ends are rounded up to this part of the window.
 const SLOTS: u64 = 256;
-/// A vendor's clock drifts so much against ours.
+/// The vendor's clock and ours drift apart by at most one part in this number.
 const DRIFT: u64 = 5_000;
-/// So many windows after they were seen, the beginnings of windows are not known any more.
+/// The number of windows after which a known beginning of windows is too old to use.
 const PHASE_LASTS: u64 = 100;
 
-/// What a [`WindowCounter`] mirrors.
+/// What a [`WindowCounter`] copies of the vendor's counter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CounterSpec {
-    /// Most that `G` may be.
+    /// The highest allowed `G`.
     pub(crate) limit: u32,
-    /// What the vendor allows.
+    /// The vendor's own figure.
     pub(crate) published: u32,
-    /// Of these, units that only the high tier may use while it has not used as many.
+    /// Units of `limit` that only the high tier may use, until it has used as many.
     pub(crate) reserve: u32,
-    /// The vendor's window and what its clock may be off.
+    /// The vendor's window and the error of its clock.
     pub(super) window: u64,
     pub(super) slot: u64,
     pub(super) transit: u64,
 }
 
 impl CounterSpec {
-    /// Up to `limit` units, where the vendor allows `published`.
+    /// Grants up to `limit` units, where the vendor allows `published`.
     pub fn new(limit: u32, published: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
         CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
@@ -71,40 +71,40 @@ struct Ended {
     at: u64,
     units: u32,
     high: u32,
-    /// Units of all that ended before.
+    /// Units of all requests that ended before this entry.
     before: u64,
 }
 
-/// One guard's state.
+/// The state of one guard.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowCounter {
     transit: Transit,
     ended: VecDeque<Ended>,
-    /// Units of all that ever ended.
+    /// Units of all requests that ever ended.
     total: u64,
-    /// Of every moment up to now at which the vendor's window may have begun and still be the last.
+    /// One line for each past moment at which the vendor's present window may have begun.
     lines: VecDeque<Line>,
     /// The first of `ended` that is less than a window old.
     young: usize,
-    /// Units of which it is known that they fit.
+    /// Number of units that are known to fit.
     known: u32,
-    /// It is nearly full: how long to wait is worked out first.
+    /// Whether the counter is nearly full, so that the wait is worked out first.
     full: bool,
-    /// What was worked out last, if it is still true.
+    /// The last result of `work_out`, while it is valid.
     wait: Option<Wait>,
     phase: Option<Phase>,
     lower: Lower,
 }
 
-/// From when on so many units fit.
+/// From when on a number of units fits.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// What was asked for, and whether by the high tier.
+    /// The units of the request, and whether it is of the high tier.
     asked: (u32, bool),
-    /// The same and what is held back then.
+    /// The units of the request and those held back at that time.
     units: u32,
     until: Time,
-    /// Or from when on something that is in flight ends.
+    /// Whether the units may also fit earlier, when a request in flight ends.
     settles: bool,
 }
 
@@ -146,7 +146,7 @@ impl WindowCounter {
         self.total += u64::from(units);
     }
 
-    /// Units of all that ended before `at`.
+    /// Units of all requests that ended before `at`.
     fn ended_before(&self, at: u64) -> u64 {
         self.ended.get(self.ended.partition_point(|ended| ended.at < at)).map_or(self.total, |ended| ended.before)
     }
@@ -157,15 +157,15 @@ impl WindowCounter {
         Beginning { at, since: self.total - earlier, before }
     }
 
-    /// The vendor's window may begin at `at`, and nothing will end before that any more.
+    /// Adds a line: the vendor's window may begin at `at`, and no request will end before that any more.
     fn begins_at(&mut self, spec: &CounterSpec, at: u64) {
         let Beginning { since, before, .. } = self.beginning(spec, at);
         let earlier = (self.total - since) as f64;
         self.lines.push_back(Line { at: at as f64, earlier, before: before as f64 });
     }
 
-    /// Ends what has run into its transit time, and forgets what no window can hold any more. Comes before everything
-    /// else that happens at `now`.
+    /// Ends requests whose transit time has passed, and forgets those that no window can contain any more. Must be
+    /// called before any other change at `now`.
     pub(crate) fn advance(&mut self, spec: &CounterSpec, now: Time) {
         while let Some(lost) = self.transit.lose(spec.transit, now) {
             self.push(spec, lost.at, lost.units, lost.high);
@@ -188,10 +188,10 @@ impl WindowCounter {
         }
     }
 
-    /// Whether a window may begin at `at`, as far as is known at `now`.
+    /// Whether a window may begin at `at`, by what is known at `now`.
     fn may_begin(&self, spec: &CounterSpec, at: u64, now: u64) -> bool {
         let Some(phase) = self.phase(spec, now) else { return true };
-        // Moments before and after it, counted forward.
+        // Moments before and after the known beginning, counted forward.
         let since = match at.checked_sub(phase.from) {
             Some(since) => since % spec.window,
             None => (spec.window - (phase.from - at) % spec.window) % spec.window,
@@ -199,27 +199,27 @@ impl WindowCounter {
         since <= phase.to - phase.from
     }
 
-    /// When windows begin, with what clocks may have drifted since that was seen; none where it is not known.
+    /// When windows begin, widened by the drift of clocks since it was observed; `None` if it is not known.
     fn phase(&self, spec: &CounterSpec, now: u64) -> Option<Phase> {
         let Phase { from, to } = self.phase?;
         let age = now.abs_diff(from);
         if age > spec.window.saturating_mul(PHASE_LASTS) {
             return None;
         }
-        // The mirror's windows are a little longer than the vendor's.
+        // The guard's windows are a little longer than the vendor's.
         let windows = age / spec.window.max(1) + 1;
         let slack = (age / DRIFT).saturating_add(windows.saturating_mul(spec.window / 10_000 + 1_000_000));
         let phase = Phase { from: from.saturating_sub(slack), to: to.saturating_add(slack) };
         (phase.to - phase.from < spec.window / 2).then_some(phase)
     }
 
-    /// A window of the vendor begins between `from` and `to`.
+    /// Notes that one of the vendor's windows begins between `from` and `to`.
     pub(crate) fn begins(&mut self, spec: &CounterSpec, from: Time, to: Time) {
         let (from, to) = (from.as_nanos(), to.as_nanos());
         if to < from || to - from >= spec.window / 2 {
             return;
         }
-        // What was known may be better than what is heard, unless it contradicts it.
+        // The known interval may be narrower than the new one; it is kept unless the new one contradicts it.
         let known = self.phase(spec, to);
         let narrower = known.is_some_and(|known| known.to - known.from <= to - from);
         let agrees = self.may_begin(spec, from, to) || self.may_begin(spec, to, to);
@@ -229,7 +229,7 @@ impl WindowCounter {
         }
     }
 
-    /// The most that the vendor may hold at `now`, beside what is in flight.
+    /// The most units that the vendor may count at `now`, without those in flight.
     fn held(&self, spec: &CounterSpec, now: u64) -> f64 {
         match self.phase(spec, now) {
             Some(phase) => {
@@ -247,7 +247,7 @@ impl WindowCounter {
         }
     }
 
-    /// The highest of all lines at `t`, and which it is.
+    /// The value of the highest line at `t`, and that line.
     fn highest(&self, spec: &CounterSpec, t: f64) -> (f64, Option<Line>) {
         let (window, total) = (spec.window as f64, self.total as f64);
         let per_ns = 1.0 / window;
@@ -255,7 +255,7 @@ impl WindowCounter {
         let mut most = (f64::NEG_INFINITY, None);
         for slice in [first, second] {
             for line in slice {
-                // Ends are rounded up: the newest may lie a little ahead.
+                // Ends are rounded up, so the newest may be a little after `t`.
                 let age = (t - line.at).max(0.0);
                 let left = ((1.0 - age * per_ns) * (1.0 + INEXACT)).min(1.0);
                 let held = total - line.earlier + line.before * left;
@@ -267,8 +267,8 @@ impl WindowCounter {
         most
     }
 
-    /// All moments around `now` at which a window may begin, where that is known to be within an interval of each window:
-    /// the ends of these intervals, and what changes inside them.
+    /// All moments around `now` at which a window may begin, if that is known to an interval in each window: the ends
+    /// of the intervals, and the moments inside them at which the count changes.
     fn known_beginnings<'a>(
         &'a self,
         spec: &'a CounterSpec,
@@ -290,7 +290,7 @@ impl WindowCounter {
         })
     }
 
-    /// Units that are held back for the high tier at `now`.
+    /// Units held back for the high tier at `now`.
     fn held_back(&self, spec: &CounterSpec, now: u64, high: bool) -> u32 {
         if high || spec.reserve == 0 {
             return 0;
@@ -300,7 +300,7 @@ impl WindowCounter {
         held_back(spec.reserve, used)
     }
 
-    /// A request of `units` was granted at `now`.
+    /// Counts a request of `units` granted at `now`.
     #[inline(never)]
     pub(crate) fn take(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) {
         self.advance(spec, now);
@@ -310,7 +310,7 @@ impl WindowCounter {
         self.lower.take(spec.share(), now, units, high);
     }
 
-    /// What was granted at `granted` has been answered, or has failed, at `now`.
+    /// Ends a request granted at `granted`, because it was answered or failed at `now`.
     #[inline(never)]
     pub(crate) fn end(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
@@ -320,8 +320,8 @@ impl WindowCounter {
         }
     }
 
-    /// What was granted at `granted` has started at `now` only: its transit time runs from here. Should the time have
-    /// run out before the start, it is counted a second time.
+    /// Moves a request granted at `granted` to `now`, when it has started: its transit time begins there. If its
+    /// transit time passed before the start, it counts twice.
     pub(crate) fn restart(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         if self.transit.is_same_slot(granted, now) {
@@ -337,17 +337,17 @@ impl WindowCounter {
         self.lower.take(spec.share(), now, units, high);
     }
 
-    /// What was granted at `granted` never left.
+    /// Removes a request granted at `granted` that was never sent.
     pub(crate) fn give_back(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         if self.transit.leave(granted, units, high) {
-            // How much more fits now is not known: more may have been owed than fitted.
+            // How many more units fit now is unknown, because `owe` may have counted more than fitted.
             self.forget_wait();
             self.lower.leave(granted, units, high);
         }
     }
 
-    /// It took `units` more than was believed.
+    /// Counts `units` more, because a request took more than expected.
     pub(crate) fn owe(&mut self, spec: &CounterSpec, now: Time, units: u32) {
         self.advance(spec, now);
         self.known = self.known.saturating_sub(units);
@@ -356,19 +356,19 @@ impl WindowCounter {
         self.lower.take(spec.share(), now, units, false);
     }
 
-    /// Nothing is inside any window any more.
+    /// Whether no units count in any window any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.transit.units == 0 && self.ended.is_empty()
     }
 
-    /// The same, and no grant to a lower tier counts any more.
+    /// Whether no units and no grants to lower tiers count any more.
     pub(crate) fn rests(&self, spec: &CounterSpec, now: Time) -> bool {
         self.is_empty() && self.lower.rests(spec.share(), now)
     }
 
-    /// Units that the vendor may hold at `now`.
+    /// Units that the vendor may count at `now`, including those in flight.
     pub(crate) fn units(&self, spec: &CounterSpec, now: Time) -> u32 {
-        // What floating point may be off is no unit. Float to integer casts saturate.
+        // A floating-point error must not count as a unit. Float to integer casts saturate.
         self.transit.units.saturating_add((self.held(spec, now.as_nanos()) * (1.0 - 2.0 * INEXACT)).ceil() as u32)
     }
 
@@ -377,13 +377,13 @@ impl WindowCounter {
         self.transit.units
     }
 
-    /// Units that ended later than `since` or are in flight.
+    /// Units of requests that are in flight or ended after `since`.
     pub(crate) fn units_since(&self, since: Time) -> u32 {
         let late = self.ended.iter().rev().take_while(|ended| ended.at > since.as_nanos());
         self.transit.units + late.map(|ended| ended.units).sum::<u32>()
     }
 
-    /// The limit has changed: what was known to fit is not any more.
+    /// Forgets how many units fit, because the limit has changed.
     pub(crate) fn forget_known(&mut self) {
         self.forget_wait();
         self.known = 0;

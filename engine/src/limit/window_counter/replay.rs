@@ -1,4 +1,4 @@
-//! What another process sent, which may have ended before what is known already.
+//! Counts requests that another process sent, which may have ended before entries that are already there.
 
 use super::{CounterSpec, Ended, Line, WindowCounter};
 use crate::time::Time;
@@ -43,7 +43,7 @@ impl WindowCounter {
         }
     }
 
-    /// `units` more ended at `at`, where something ended before.
+    /// Adds `units` to the lines, for an end `at` that was there before.
     fn raise_lines(&mut self, spec: &CounterSpec, at: u64, units: u32) {
         let (at, window) = (at as f64, spec.window as f64);
         for line in self.lines.iter_mut().filter(|line| at < line.at) {
@@ -54,7 +54,7 @@ impl WindowCounter {
         }
     }
 
-    /// Works the lines out again: windows may have begun at every end, and a window after it.
+    /// Works out all lines anew: a window may have begun at each end, and one window after it.
     fn draw_lines(&mut self, spec: &CounterSpec, now: u64) {
         self.young = self.ended.partition_point(|ended| ended.at.saturating_add(spec.window) <= now);
         let passed = self.ended.range(..self.young).map(|ended| ended.at.saturating_add(spec.window));

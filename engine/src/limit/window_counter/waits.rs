@@ -1,4 +1,4 @@
-//! Whether units fit under the vendor's counter, and from when on.
+//! Whether units fit under the vendor's counter, and if not, when they will.
 
 use super::beginning::Beginning;
 use super::{CounterSpec, Wait, WindowCounter};
@@ -62,33 +62,33 @@ impl WindowCounter {
             let wanted = units.saturating_add(self.held_back(spec, at, high));
             let Some(most) = spec.limit.checked_sub(wanted).and_then(|most| most.checked_sub(self.transit.units))
             else {
-                // Not before something that is in flight ends.
+                // The units cannot fit before a request in flight ends.
                 let lost = self.transit.all_lost_at(spec.transit).max(at);
                 let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
                 return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(until), settles: true };
             };
             let free = self.falls_to(spec, at, most.into());
             if free <= at {
-                // What is in flight counts in full; what has ended does so for one window at most.
+                // Units in flight count in full; ended units count in full for one window at most.
                 let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
                 let settles = self.transit.units > 0 && late && at > now.as_nanos();
                 return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(at), settles };
             }
-            // What is held back may have grown until then.
+            // The units held back may have grown until then, so check again.
             at = free;
         }
     }
 
-    /// Something was taken or is counted otherwise: what was worked out is not true any more.
+    /// Forgets the last result of `work_out`, because units were taken or are counted differently.
     pub(super) fn forget_wait(&mut self) {
         self.wait = None;
     }
 
-    /// From when on the vendor holds at most `most`, at `now` or later.
+    /// From when on the vendor counts at most `most` units, not before `now`.
     fn falls_to(&self, spec: &CounterSpec, now: u64, most: f64) -> u64 {
         let mut at = now;
         if let Some(phase) = self.phase(spec, now) {
-            // One that is still to begin says nothing: what counts in it then counts in full in the one before it now.
+            // A window that has not begun yet sets no bound: its units count in full in the window before it now.
             for beginning in self.known_beginnings(spec, &phase, now) {
                 if beginning.at.saturating_add(spec.window) > now {
                     at = at.max(beginning.falls_to(spec.window, most));
@@ -96,7 +96,7 @@ impl WindowCounter {
             }
             return at;
         }
-        // Down along the highest line, until another is higher.
+        // Follows the highest line down until another one is higher.
         while let (held, Some(line)) = self.highest(spec, at as f64)
             && held > most
         {
@@ -104,7 +104,7 @@ impl WindowCounter {
             let beginning = Beginning { at: line.at as u64, since, before: 0 };
             at = beginning.falls_to_of(spec.window, most, line.before).max(at.saturating_add(1));
         }
-        // What is less than a window old counts in full until then, and less and less in the window after that.
+        // An entry less than one window old counts in full until it is, and then less and less for another window.
         for ended in self.ended.range(self.young.min(self.ended.len())..) {
             let count = self.total - ended.before;
             if count as f64 <= most {

@@ -1,11 +1,12 @@
-//! The end of a fixed window, where it is known.
+//! The end of a fixed window, if it is known.
 
-/// The vendor's window ends between these moments, in nanoseconds: what ended before the first counts nowhere after the second.
+/// The vendor's window ends between these moments, in nanoseconds: requests that ended before `from` count nowhere
+/// after `to`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     pub(super) from: u64,
     pub(super) to: u64,
-    /// An answer of the vendor's says so, and not the calendar alone.
+    /// Whether a response has stated the end, and not only the calendar.
     pub(super) stated: bool,
 }
 

@@ -1,16 +1,16 @@
-//! What the lower tiers have of a log: all but the reserve, counted only where they come near to it.
+//! The lower tiers' share of a log: all units but the reserve, counted only when the lower tiers come near that share.
 
 use super::{Entry, LogSpec, Lower, WindowLog};
 use crate::time::Time;
 
 impl WindowLog {
-    /// Whether the share has room by the log alone, which holds each unit at least as long as the share does.
+    /// Whether the share has room by the log alone, which counts each unit at least as long as the share does.
     #[inline]
     pub(super) fn fits_share(&self, spec: &LogSpec, units: u32, high: bool) -> bool {
         high || self.of_lower() + u64::from(units) <= u64::from(spec.limit - spec.reserve)
     }
 
-    /// Comes after what is past was freed, as all here that asks how far the share is.
+    /// When `units` fit into the lower tiers' share. Expired units must have been freed before.
     pub(super) fn lower_ready_at(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Time {
         if self.fits_share(spec, units, high) { now } else { self.share_ready_at(spec, now, units) }
     }
@@ -28,13 +28,13 @@ impl WindowLog {
         u64::from(self.units - self.high)
     }
 
-    /// The lower tiers have used so little of their share, these `units` included, that nothing needs to be counted for it.
+    /// Whether the lower tiers, including these `units`, use so little of their share that it need not be counted.
     #[inline]
     fn is_far_from_share(&self, spec: &LogSpec, units: u32) -> bool {
         self.of_lower() + u64::from(units) <= u64::from(spec.near)
     }
 
-    /// What was little of the old share, or had none, may be much of the new one.
+    /// A use that was far from the old share, or had none, may be near the new one: then its count begins.
     pub(super) fn change_share(&mut self, old: &LogSpec, new: &LogSpec, now: Time) {
         let is_uncounted = old.reserve == 0 || self.is_far_from_share(old, 0);
         if is_uncounted && new.reserve > 0 && !self.is_far_from_share(new, 0) {
@@ -42,7 +42,7 @@ impl WindowLog {
         }
     }
 
-    /// Counts what is about to be added to the log for the lower tiers, and was granted at `granted`.
+    /// Counts `units` granted at `granted` that are about to be added to the log for the lower tiers.
     #[inline]
     pub(super) fn take_lower(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32, high: bool) {
         if !high && spec.reserve > 0 && !self.is_far_from_share(spec, units) {
@@ -51,7 +51,8 @@ impl WindowLog {
     }
 
     fn take_share(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32) {
-        // What the log holds too long must not decide: a log that was dropped meanwhile, and made anew, has forgotten it.
+        // Frees expired units first: the result must not depend on them, because a log that was dropped and made anew
+        // would not have them.
         self.advance(spec, now);
         if self.is_far_from_share(spec, units) {
             return;
@@ -62,15 +63,15 @@ impl WindowLog {
         self.before.get_or_insert_default().lower.take(spec.share(), granted, units, false);
     }
 
-    /// What the log holds of the lower tiers, as if each unit had been granted at the latest moment at which it can have been: at
-    /// most a round trip and one slot of the log too late.
+    /// The lower tiers' units in the log, as if each had been granted at its latest possible moment: at most a round
+    /// trip and one slot of the log too late.
     #[cold]
     fn counted_lower(&self, spec: &LogSpec, now: Time) -> Lower {
         let mut lower = Lower::default();
         let before = self.before.as_deref();
         let ended = before.into_iter().flat_map(|before| &before.ended).chain([&self.ended]);
         let pending = before.into_iter().flat_map(|before| &before.pending).chain([&self.pending]);
-        // A slot of what is under way begins with its first grant.
+        // A slot of requests in flight begins with its first grant.
         let latest = |slot: &Entry| slot.at.saturating_add(self.width - 1).min(now.as_nanos()).max(slot.at);
         let granted = ended.map(|entry| (entry.at, entry)).chain(pending.map(|slot| (latest(slot), slot)));
         for (at, entry) in granted.filter(|(_, entry)| entry.units > entry.high) {

@@ -1,30 +1,31 @@
-//! The figures of the vendor's window that a log mirrors.
+//! The figures of the vendor's window that a log copies.
 
 use crate::limit::lower::Share;
 
-/// What a [`WindowLog`](super::WindowLog) mirrors. Shared by every lane with the same limit.
+/// What a [`WindowLog`](super::WindowLog) copies of the vendor's window. Shared by every lane with the same limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogSpec {
     /// Units that the vendor allows in any window.
     pub(crate) limit: u32,
-    /// Of these, units that only the high tier may use while it has not used as many.
+    /// Units of `limit` that only the high tier may use, until it has used as many.
     pub(crate) reserve: u32,
-    /// How long an ended entry counts, in nanoseconds: the vendor's window and what its clock may be off.
+    /// How long an ended entry counts, in nanoseconds: the vendor's window and the error of its clock.
     pub(crate) window: u64,
     /// The longest time between the send and the vendor's count of a request, in nanoseconds.
     pub(crate) transit: u64,
     /// Ends inside one slot of two to the power of this many nanoseconds are merged; 0 for exact.
     pub(in crate::limit) slot_bits: u32,
-    /// The same while the limit is far away.
+    /// Like `slot_bits`, used while the log is far from its limit.
     pub(in crate::limit) wide_bits: u32,
-    /// While the log holds at most this number of units of the normal and low tiers, their share is not counted: see `share.rs`.
+    /// While the log holds at most this many units of the normal and low tiers, their share is not counted: see
+    /// `share.rs`.
     pub(in crate::limit) near: u32,
-    /// The vendor's windows are fixed: when one ends, what is in it is gone.
+    /// Whether the vendor's windows are fixed: when one ends, all its units are free.
     pub(crate) fixed: bool,
 }
 
-/// The lower tiers' units are counted above this part of their share. Below it a decision needs no other memory than the log's own
-/// line of the cache.
+/// The lower tiers' units are counted once they exceed their share divided by this. Below that, a decision needs only
+/// the log's own cache line.
 const NEAR: u32 = 4;
 
 impl LogSpec {
@@ -41,7 +42,8 @@ impl LogSpec {
         LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, near, fixed: false }
     }
 
-    /// The part of a limit that a process holds. It is another one every now and then: the lower tiers' units are all counted.
+    /// The specification for the part of a limit that a process holds. The part changes often, so the lower tiers'
+    /// units are always counted.
     pub(in crate::limit) fn part(&self, limit: u32, reserve: u32) -> LogSpec {
         LogSpec { limit, reserve, near: 0, ..*self }
     }
@@ -50,7 +52,7 @@ impl LogSpec {
         Share { limit: self.limit, reserve: self.reserve, window: self.window }
     }
 
-    /// Of windows that are fixed.
+    /// The same specification, for fixed windows.
     pub fn fixed(self) -> LogSpec {
         LogSpec { fixed: true, ..self }
     }
