@@ -78,12 +78,12 @@ impl Cause {
         }
     }
 
-    /// What happened, for an error's text.
+    /// Describes the outcome for the text of an error.
     pub(super) fn text(&self) -> String {
         match self {
             Cause::Answer { answered, .. } => {
                 let status = answered.answer.status;
-                // Its own Display says "<unknown status code>" of a vendor's own.
+                // `StatusCode`'s `Display` shows a vendor's own status as "<unknown status code>".
                 match status.canonical_reason() {
                     Some(reason) => format!("the vendor answered {} {reason}", status.as_u16()),
                     None => format!("the vendor answered {}", status.as_u16()),
@@ -93,7 +93,7 @@ impl Cause {
         }
     }
 
-    /// Reads the beginning of an answer's body, so that the connection can be used again, and ends its permit.
+    /// Reads the beginning of a response body, so that the connection can be used again, and ends the permit.
     pub(super) async fn drain(self) -> Option<LastResponse> {
         match self {
             Cause::Answer { answered, .. } => Some(last_response(*answered).await),
@@ -101,7 +101,7 @@ impl Cause {
         }
     }
 
-    /// Adds the answer or the failure to the error that tells the caller of it.
+    /// Adds the response or the failure to the error that the caller gets.
     pub(super) async fn add_to(self, error: Error) -> Error {
         match self {
             Cause::Answer { answered, .. } => error.with_response(last_response(*answered).await),

@@ -29,7 +29,8 @@ impl Job {
         retry::decide(outcome, &traits, &tried, policy, now)
     }
 
-    /// Reads a response that is not simply returned to the caller: reports it to the limits, and decides what follows.
+    /// Classifies a response that is not simply returned to the caller: reports it to the limits, and decides what
+    /// follows.
     pub(super) async fn classify_answer(&mut self, core: &Core, mut answered: Answered) -> AttemptEnd {
         let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
@@ -112,7 +113,7 @@ impl Job {
         }
     }
 
-    /// Decides what follows an exchange without an answer.
+    /// Decides what follows an exchange that got no response.
     pub(super) fn classify_failure(
         &mut self,
         core: &Core,

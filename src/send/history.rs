@@ -87,9 +87,9 @@ mod tests {
         let failing = |due: Option<i64>, now| failing_for(at(0), due.map(at), at(now)).as_secs();
         assert_eq!(failing(None, 100), 100);
         assert_eq!(failing(Some(90), 95), 90);
-        // Stopped for eight hours, 90 seconds after the first failure.
+        // The process was stopped for eight hours, 90 seconds after the first failure.
         assert_eq!(failing(Some(90), 8 * 3600), 90);
-        // It is early, or the clock was set back.
+        // The job is tried early, or the clock was set back.
         assert_eq!(failing(Some(90), 80), 80);
         assert_eq!(failing(Some(90), -50), 0);
     }

@@ -86,7 +86,8 @@ impl Job {
         is_short
     }
 
-    /// The next attempt would be after the deadline. A failed exchange is then what the caller hears of.
+    /// Makes the error of a request whose next attempt would be after the deadline. After a failed exchange, that
+    /// failure is the error.
     async fn too_late(&mut self, core: &Core, wait: Duration, cause: Cause) -> Error {
         let error = match cause {
             Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.route)),
@@ -109,8 +110,8 @@ impl Job {
         if may_be_sent_later { self.or_expired(core, error) } else { error }
     }
 
-    /// A request whose next attempt was due, and that ran out of time although its caller stated no deadline, becomes a
-    /// dead letter: a caller that only logs the error would lose the request otherwise.
+    /// Writes a dead letter for a request that ran out of time although its caller stated no deadline, if its next
+    /// attempt was due: a caller that only logs the error would lose the request otherwise.
     fn or_expired(&mut self, core: &Core, error: Error) -> Error {
         let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
         if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }

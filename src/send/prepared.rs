@@ -65,7 +65,7 @@ impl Prepared {
         Ok(Prepared { parts, first: Some(url), spent: false })
     }
 
-    /// Converts it to another version of the tenant's configuration, and validates it again.
+    /// Converts the request to another version of the tenant's configuration, and validates it again.
     pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;

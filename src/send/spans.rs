@@ -92,7 +92,7 @@ impl Job {
         Box::pin(attempt.instrument(span))
     }
 
-    /// The send has ended.
+    /// Records the result of the send in its span.
     #[inline]
     pub(super) fn close_span(&self, end: End) {
         let Some(span) = &self.span else { return };
