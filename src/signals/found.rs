@@ -1,4 +1,4 @@
-//! The types of what a response states: limits, what is left of them, waits, and what the request cost.
+//! The types of the facts that a response states: limits, remaining units, waits, and the cost of the request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ pub struct Signals {
     pub default_wait: Option<Duration>,
     /// The windows that the response describes, at most sixteen.
     pub windows: Windows,
-    /// What this request cost in points, of which the vendor may count fractions.
+    /// The cost of this request in points; the vendor may count fractions.
     pub cost: Option<f64>,
-    /// What it cost of each kind of points whose place the dialect tells, `points` included.
+    /// The cost of this request in each kind of points whose place the dialect names, `points` included.
     pub costs: Vec<Stated>,
     /// The time between two requests, if the vendor states a rate instead of a limit.
     pub interval: Option<Duration>,
     /// Whose limit refused, if the response says so.
     pub scope: Option<Scope>,
-    /// Which rule decided whether it is a refusal.
+    /// Which rule decided whether the response is a refusal.
     pub rule: Rule,
     /// Where the wait was found.
     pub wait_from: Option<WaitFrom>,
 }
 
-/// What a request cost of one kind of points.
+/// The cost of a request in one kind of points.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stated {
     /// The kind, as the vendor's entry declares it.
     pub kind: Arc<str>,
-    /// How many, of which the vendor may count fractions.
+    /// The number of points; the vendor may count fractions.
     pub units: f64,
 }
 
@@ -72,9 +72,9 @@ pub enum WaitFrom {
     Header,
     /// In the body.
     Body,
-    /// It is the reset of an exhausted window.
+    /// The wait is the reset of an exhausted window.
     Reset,
-    /// The response states none; it is the default of the vendor's dialect.
+    /// The response states no wait; this one is the default of the vendor's dialect.
     Default,
 }
 

@@ -238,7 +238,7 @@ impl<'f> ParameterVisitor<'f> for &mut Member<'f> {
     type Out = ();
     type Error = Infallible;
 
-    /// The last of several with one name counts.
+    /// Of several parameters with the same name, the last one counts.
     fn parameter(&mut self, key: &'f KeyRef, value: BareItem<'f>) -> Result<(), Infallible> {
         let slot = match key.as_str() {
             "q" => &mut self.quota,

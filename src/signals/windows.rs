@@ -136,7 +136,7 @@ impl Window {
         self.remaining == Some(0)
     }
 
-    /// Whether it states anything besides its name.
+    /// Whether the window states anything besides its name.
     pub(super) fn says_something(&self) -> bool {
         let counts = self.limit.is_some() || self.remaining.is_some() || self.used.is_some();
         counts || self.reset_in.is_some() || self.window.is_some() || self.overdrawn

@@ -31,8 +31,10 @@ pub(crate) enum Figure {
 }
 
 impl Source {
+    /// Parses a place from a vendor's entry.
+    ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Source, String> {
         const HELP: &str = "write a header's name, \"header#/json/pointer\", \"body#/json/pointer\" or \"body\"";
         if text.len() > 200 {

@@ -66,7 +66,7 @@ struct Group<'h> {
     name: Option<Title<'h>>,
     length: Option<Duration>,
     certainty: Certainty,
-    /// The limit has the form `12/40`, for groups that this makes certain.
+    /// The limit has the form `12/40`, which makes some groups certain.
     holds_use: bool,
     slots: [Option<Slot<'h>>; SLOTS],
 }
@@ -273,7 +273,7 @@ impl<'h> Sorted<'h> {
 }
 
 impl Group<'_> {
-    /// Whether its remaining count is plainly zero.
+    /// Whether the group has one remaining count, and this is zero.
     fn is_exhausted(&self) -> bool {
         let [_, remaining, ..] = &self.slots;
         remaining
