@@ -101,7 +101,7 @@ impl<'a> HostWait<'a> {
     /// When the host may be ready, and a future that ends when it is ready earlier than that.
     pub(crate) fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
         let state = self.hosts.state.lock();
-        // Made under the lock: no change of the host is missed between the two.
+        // The future is made under the lock, so that no change of the host is missed between the two.
         (state.breaker.ready_at(self.host, now), self.notify.notified())
     }
 }
@@ -130,7 +130,7 @@ impl HostPass {
         Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass) })
     }
 
-    /// The connection begins.
+    /// Reports that the connection begins.
     pub(crate) fn leaves(&self) {
         if let Some(pass) = &self.pass {
             self.hosts.state.lock().breaker.leaves(&self.host, pass);
