@@ -91,14 +91,15 @@ pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Resul
     permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
 }
 
-/// The bits of the permit's key: like a boxed refusal, they are returned in registers.
+/// Returns the bits of the permit's key, because these, like a boxed refusal, fit into registers.
 #[inline(never)]
 fn permit_now(shard: &Shard, lane: LaneKey, ask: &Ask) -> Result<u64, Box<Refusal>> {
     debug_assert!(ask.immediate, "a waiting request would have no owner");
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
-/// A future that waits for a permit and starts it once granted. Dropping it earlier returns everything that it holds.
+/// A future that waits for a permit and starts the permit once granted. Dropping it earlier returns everything that it
+/// holds.
 ///
 /// Its waker is registered by the first poll, which also looks for a grant made before.
 pub(crate) struct Waiting<'a> {
@@ -110,7 +111,8 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits for a grant. The engine holds it for a moment only; [`start`](Self::start) says whether it is still there.
+    /// Waits for a grant. The engine holds the grant for a moment only; [`start`](Self::start) says whether it is still
+    /// there.
     pub(crate) async fn granted(&mut self) -> Result<(), Refusal> {
         std::future::poll_fn(|context| self.poll_granted(context)).await
     }

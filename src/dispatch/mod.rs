@@ -35,7 +35,7 @@ pub(crate) struct Dispatch {
     hasher: DefaultHashBuilder,
     plans: Mutex<Plans>,
     pub(crate) policy: Policy,
-    /// Told when a request waits for units that processes share, and when the client goes.
+    /// Notified when a request waits for units that processes share, and when the client is dropped.
     pub(crate) starved: Arc<Notify>,
 }
 
@@ -68,7 +68,7 @@ impl Dispatch {
 
     #[inline]
     fn number_of(&self, hash: u64) -> usize {
-        // Other bits than those that the shard's own table uses.
+        // Uses other bits of the hash than the shard's own table.
         (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
@@ -210,7 +210,8 @@ impl Dispatch {
         }
     }
 
-    /// The same for many: the lane is where `tenant` says, as no tenant changes meanwhile.
+    /// Like [`retire`](Self::retire), for many tenants: the lane is in the shard that `tenant` implies, because no
+    /// tenant changes meanwhile.
     pub(crate) fn retire_at_home(&self, tenant: &Tenant, refuse: bool) {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         self.home(tenant).decide(|engine, now| {

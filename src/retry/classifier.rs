@@ -33,7 +33,7 @@ where
     }
 }
 
-/// What an answer means, whatever its status is.
+/// The meaning of a response, which takes precedence over its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {

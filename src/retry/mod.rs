@@ -159,7 +159,8 @@ pub(crate) fn decide(
     }
 }
 
-/// Whether a response says that another attempt may succeed: without retries it is the last word all the same.
+/// Whether a response with this status and class may be followed by a successful attempt. Without retries, the response
+/// is final nevertheless.
 pub(crate) fn may_pass(status: u16, class: Option<Class>) -> bool {
     !matches!(meaning(status, class), Meaning::Final | Meaning::Unauthorized)
 }

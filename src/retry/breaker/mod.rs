@@ -214,8 +214,8 @@ impl Breaker {
         Ok(Pass::new(number, true))
     }
 
-    /// The connection of `pass` begins. If another request has become the probe meanwhile, this one counts as a connection
-    /// that began before the circuit was opened.
+    /// Reports that the connection of `pass` begins. If another request has become the probe meanwhile, this one counts
+    /// as a connection that began before the circuit was opened.
     pub(crate) fn leaves(&mut self, host: &str, pass: &Pass) {
         let probe = self.hosts.get_mut(host).and_then(|entry| entry.probe.as_mut());
         if let Some(probe) = probe.filter(|probe| probe.number == pass.number) {
@@ -223,7 +223,7 @@ impl Breaker {
         }
     }
 
-    /// A connection was made. Returns whether the host was open and now recovers.
+    /// Reports that a connection was made. Returns whether the host was open and now recovers.
     pub(crate) fn succeeded(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         let first = self.issued + 1;
         let Some(entry) = self.hosts.get_mut(host) else { return false };
@@ -238,7 +238,7 @@ impl Breaker {
         was_open
     }
 
-    /// No connection was made. Returns whether that opened the circuit, which was not open before.
+    /// Reports that no connection was made. Returns whether this opened the circuit, which was not open before.
     pub(crate) fn failed(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         if !self.hosts.contains_key(host) {
             if !self.has_room(now) {
@@ -261,7 +261,7 @@ impl Breaker {
         entry.failures >= FAILURES && entry.open(now)
     }
 
-    /// The request with `pass` was dropped before the outcome of its connection was known.
+    /// Reports that the request with `pass` was dropped before the outcome of its connection was known.
     pub(crate) fn dropped(&mut self, host: &str, pass: Pass) {
         let Some(entry) = self.hosts.get_mut(host) else { return };
         entry.end(&pass);
