@@ -1,8 +1,9 @@
 //! The circuit breakers of all hosts, shared by all tenants.
 //!
-//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass held
-//! while waiting for a permit or a secret would block all other requests to a healthy host. A permit without a pass is
-//! returned unspent. A job takes its pass before its record is written; if the store stalls, the breaker revokes the pass.
+//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass
+//! held while waiting for a permit or a secret would block all other requests to a healthy host. A permit without a
+//! pass is returned unspent. A job takes its pass before its record is written; if the store stalls, the breaker
+//! revokes the pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ impl Breakers {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
 
-    /// Whether no connection could be made to `host`, so that one request at a time tries it.
+    /// Whether the circuit of `host` is open: no connection could be made, so one request at a time tries to connect.
     pub(crate) fn is_open(&self, host: &str) -> bool {
         !self.are_well() && self.state.lock().breaker.is_open(host)
     }

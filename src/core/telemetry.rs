@@ -1,4 +1,5 @@
-//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in flight.
+//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in
+//! flight.
 
 use super::failures::Failures;
 use super::flow::Meters;

@@ -1,4 +1,5 @@
-//! The list of attempts in flight, from which [`IntegrationClient::under_way`](crate::IntegrationClient::under_way) reads.
+//! The list of attempts in flight, from which [`IntegrationClient::under_way`](crate::IntegrationClient::under_way)
+//! reads.
 //!
 //! Each attempt is added when its exchange begins and removed when it has ended. The list has sixteen parts with a lock
 //! each, so that two attempts rarely need the same lock.

@@ -67,7 +67,8 @@ pub(crate) fn acquire<'a>(
     }
 }
 
-/// Asks at `now` for a permit that the caller starts later, by [`Waiting::start`]: a stored job first records its exchange.
+/// Asks at `now` for a permit that the caller starts later, by [`Waiting::start`]: a stored job first records its
+/// exchange.
 pub(crate) fn acquire_deferred<'a>(
     shard: &'a Arc<Shard>,
     whose: Whose<'_>,
@@ -137,8 +138,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Starts the granted permit. `None` if the engine has taken the grant back: the request then waits again, at the head
-    /// of its queue.
+    /// Starts the granted permit. `None` if the engine has taken the grant back: the request then waits again, at the
+    /// head of its queue.
     pub(crate) fn start(&mut self) -> Result<Option<Grant>, Refusal> {
         let Some(waiter) = self.waiter else { return Ok(None) };
         let (claim, now) = self.shard.decide(|engine, now| (engine.claim(now, waiter), now));

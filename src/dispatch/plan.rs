@@ -150,8 +150,8 @@ fn mode(vendor: &Vendor) -> Mode {
     }
 }
 
-/// How long the vendor may take to notice a closed connection: `max_transit` minus the time to connect, which is over by
-/// then.
+/// How long the vendor may take to notice a closed connection: `max_transit` minus the time to connect, which is over
+/// by then.
 fn closing(vendor: &Vendor) -> Duration {
     let connected = vendor.max_transit.saturating_sub(vendor.connect_timeout);
     if connected.is_zero() { vendor.max_transit } else { connected }

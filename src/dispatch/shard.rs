@@ -140,8 +140,9 @@ impl Shard {
         }
     }
 
-    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
-    /// two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in `b`.
+    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so
+    /// that two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in
+    /// `b`.
     pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
@@ -215,8 +216,9 @@ impl Shard {
 
     /// Reads the engine without making a decision.
     ///
-    /// Unlocks fairly, so that the next waiting thread gets the lock. A scan of all lanes takes the lock once per chunk, and
-    /// would otherwise take it again before a parked sender is awake, which then starves for up to a millisecond.
+    /// Unlocks fairly, so that the next waiting thread gets the lock. A scan of all lanes takes the lock once per
+    /// chunk, and would otherwise take it again before a parked sender is awake, which then starves for up to a
+    /// millisecond.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -337,7 +339,8 @@ impl PermitGuard {
         self.shard.owner.get()?.upgrade()?.downcast().ok()
     }
 
-    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its deadline.
+    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its
+    /// deadline.
     pub(crate) fn is_for(&self) -> Option<(CompactString, Arc<str>, EndpointId)> {
         self.shard.tell(self.now(), self.key, false, |engine, _, key| engine.permit_of(key))
     }

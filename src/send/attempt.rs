@@ -1,8 +1,8 @@
 //! One attempt of a request: a permit, one exchange, and the result of the exchange.
 //!
-//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and makes
-//! neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who waits for the
-//! response, `durable` for a job of the outbox.
+//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and
+//! makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
+//! waits for the response, `durable` for a job of the outbox.
 
 use std::time::Duration;
 

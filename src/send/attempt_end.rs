@@ -1,7 +1,8 @@
 //! The end of one attempt, which a driver turns into a response, an error, a dead letter or a row of the store.
 //!
-//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim of a
-//! stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these statements.
+//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim
+//! of a stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these
+//! statements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +171,7 @@ async fn last_response(answered: Answered) -> LastResponse {
             }
         }
     };
-    // The body of a refusal is usually short and arrives with the headers; others are not waited for.
+    // The body of a refusal is usually short and arrives with the headers; slower bodies are not waited for.
     let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
     held.finish();
     LastResponse::new(answer.status, answer.headers, excerpt.into())

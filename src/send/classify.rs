@@ -189,9 +189,9 @@ impl Job {
         }
     }
 
-    /// The feedback for an exchange that the vendor did not process. A refused stream means overload, like a 429 without a
-    /// wait. A stream on a connection that the vendor closes does not: many vendors close a connection after a number of
-    /// requests.
+    /// The feedback for an exchange that the vendor did not process. A refused stream means overload, like a 429
+    /// without a wait. A stream on a connection that the vendor closes does not: many vendors close a connection after
+    /// a number of requests.
     fn unprocessed(&self, core: &Core, closing: bool) -> Feedback {
         if closing {
             return Feedback::Disowned;

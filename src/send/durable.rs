@@ -157,8 +157,8 @@ impl Job {
             AttemptEnd::AtOnce => (ClaimEnd::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
             AttemptEnd::Again(again) => {
                 if again.takes_budget {
-                    // A stored job can wait, so the budget never ends it. Its retries are counted, because they are load
-                    // like those of callers.
+                    // A stored job can wait, so the budget never ends it. Its retries are counted, because they are
+                    // load like those of callers.
                     self.spend_budget(core, core.clock.now());
                 }
                 let told = Err((ErrorKind::RetryLater, again.cause.delivery()));
@@ -195,8 +195,8 @@ impl Job {
     fn ending_unsent(&mut self, core: &Core, why: NotSent) -> (ClaimEnd, End) {
         let next = match &why {
             NotSent::Taken => Next::Nothing,
-            // The store has a record of the exchange, which did not begin: `Later` clears it, so that the outcome is not
-            // taken for unknown.
+            // The store has a record of the exchange, which did not begin: `Later` clears it, so that the outcome is
+            // not taken for unknown.
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) if self.has_begun() => Next::Later(Duration::ZERO),
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) => Next::Back,
             NotSent::Store(_) => Next::Later(SOON),

@@ -1,4 +1,5 @@
-//! Converts the attempts of a stored job between the store's form (wall clock) and a claim's form (the process's clock).
+//! Converts the attempts of a stored job between the store's form (wall clock) and a claim's form (the process's
+//! clock).
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ pub(crate) struct History {
     pub(crate) retries: u32,
     pub(crate) connects: u32,
     pub(crate) exchanges: u32,
-    /// Since when nothing could be sent, by the wall clock.
+    /// The start of the current run of attempts that the vendor did not process, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
-    /// When the next attempt was due.
+    /// When the next attempt is due, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
     pub(crate) attempts: Vec<AttemptRecord>,
@@ -70,8 +71,8 @@ impl History {
     }
 }
 
-/// For how long the job has failed. Time in which the job was due and no worker tried it does not count: the process may
-/// have been stopped over night, and the first failure after that is no reason to give up.
+/// For how long the job has failed. Time in which the job was due and no worker tried it does not count: the process
+/// may have been stopped over night, and the first failure after that is no reason to give up.
 fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());
     Duration::try_from(now.duration_since(since)).unwrap_or_default().saturating_sub(idle)

@@ -103,8 +103,8 @@ pub(crate) struct Job {
     deadline: Time,
     /// The moment by which the first exchange must have begun.
     give_up: Time,
-    /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry policy
-    /// asks for do not count. 0 if the deadline covers all attempts together.
+    /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry
+    /// policy asks for do not count. 0 if the deadline covers all attempts together.
     patience_ns: u64,
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
@@ -112,8 +112,8 @@ pub(crate) struct Job {
     past: Option<Box<AttemptLog>>,
     /// Set for a job of the outbox.
     stored: Option<Box<exchange_record::StoredJob>>,
-    /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here, because
-    /// a local variable would enlarge the future of every send.
+    /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here,
+    /// because a local variable would enlarge the future of every send.
     host_pass: Option<Box<HostPass>>,
 }
 
@@ -305,7 +305,8 @@ impl Job {
     }
 
     /// Updates the job to the tenant's current configuration before a further attempt, so that URL, credential and
-    /// connection settings are of one version. A removed tenant keeps its last one. Returns whether anything has changed.
+    /// connection settings are of one version. A removed tenant keeps its last one. Returns whether anything has
+    /// changed.
     fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
         let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.route) {
@@ -380,8 +381,8 @@ impl Job {
         self.prepared.exchange(&self.route, attempt).map_err(as_not_sent)
     }
 
-    /// Whether the signer took longer than the limits allow for transit after the connect (`max_transit`). They would no
-    /// longer count the request when it arrives, so it needs a new permit and a new signature.
+    /// Whether the signer took longer than the limits allow for transit after the connect (`max_transit`). They would
+    /// no longer count the request when it arrives, so it needs a new permit and a new signature.
     fn was_signed_late(&self, core: &Core, began: Time) -> bool {
         let vendor = &self.route.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);

@@ -72,8 +72,8 @@ impl Job {
         Ok(())
     }
 
-    /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated none,
-    /// for as long as the vendor's entry allows a stated wait to be.
+    /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated
+    /// none, for as long as the vendor's entry allows a stated wait to be.
     fn may_wait(&mut self, now: Time, earliest: Time, is_stated: bool) -> bool {
         self.past().again = true;
         if self.patience_ns == 0 {
@@ -117,7 +117,8 @@ impl Job {
         if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }
     }
 
-    /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes away.
+    /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes
+    /// away.
     async fn give_up(&mut self, core: &Core, why: GiveUpReason, cause: Cause) -> Error {
         let tries = self.past.as_ref().map_or(0, |past| past.records.len());
         let why = match why {
@@ -156,8 +157,8 @@ impl Job {
         error
     }
 
-    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on an
-    /// earlier one.
+    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on
+    /// an earlier one.
     pub(super) fn of_all_attempts(&self, error: Error) -> Error {
         let may_have_acted = |record: &AttemptRecord| match record.phase {
             Phase::NotSent | Phase::Unprocessed => false,

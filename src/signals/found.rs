@@ -14,8 +14,8 @@ use super::windows::{Window, Windows};
 pub struct Signals {
     /// The request was refused because of a limit (rate, quota or concurrency), so the vendor did not act on it.
     pub throttled: bool,
-    /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset among
-    /// exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.
+    /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset
+    /// among exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.
     pub retry_after: Option<Duration>,
     /// How long to wait after a refusal without a stated wait, by the vendor's documentation.
     pub default_wait: Option<Duration>,
@@ -95,8 +95,8 @@ impl Signals {
     /// How long to wait after a refusal: [`retry_after`](Signals::retry_after), or else
     /// [`default_wait`](Signals::default_wait).
     ///
-    /// A wait in whole seconds and a wait until a date are at least one second, even if the vendor wrote 0 or the date has
-    /// passed: the value may have been rounded down, and a wait of zero is a hot loop. `None` if there is neither.
+    /// A wait in whole seconds and a wait until a date are at least one second, even if the vendor wrote 0 or the date
+    /// has passed: the value may have been rounded down, and a wait of zero is a hot loop. `None` if there is neither.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.retry_after.or(self.default_wait)?;
         let least = if wait.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO };

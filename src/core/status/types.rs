@@ -175,8 +175,8 @@ pub struct WaitStatus {
     /// How long the request has waited, in seconds.
     #[serde(rename = "waited_s", serialize_with = "some_seconds")]
     pub waited: Duration,
-    /// The time until the request is sent at the earliest, in seconds, if nothing else happens; `None` if that depends on an
-    /// exchange in flight.
+    /// The time until the request is sent at the earliest, in seconds, if nothing else happens; `None` if that depends
+    /// on an exchange in flight.
     #[serde(rename = "not_before_s", serialize_with = "seconds")]
     pub not_before: Option<Duration>,
 }
@@ -202,8 +202,8 @@ pub struct Check {
     pub pending: u32,
     /// Why the request could not be sent now, in words; `None` if it is allowed.
     pub reason: Option<String>,
-    /// The time until a request could be sent at the earliest, in seconds, if nothing else happens; `None` if it is allowed
-    /// now, or if that depends on an exchange in flight or on an operator.
+    /// The time until a request could be sent at the earliest, in seconds, if nothing else happens; `None` if it is
+    /// allowed now, or if that depends on an exchange in flight or on an operator.
     #[serde(rename = "until_s", serialize_with = "seconds")]
     pub until: Option<Duration>,
 }

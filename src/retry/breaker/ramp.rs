@@ -14,9 +14,9 @@ const STEP: Duration = Duration::from_millis(250);
 /// which a slow vendor may delay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and begins
-/// [`STEP`] after it at the earliest. A bound on requests in flight instead would not slow them down at a vendor that
-/// answers within a millisecond.
+/// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and
+/// begins [`STEP`] after it at the earliest. A bound on requests in flight instead would not slow them down at a vendor
+/// that answers within a millisecond.
 #[derive(Debug)]
 pub(super) struct Ramp {
     /// The number of the first pass. Passes below it began before the circuit was opened.

@@ -87,8 +87,8 @@ proptest! {
     #[test]
     fn ranges_never_go_back(first in 1..100 * SECOND, times in 1..1000u64, seed: u64) {
         let policy = policy(Duration::from_nanos(first), Duration::from_nanos(first * times));
-        // The same seed draws nearly the same part of each range. The bounds of the ranges are compared by the extremes of
-        // many draws.
+        // The same seed draws nearly the same part of each range. The bounds of the ranges are compared by the extremes
+        // of many draws.
         let mut last = (Duration::ZERO, Duration::ZERO);
         for retry in 1..30 {
             let mut rng = fastrand::Rng::with_seed(seed);

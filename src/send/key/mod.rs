@@ -10,9 +10,9 @@ use crate::request::{Notes, Request};
 use crate::route::Route;
 use carried::Carried;
 
-/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other keys;
-/// otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key. `None` if the
-/// system has no source of randomness.
+/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other
+/// keys; otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key.
+/// `None` if the system has no source of randomness.
 fn new_key() -> Option<Box<str>> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;

@@ -63,7 +63,8 @@ impl CostRule {
 /// Where a response states the figures of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WindowRule {
-    /// May contain `{1}` for the text that matched the source's `*`, and `{member}` for a member of [`each`](Self::each).
+    /// May contain `{1}` for the text that matched the source's `*`, and `{member}` for a member of
+    /// [`each`](Self::each).
     pub(crate) name: Option<String>,
     /// Applies the rule to each object here; the other sources may then be members of that object.
     pub(crate) each: Option<Source>,

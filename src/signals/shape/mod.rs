@@ -302,8 +302,8 @@ impl Group<'_> {
         }
         let all = |slot: &Slot<'_>| headers.get_all(slot.name).iter();
         let paired = self.slots.iter().flatten().all(|slot| slot.lines == lines);
-        // A gateway and the application behind it may each have added a set. If the numbers of lines differ, it is unknown
-        // which lines belong together, and only headers with a single line are certain.
+        // A gateway and the application behind it may each have added a set. If the numbers of lines differ, it is
+        // unknown which lines belong together, and only headers with a single line are certain.
         let most = if paired { usize::try_from(lines).unwrap_or(MAX_GROUPS).min(MAX_GROUPS) } else { 1 };
         for at in 0..most {
             let line = |slot: &Option<Slot<'_>>| {

@@ -49,7 +49,8 @@ const MAX_LENGTH: usize = 96;
 
 /// The meaning of the header `name`, which is in lower case.
 pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
-    // `X-` begins a name: behind another word (`My-X-RateLimit-Limit`) the header is a copy of somebody else's.
+    // `X-` begins a header's name. After another word (`My-X-RateLimit-Limit`), the header is a copy of another
+    // server's.
     if name.len() > MAX_LENGTH || name.contains("-x-") {
         return None;
     }
