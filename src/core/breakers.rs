@@ -26,7 +26,7 @@ pub(crate) struct Breakers {
 
 struct State {
     breaker: Breaker,
-    /// For each host with waiting requests: wakes them.
+    /// Wakes the requests that wait for a host, by host.
     waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 

@@ -181,8 +181,9 @@ impl AnswerReader<'_> {
     }
 
     /// Extends a refusal for an account, or for all callers of the vendor, to the other lanes concerned in this
-    /// process. If a rate limit of that scope is configured, the engine pauses that limit; otherwise all lanes of the
-    /// account or vendor are paused. `told`: the wait of the refused lane, if the vendor stated it.
+    /// process. If a rate limit of that scope is configured, the engine pauses that limit. Otherwise this pauses all
+    /// lanes of the account or vendor, unless a tenant's variables may select a host outside the vendor's domain.
+    /// `told`: the wait of the refused lane, if the vendor stated it.
     pub(super) fn spread(&self, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.route.vendor;

@@ -71,8 +71,8 @@ impl History {
     }
 }
 
-/// For how long the job has failed. Time in which the job was due and no worker tried it does not count: the process
-/// may have been stopped over night, and the first failure after that is no reason to give up.
+/// How long the job has failed. Time in which the job was due and no worker tried it does not count: the process may
+/// have been stopped over night, and the first failure after that is no reason to give up.
 fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());
     Duration::try_from(now.duration_since(since)).unwrap_or_default().saturating_sub(idle)

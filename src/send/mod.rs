@@ -56,7 +56,7 @@ pub(crate) use permit::permit_answered;
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
 
-/// For whom a request is sent.
+/// The tenant or lane for which a request is sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Caller<'a> {
     /// A tenant, by its id.

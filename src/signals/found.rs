@@ -68,9 +68,9 @@ pub enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitFrom {
-    /// In `Retry-After`, or in a vendor's header of that meaning.
+    /// The wait is in `Retry-After`, or in a vendor's header of that meaning.
     Header,
-    /// In the body.
+    /// The wait is in the body.
     Body,
     /// The wait is the reset of an exhausted window.
     Reset,

@@ -26,7 +26,7 @@ impl<T> From<[T; 3]> for ByPriority<T> {
     }
 }
 
-/// One tenant at one vendor: [`IntegrationClient::status`](crate::IntegrationClient::status).
+/// The status of one tenant at one vendor: [`IntegrationClient::status`](crate::IntegrationClient::status).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TenantStatus {

@@ -35,7 +35,7 @@ const MAX_GROUPS: usize = 32;
 /// Kinds of figures that a header can state of a window: limit, remaining, reset, used, length.
 const SLOTS: usize = 5;
 
-/// What the headers state besides windows and costs.
+/// The facts that headers state besides windows and costs.
 #[derive(Debug)]
 pub(super) struct Said {
     /// No header is relevant.

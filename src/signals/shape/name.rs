@@ -1,8 +1,8 @@
 //! Derives from a header's name what its value is: which figure, of which window, in which unit.
 //!
 //! Vendors use the same few words in any order: `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Tokens-Remaining`,
-//! `X-Daily-Requests-Left`. So a name is read as a set of words around the marker `ratelimit`. Two headers belong to one
-//! window only if the marker, everything before it and the window's name are the same.
+//! `X-Daily-Requests-Left`. So a name is read as a set of words around the marker `ratelimit`. Two headers belong to
+//! one window only if the marker, everything before it and the window's name are the same.
 
 use std::time::Duration;
 
