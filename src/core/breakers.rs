@@ -1,8 +1,9 @@
 //! The circuit breakers of all hosts, shared by all tenants.
 //!
-//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass held
-//! while waiting for a permit or a secret would block all other requests to a healthy host. A permit without a pass is
-//! returned unspent. A job takes its pass before its record is written; if the store stalls, the breaker revokes the pass.
+//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass
+//! held while waiting for a permit or a secret would block all other requests to a healthy host. A permit without a
+//! pass is returned unspent. A job takes its pass before its record is written; if the store stalls, the breaker
+//! revokes the pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ pub(crate) struct Breakers {
 
 struct State {
     breaker: Breaker,
-    /// For each host with waiting requests: wakes them.
+    /// Wakes the requests that wait for a host, by host.
     waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 
@@ -45,7 +46,7 @@ impl Breakers {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
 
-    /// Whether no connection could be made to `host`, so that one request at a time tries it.
+    /// Whether the circuit of `host` is open: no connection could be made, so one request at a time tries to connect.
     pub(crate) fn is_open(&self, host: &str) -> bool {
         !self.are_well() && self.state.lock().breaker.is_open(host)
     }
@@ -101,7 +102,7 @@ impl<'a> HostWait<'a> {
     /// When the host may be ready, and a future that ends when it is ready earlier than that.
     pub(crate) fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
         let state = self.hosts.state.lock();
-        // Made under the lock: no change of the host is missed between the two.
+        // The future is made under the lock, so that no change of the host is missed between the two.
         (state.breaker.ready_at(self.host, now), self.notify.notified())
     }
 }
@@ -130,7 +131,7 @@ impl HostPass {
         Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass) })
     }
 
-    /// The connection begins.
+    /// Reports that the connection begins.
     pub(crate) fn leaves(&self) {
         if let Some(pass) = &self.pass {
             self.hosts.state.lock().breaker.leaves(&self.host, pass);

@@ -5,9 +5,9 @@ use tokio::sync::watch;
 
 use crate::core::status::types::CleanupStatus;
 
-/// Begins and ends a client's cleanups, and knows what came of them.
+/// Stops a client's cleanups, and counts their results.
 pub(crate) struct Cleanups {
-    /// Says true at the shutdown, and is dropped with the client.
+    /// Becomes `true` at the shutdown, and closes when the client is dropped.
     stopped: watch::Sender<bool>,
     status: Mutex<Option<CleanupStatus>>,
 }
@@ -21,12 +21,12 @@ impl Cleanups {
         self.stopped.send_replace(true);
     }
 
-    /// A receiver that says true at the shutdown, and is closed when the client is gone.
+    /// A receiver that becomes `true` at the shutdown, and closes when the client is dropped.
     pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
         self.stopped.subscribe()
     }
 
-    /// None before the first.
+    /// The counts so far; `None` before the first cleanup.
     pub(crate) fn status(&self) -> Option<CleanupStatus> {
         self.status.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! How requests leave: transport, credentials, signatures, and what holds a request back besides the limits.
+//! How requests are sent: transport, credentials, signatures, and what delays a request besides the limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Egress {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) credentials: Credentials,
-    /// By vendor, as are the classifiers.
+    /// Keyed by the vendor's name, like the classifiers.
     pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
     pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
     pub(crate) budgets: Budgets,
     pub(crate) hosts: Arc<Breakers>,
     pub(crate) default_deadline: Duration,
-    /// The program stated no default deadline: it is for each try then, and the vendor's waits do not count.
+    /// The program stated no default deadline. The default then applies to each attempt, without the waits that the
+    /// vendor asks for.
     pub(crate) is_patient: bool,
 }
 

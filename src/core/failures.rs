@@ -1,4 +1,4 @@
-//! Ends of sends that are no success: counted by kind, and said in the log in a bounded number of lines.
+//! Counts failed sends by kind, and limits how many of them are logged.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use crate::clock::Time;
 use crate::error::{ErrorKind, KINDS};
 
-/// Lines in a second. A full queue may refuse thousands: each is counted, and the log says how many it left out.
+/// The most log lines in a second. A full queue may refuse thousands of requests: all are counted, and the next line
+/// states how many were left out.
 const LINES: u32 = 10;
 
-/// What has failed since the client was built.
+/// The failed sends since the client was built.
 pub(crate) struct Failures {
     by_kind: [AtomicU64; KINDS.len()],
     lines: Mutex<Lines>,
@@ -22,23 +23,23 @@ impl Failures {
         Failures { by_kind: std::array::from_fn(|_| AtomicU64::new(0)), lines: Mutex::default() }
     }
 
-    /// Counts one. Returns how many lines were left out since the last, if this one is to be said.
+    /// Counts a failure. If it is to be logged, returns how many lines were left out since the last one.
     pub(crate) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
         self.by_kind[kind as usize].fetch_add(1, Relaxed);
         self.lines.lock().allow(now)
     }
 
-    /// Every kind that there was, by its name.
+    /// The counts of all kinds that have occurred, by the kind's name.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
         let counts = KINDS.iter().zip(&self.by_kind).map(|(kind, count)| (kind.as_str(), count.load(Relaxed)));
         counts.filter(|(_, count)| *count > 0).collect()
     }
 }
 
-/// Lets so many lines into each second.
+/// Allows [`LINES`] log lines in each second.
 #[derive(Debug, Default)]
 struct Lines {
-    /// The second in progress, since the clock's origin.
+    /// The current second, counted from the clock's origin.
     second: u64,
     said: u32,
     left_out: u64,
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(said, 10);
         assert_eq!(lines.allow(at(6_000)), Some(990));
         assert_eq!(lines.allow(at(6_001)), Some(0));
-        // If the clock goes back all the same, nothing more is logged.
+        // If the clock goes back nevertheless, the limit of the latest second still applies.
         assert!((0..20).filter(|_| lines.allow(at(5_500)).is_some()).count() <= 10);
     }
 

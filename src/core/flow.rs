@@ -1,4 +1,4 @@
-//! How many answers a vendor gives a second, and how long they take: smoothed, and known without the feature `metrics`.
+//! Measures the rate and the mean latency of a vendor's responses, smoothed. Works without the feature `metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use crate::clock::Time;
 use crate::core::status::types::Flow;
 
-/// What happened so long ago counts for a third of what happens now, in seconds.
+/// The time constant of the smoothing, in seconds: a response this long ago counts a third (1/e) of one now.
 const MEMORY: f64 = 10.0;
 
-/// Answers, the older ones counted for less.
+/// Sums over responses, in which older responses count less.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
-    /// The first and the last answer.
+    /// The time of the first response; `at` is that of the last one.
     first: Option<Time>,
     at: Time,
     count: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// An answer came at `now`, after `took`.
+    /// Counts a response that arrived at `now`, after `took`.
     pub(crate) fn answered(&mut self, now: Time, took: Duration) {
         let fades = self.fades(now);
         self.first.get_or_insert(now);
@@ -33,10 +33,10 @@ impl Meter {
         self.seconds = self.seconds * fades + took.as_secs_f64();
     }
 
-    /// What is known at `now`.
+    /// The rate and the mean latency at `now`.
     pub(crate) fn flow(&self, now: Time) -> Flow {
         let Some(first) = self.first else { return Flow::default() };
-        // At the beginning there is less than all of the memory to look back on.
+        // Soon after the first response, only this part of the averaging period is covered.
         let known = 1.0 - (-now.since(first).as_secs_f64().max(1.0) / MEMORY).exp();
         let per_second = self.count * self.fades(now) / (MEMORY * known);
         let mean = Duration::try_from_secs_f64(self.seconds / self.count).ok().filter(|_| self.count > 0.0);
@@ -54,7 +54,7 @@ impl Meter {
 /// The meters of all vendors.
 #[derive(Default)]
 pub(crate) struct Meters {
-    /// Read for every answer, changed for every new vendor.
+    /// Read for every response, and replaced for every new vendor.
     by_vendor: ArcSwap<HashMap<Arc<str>, Arc<Mutex<Meter>>>>,
 }
 
@@ -73,7 +73,7 @@ impl Meters {
     #[cold]
     fn begin(&self, vendor: &Arc<str>) -> Arc<Mutex<Meter>> {
         let meter: Arc<Mutex<Meter>> = Arc::default();
-        // Of two at once the one that comes second takes the meter of the first.
+        // If two threads add the same vendor at once, the second one uses the meter of the first.
         self.by_vendor.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.entry(vendor.clone()).or_insert_with(|| meter.clone());
@@ -116,7 +116,7 @@ mod tests {
         (4_000..8_000).for_each(|n| meter.answered(at(n * 10), Duration::from_millis(200)));
         let mean = meter.flow(at(80_000)).mean.unwrap();
         assert!((0.19..=0.2).contains(&mean.as_secs_f64()), "{mean:?}");
-        // A day later nothing is left of it, and no figure is absurd.
+        // A day later the rate has faded to nothing, and no figure is absurd.
         let late = meter.flow(at(86_400_000));
         assert!(late.per_second < 1e-9 && late.mean.is_some(), "{late:?}");
     }

@@ -1,4 +1,5 @@
-//! What a gateway counts, for the metrics. Stands here because the metrics are told with those of the client.
+//! The counts of gateways for the metrics. They are kept in `core`, because they are exported with the client's
+//! metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -8,13 +9,13 @@ use crate::metrics::GatewayFigures;
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway counts"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Answered by the vendor, or accepted for later.
+    /// The vendor answered, or the request was accepted to be sent later.
     Answered,
-    /// The gateway refused it, or could not send it.
+    /// The gateway refused the request, or could not send it.
     NotSent,
-    /// Nobody knows whether the vendor acted.
+    /// It is unknown whether the vendor acted.
     Ambiguous,
-    /// It had no token, or a wrong one.
+    /// The request had no token, or a wrong one.
     Unauthorized,
 }
 
@@ -29,18 +30,18 @@ pub(crate) struct GatewayCounts {
 
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway counts"))]
 impl GatewayCounts {
-    /// A gateway begins: from now on there is something to tell.
+    /// Marks that the client has a gateway: from now on its counts are exported.
     pub(crate) fn begin(&self) {
         self.is_there.store(true, Relaxed);
     }
 
-    /// A connection, until what is returned is dropped.
+    /// Counts an open connection until the returned guard is dropped.
     pub(crate) fn connection(&self) -> Connection<'_> {
         self.connections.fetch_add(1, Relaxed);
         Connection(self)
     }
 
-    /// A connection for which there was no place.
+    /// Counts a connection that was refused because there were too many.
     pub(crate) fn turned_away(&self) {
         self.turned_away.fetch_add(1, Relaxed);
     }

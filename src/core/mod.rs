@@ -1,7 +1,7 @@
-//! What all clones of a client share, in three parts: who may send where ([`Registry`]), how requests leave
-//! ([`Egress`]), and what is reported of it ([`Telemetry`]).
+//! The state that all clones of a client share, in three parts: configuration, tenants and lanes ([`Registry`]), how
+//! requests are sent ([`Egress`]), and reports ([`Telemetry`]).
 //!
-//! `send` and `outbox` build on this, and the public client on them.
+//! `send` and `outbox` build on this, and the public client builds on them.
 
 mod breakers;
 mod cleanups;
@@ -36,18 +36,18 @@ pub(crate) use telemetry::Telemetry;
 pub(crate) use under_way::{Entry, Listed};
 pub(crate) use used::{Remembers, Used};
 
-/// What the rest of the client tells the outbox, and asks it.
+/// The calls that the rest of the client makes to the outbox.
 pub(crate) trait OutboxHooks: Send + Sync {
-    /// The tenant is there, or has changed.
+    /// Reports that a tenant was added or has changed.
     fn tenant_appears(&self, tenant: &Tenant);
 
-    /// The tenant is gone.
+    /// Reports that a tenant was removed.
     fn tenant_goes(&self, tenant: &str, vendor: &str);
 
-    /// A request took units of a lane's limits, or its answer says that it took more or fewer.
+    /// Reports that a request took units of a lane's limits, or that its response corrects their number.
     fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used);
 
-    /// What is measured of it.
+    /// The outbox's figures for the metrics.
     fn figures(&self) -> OutboxFigures;
 }
 
@@ -73,7 +73,7 @@ impl Core {
         Core { registry, egress, telemetry, cleanups: Cleanups::new(), clock }
     }
 
-    /// Tells the metrics recorder what there is to tell, `last` when the client goes.
+    /// Updates the metrics recorder; `last` when the client is dropped.
     pub(crate) fn tell_metrics(&self, sharing: Option<SharingFigures>, last: bool) {
         let totals = || Totals {
             config_version: self.registry.config.load().version(),

@@ -1,4 +1,4 @@
-//! Refusals in words: what happened, with names and numbers, and what to do next.
+//! Makes errors of refusals: what happened, with names and numbers, and what to do next.
 
 use std::time::Duration;
 
@@ -104,7 +104,8 @@ pub(crate) fn unknown_kind(vendor: &Vendor, kind: &str) -> Error {
     Error::not_sent(ErrorKind::InvalidRequest, message)
 }
 
-/// Names the host alone, because a path or a query may hold a secret.
+/// The error for a URL that belongs to no vendor of the tenant. It states only the host, because a path or a query may
+/// hold a secret.
 pub(crate) fn unknown_url(tenant: &str, url: &url::Url) -> Error {
     let tenant: String = tenant.chars().take(128).collect();
     let host = url.host_str().unwrap_or("(none)");

@@ -1,4 +1,4 @@
-//! Who may send where: the configuration in use, its tenants, and their lanes.
+//! The configuration in use, its tenants, and their lanes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use crate::metrics::OutboxFigures;
 use crate::metrics::Series;
 use crate::route::{Route, RouteTable};
 
-/// What becomes of requests that wait when their tenant is removed.
+/// What happens to waiting requests when their tenant is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnRemove {
-    /// They go when it is their turn.
+    /// They are sent when it is their turn.
     #[default]
     Drain,
     /// They end at once, with [`ErrorKind::Retired`](crate::ErrorKind::Retired).
@@ -36,24 +36,25 @@ pub(crate) struct Registry {
     pub(crate) routes: RouteTable,
     pub(crate) dispatch: Dispatch,
     pub(crate) on_remove: OnRemove,
-    /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
+    /// Held from the read of the source to the end of the change, so that of two reads the later one wins.
     pub(crate) reload_order: Arc<tokio::sync::Mutex<()>>,
-    /// Why what the source last said is not in use.
+    /// Why the configuration that the source last returned is not in use.
     pub(crate) problem: parking_lot::Mutex<Option<String>>,
     /// When the source last answered.
     checked_at: parking_lot::Mutex<Time>,
-    /// How old what is in use was then: it may have been a copy.
+    /// The age of the configuration at `checked_at`: not zero if it was a copy.
     age_then: parking_lot::Mutex<Duration>,
-    /// The client looks at the source by itself.
+    /// The client polls the source by itself.
     is_watched: AtomicBool,
     /// Held while the configuration or the table of tenants changes.
     pub(crate) config_write: parking_lot::Mutex<()>,
-    /// Tenants are changing: a lane may still stand where its limits were shared before.
+    /// Set while tenants change: a lane may still be in the shard of its old configuration.
     migrating: AtomicBool,
-    /// By tenant: held while a lane is made or brought up to date, together with the look-up of what it is to be. A lane
-    /// made from a look-up of before a reload would stand in the wrong shard, with a full bucket of its own.
+    /// Locks by the hash of tenant and vendor. One is held while the tenant is looked up and its lane is created or
+    /// updated: a lane created from a look-up before a reload would be in the wrong shard, with a full bucket of its
+    /// own.
     lane_locks: Box<[parking_lot::Mutex<()>]>,
-    /// Hears of tenants that appear and go, where the client has a store.
+    /// Set if the client has a store.
     outbox: Option<Arc<dyn OutboxHooks>>,
     clock: Clock,
 }
@@ -91,19 +92,19 @@ impl Registry {
         })
     }
 
-    /// What remembers the units that a request takes, where the client has a store and the vendor long windows.
+    /// Records the units that a request takes. `None` unless the client has a store and the vendor has long windows.
     pub(crate) fn remembers(&self, route: &Route, endpoint: EndpointId, high: bool) -> Option<Remembers> {
         let outbox = self.outbox.as_ref().filter(|_| route.vendor.keeps_usage)?;
         Some(Remembers::new(outbox, endpoint, high))
     }
 
-    /// The source of the configuration has answered now.
+    /// Records that the source of the configuration answered now.
     pub(crate) fn checked(&self) {
         *self.checked_at.lock() = self.clock.now();
         *self.age_then.lock() = Duration::ZERO;
     }
 
-    /// The client began with a copy of this age, because its source was away.
+    /// Records that the client started from a copy of this age, because the source did not answer.
     pub(crate) fn began_with_a_copy(&self, age: Duration) {
         *self.age_then.lock() = age;
     }
@@ -114,7 +115,7 @@ impl Registry {
         since.saturating_add(*self.age_then.lock())
     }
 
-    /// From now on the client looks at the source by itself.
+    /// Records that the client polls the source by itself from now on.
     pub(crate) fn watched(&self) {
         self.is_watched.store(true, Ordering::Relaxed);
     }
@@ -127,7 +128,7 @@ impl Registry {
         self.outbox.as_ref().map(|outbox| outbox.figures())
     }
 
-    /// The tenant at a vendor. A vendor that does not exist is the better explanation.
+    /// The route of a tenant at a vendor. If neither the vendor nor the tenant exists, the error names the vendor.
     #[inline(always)]
     pub(crate) fn route(&self, tenant: &str, vendor: &str) -> Result<Arc<Route>, Error> {
         if let Some(found) = self.routes.find(tenant, vendor) {
@@ -136,7 +137,7 @@ impl Registry {
         self.config.load().tenant(tenant, vendor).and_then(|_| self.routes.get(tenant, vendor))
     }
 
-    /// The tenant at the vendor with the base URL that `url` begins with.
+    /// The route of a tenant at the vendor whose base URL `url` begins with.
     pub(crate) fn route_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Route>, Error> {
         let find = |vendor: &str| self.routes.find(tenant, vendor).map(|route| route.tenant().clone());
         match self.config.load().vendors().tenant_for_url(url, find) {
@@ -145,7 +146,8 @@ impl Registry {
         }
     }
 
-    /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
+    /// The tenant's lane. Creates it if necessary, from the tenant's current configuration, which may be newer than
+    /// `tenant`.
     pub(crate) fn place(&self, tenant: &Tenant) -> Result<LaneRef, Refusal> {
         if let Some(place) = self.dispatch.find(tenant) {
             return Ok(place);
@@ -155,14 +157,14 @@ impl Registry {
         let tenant = self.routes.find(id, vendor).ok_or(Refusal::Retired)?;
         let version = self.config.load().version();
         if self.migrating.load(Ordering::Acquire) {
-            // Its lane may be where the tenant was before the change. A second one would have a full bucket.
+            // The lane may still be in its old shard. A second lane would have a full bucket.
             self.dispatch.update(&tenant, version);
         }
         Ok(self.dispatch.place(&tenant, version))
     }
 
-    /// To be held from before the table of tenants changes until all their lanes are up to date. `many`: more than one
-    /// tenant may change.
+    /// Marks a change of tenants. The result is held from before the change of their table until all their lanes are
+    /// updated. `many`: more than one tenant may change.
     pub(crate) fn migrating(&self, many: bool) -> Migrating<'_> {
         self.migrating.store(true, Ordering::Release);
         if many {
@@ -175,7 +177,7 @@ impl Registry {
         self.lane_locks[self.dispatch.hash(tenant, vendor) as usize % self.lane_locks.len()].lock()
     }
 
-    /// Brings the lane of a tenant that has changed up to date, or retires the one of a tenant that is gone.
+    /// Updates the lane of a changed tenant, or retires the lane of a removed one.
     pub(crate) fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
         let _making = self.lock_lane(tenant, vendor);
         match self.routes.find(tenant, vendor) {
@@ -194,7 +196,7 @@ impl Registry {
         }
     }
 
-    /// The number that the tenant's vendor now has for an endpoint that had another in `before`.
+    /// The current number of an endpoint that had the number `endpoint` in `before`.
     pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
         let Some(known) = before.vendor.endpoints.get(endpoint.place()) else { return Ok(NO_ENDPOINT) };
         let now = self.routes.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
@@ -202,8 +204,8 @@ impl Registry {
         found.map(EndpointId::at).ok_or(Refusal::UnknownEndpoint)
     }
 
-    /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests
-    /// may be dropped, and one whose vendor changes may move: it is looked up again then, or made.
+    /// Waits, from `now` on, for a permit of the lane at `place`, or else of the lane that `tenant` implies. An idle
+    /// lane may be evicted and a changed one may move: it is then looked up again, or created.
     pub(crate) fn acquire<'a>(
         &'a self,
         tenant: &'a Tenant,
@@ -212,7 +214,7 @@ impl Registry {
         now: Time,
         series: &'a Series,
     ) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
-        // An `async fn` would have room for each of its arguments twice.
+        // The future of an `async fn` would store each argument twice.
         let (mut place, mut ask, mut now, endpoint) = (place, ask, now, ask.endpoint);
         let mut since = None;
         async move {
@@ -224,7 +226,7 @@ impl Registry {
                     };
                     match asked {
                         Asked::Granted(grant) => Ok(grant),
-                        // Where it is: moved, it would have room twice in the future of each send.
+                        // Awaited in place: if it were moved, the future of each send would store it twice.
                         Asked::Waits(ref mut waiting) => waiting.await,
                         Asked::Refused(refusal) => Err(refusal),
                     }

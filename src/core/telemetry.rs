@@ -1,4 +1,5 @@
-//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in flight.
+//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in
+//! flight.
 
 use super::failures::Failures;
 use super::flow::Meters;
@@ -35,7 +36,8 @@ impl Telemetry {
         }
     }
 
-    /// A request was refused before it could be sent. The message names who asked for what.
+    /// Logs a request that was refused before it could be sent. The text of the error names the tenant and what it
+    /// asked for.
     #[cold]
     pub(crate) fn refused_at_once(&self, now: Time, error: &Error) {
         if let Some(left_out) = self.failures.count(error.kind(), now) {
@@ -45,7 +47,7 @@ impl Telemetry {
         }
     }
 
-    /// A request states a cost that no limit counts.
+    /// Reports that a request states a cost that no limit counts.
     pub(crate) fn cost_ignored(&self, id: u64, of: &Tenant, kind: &str, cost: u32) {
         tracing::warn!(
             tenant = &*of.id,
@@ -57,7 +59,7 @@ impl Telemetry {
         self.feed.tell(id, of, || EventKind::CostIgnored { kind: kind.into(), cost });
     }
 
-    /// A job was given up that was not sent this time.
+    /// Reports a job that was given up without another attempt.
     pub(crate) fn tell_dead(&self, letter: &DeadLetter) {
         self.metrics.series(&letter.tenant, &letter.vendor).dead_lettered(letter.reason);
         self.feed.tell_of(&letter.tenant, &letter.vendor, || EventKind::DeadLettered {

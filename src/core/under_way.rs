@@ -1,7 +1,8 @@
-//! The list of attempts in flight, from which [`IntegrationClient::under_way`](crate::IntegrationClient::under_way) reads.
+//! The list of attempts in flight, from which [`IntegrationClient::under_way`](crate::IntegrationClient::under_way)
+//! reads.
 //!
-//! Each writes itself down when it leaves and is struck out when it has ended: two short locks that hardly anybody else
-//! wants at the same moment, for there are sixteen of them.
+//! Each attempt is added when its exchange begins and removed when it has ended. The list has sixteen parts with a lock
+//! each, so that two attempts rarely need the same lock.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// Writes down that an attempt leaves, until what is returned is dropped.
+    /// Lists an attempt until the returned guard is dropped.
     pub(crate) fn new(all: &'a UnderWay, entry: Entry) -> Listed<'a> {
         Listed { all, place: all.begins(entry) }
     }
@@ -37,7 +38,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// An attempt that has left.
+/// The listed facts about an attempt.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) request: u64,
@@ -59,7 +60,7 @@ struct Part {
     free: Vec<u32>,
 }
 
-/// Where an attempt is written down.
+/// The position of an attempt in the list.
 #[derive(Clone, Copy, Debug)]
 struct ListSlot {
     part: u32,
@@ -71,7 +72,7 @@ impl UnderWay {
         UnderWay { parts: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Writes an attempt down; none where too many are.
+    /// Adds an attempt. `None` if its part of the list is full.
     fn begins(&self, entry: Entry) -> Option<ListSlot> {
         let part = entry.request as usize % PARTS;
         let mut inside = self.parts[part].lock();
@@ -89,17 +90,18 @@ impl UnderWay {
         Some(ListSlot { part: part as u32, at })
     }
 
-    /// Strikes an attempt out.
+    /// Removes an attempt.
     fn ends(&self, place: ListSlot) {
         let mut inside = self.parts[place.part as usize].lock();
         let entry = inside.entries[place.at as usize].take();
         inside.free.push(place.at);
         drop(inside);
-        // Perhaps the last of its tenant, and with it of a version of the configuration.
+        // Dropped after the lock is released: this may be the last reference to a tenant, and so to a version of the
+        // configuration, whose memory is then freed.
         drop(entry);
     }
 
-    /// At most `most` attempts, those that have been in flight for the longest time first.
+    /// At most `most` attempts, those that have been in flight longest first.
     pub(crate) fn oldest(&self, most: usize) -> Vec<Entry> {
         let mut found: Vec<Entry> = Vec::new();
         for part in &self.parts {

@@ -1,4 +1,4 @@
-//! What requests took of a lane's limits, to be remembered beyond the process.
+//! Units that requests took of a lane's limits, for a record that outlives the process.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::engine::cost::{Cost, KINDS, PointKind};
 use crate::engine::plan::EndpointId;
 use crate::route::Route;
 
-/// Units that were taken; negative where an answer says that fewer were.
+/// Units that were taken; negative if a response states that fewer were used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Used {
     pub(crate) requests: i64,
@@ -18,19 +18,20 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// A request that is not recorded otherwise.
+    /// The units of a request of which the store has no other record.
     pub(crate) fn by_request(cost: Cost) -> Used {
         Used { requests: 1, ..Used::difference(None, cost) }
     }
 
-    /// What a job's request takes beside its request and its points, which are recorded before it leaves.
+    /// The units of a job's request without the request itself and its points of the undeclared kind, which the record
+    /// of its exchange states.
     pub(crate) fn beside_the_record(cost: Cost) -> Used {
         let mut used = Used::difference(None, cost);
         used.points[0] = 0;
         used
     }
 
-    /// The opposite: what was taken is given back, because nothing left.
+    /// The units with the opposite sign: they are returned, because no request left.
     pub(crate) fn given_back(mut self) -> Used {
         self.requests = -self.requests;
         self.points.iter_mut().for_each(|points| *points = -*points);
@@ -38,7 +39,7 @@ impl Used {
         self
     }
 
-    /// What an answer corrected.
+    /// The correction from the `believed` cost to the `actual` one.
     pub(crate) fn difference(believed: Option<Cost>, actual: Cost) -> Used {
         let less = |of: fn(Cost) -> u32| i64::from(of(actual)) - believed.map_or(0, |cost| i64::from(of(cost)));
         let points = |place: usize| {
@@ -60,18 +61,19 @@ impl Used {
         self.received += other.received;
     }
 
-    /// Of the undeclared kind.
+    /// Points of the undeclared kind.
     pub(crate) fn points(&self) -> i64 {
         self.points[0]
     }
 
-    /// Of the kinds that the vendor's entry declares, in their order.
+    /// Points of the kinds that the vendor's entry declares, in their order.
     pub(crate) fn other_points(&self) -> impl Iterator<Item = i64> {
         self.points.into_iter().skip(1)
     }
 }
 
-/// Remembers what answers of one request correct, where the client has a store and the vendor long windows.
+/// Records the units that one request takes, and their corrections. Made if the client has a store and the vendor has
+/// long windows.
 pub(crate) struct Remembers {
     outbox: Arc<dyn OutboxHooks>,
     endpoint: EndpointId,

@@ -67,7 +67,8 @@ pub(crate) fn acquire<'a>(
     }
 }
 
-/// Asks at `now` for a permit that the caller starts later, by [`Waiting::start`]: a stored job first records its exchange.
+/// Asks at `now` for a permit that the caller starts later, by [`Waiting::start`]: a stored job first records its
+/// exchange.
 pub(crate) fn acquire_deferred<'a>(
     shard: &'a Arc<Shard>,
     whose: Whose<'_>,
@@ -91,14 +92,15 @@ pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Resul
     permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
 }
 
-/// The bits of the permit's key: like a boxed refusal, they are returned in registers.
+/// Returns the bits of the permit's key, because these, like a boxed refusal, fit into registers.
 #[inline(never)]
 fn permit_now(shard: &Shard, lane: LaneKey, ask: &Ask) -> Result<u64, Box<Refusal>> {
     debug_assert!(ask.immediate, "a waiting request would have no owner");
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
-/// A future that waits for a permit and starts it once granted. Dropping it earlier returns everything that it holds.
+/// A future that waits for a permit and starts the permit once granted. Dropping it earlier returns everything that it
+/// holds.
 ///
 /// Its waker is registered by the first poll, which also looks for a grant made before.
 pub(crate) struct Waiting<'a> {
@@ -110,7 +112,8 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits for a grant. The engine holds it for a moment only; [`start`](Self::start) says whether it is still there.
+    /// Waits for a grant. The engine holds the grant for a moment only; [`start`](Self::start) says whether it is still
+    /// there.
     pub(crate) async fn granted(&mut self) -> Result<(), Refusal> {
         std::future::poll_fn(|context| self.poll_granted(context)).await
     }
@@ -135,8 +138,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Starts the granted permit. `None` if the engine has taken the grant back: the request then waits again, at the head
-    /// of its queue.
+    /// Starts the granted permit. `None` if the engine has taken the grant back: the request then waits again, at the
+    /// head of its queue.
     pub(crate) fn start(&mut self) -> Result<Option<Grant>, Refusal> {
         let Some(waiter) = self.waiter else { return Ok(None) };
         let (claim, now) = self.shard.decide(|engine, now| (engine.claim(now, waiter), now));

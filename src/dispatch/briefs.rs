@@ -1,5 +1,5 @@
-//! What lists show of many lanes. Walking over a hundred thousand lanes is mostly waiting for memory, so the walk reads as little of
-//! it as it can.
+//! Reads what lists show of many lanes. A walk over a hundred thousand lanes mostly waits for memory, so it reads as
+//! little memory as possible.
 
 use compact_str::CompactString;
 
@@ -7,11 +7,11 @@ use super::Dispatch;
 use crate::config::Tenant;
 use crate::engine::{Brief, hash_ids};
 
-/// Lanes that are looked at under one hold of a lock: some tens of microseconds.
+/// Lanes that are read under one hold of a shard's lock, which takes some tens of microseconds.
 const TOGETHER: usize = 128;
 
-/// A lane that is looked for. It owns its names: a reference to the tenant would have to be counted, which is a write to memory
-/// that every sender of the tenant uses.
+/// A lane to be looked up. It owns its names: a reference to the tenant would have to be counted, and the count is in
+/// memory that every sender of the tenant uses.
 #[derive(Debug)]
 pub(crate) struct Sought {
     pub(crate) tenant: CompactString,
@@ -21,7 +21,7 @@ pub(crate) struct Sought {
 }
 
 impl Dispatch {
-    /// How the lane of a tenant is looked for.
+    /// Makes the key by which [`briefs`](Self::briefs) looks up the lane of a tenant.
     pub(crate) fn sought(&self, tenant: &Tenant) -> Sought {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         Sought {
@@ -32,8 +32,8 @@ impl Dispatch {
         }
     }
 
-    /// What a list shows of these lanes, in their order; none of those that are not in memory. At most [`TOGETHER`] are looked
-    /// at under one hold of a lock.
+    /// What a list shows of these lanes, in their order; `None` for lanes that are not in memory. At most [`TOGETHER`]
+    /// lanes are read under one hold of a lock.
     pub(crate) fn briefs(&self, lanes: &[Sought]) -> Vec<Option<Brief>> {
         let mut found = vec![None; lanes.len()];
         let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];

@@ -1,8 +1,8 @@
 //! The asynchronous shell around the engine: it finds the shard of a lane and lets callers wait there.
 //!
-//! Lanes that share a limit are in the same shard, so that one lock covers all limits of a request. The widest scope among
-//! the vendor's limits selects the shard: by vendor, account or tenant. A lane whose limits are all its own is found by
-//! one hash of its ids; for the others the tenant's configuration is needed.
+//! Lanes that share a limit are in the same shard, so that one lock covers all limits of a request. The widest scope
+//! among the vendor's limits selects the shard: by vendor, account or tenant. A lane whose limits are all its own is
+//! found by one hash of its ids; for the others the tenant's configuration is needed.
 
 mod acquire;
 mod briefs;
@@ -35,7 +35,7 @@ pub(crate) struct Dispatch {
     hasher: DefaultHashBuilder,
     plans: Mutex<Plans>,
     pub(crate) policy: Policy,
-    /// Told when a request waits for units that processes share, and when the client goes.
+    /// Notified when a request waits for units that processes share, and when the client is dropped.
     pub(crate) starved: Arc<Notify>,
 }
 
@@ -68,11 +68,12 @@ impl Dispatch {
 
     #[inline]
     fn number_of(&self, hash: u64) -> usize {
-        // Other bits than those that the shard's own table uses.
+        // Uses other bits of the hash than the shard's own table.
         (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
-    /// Asks for an immediate permit of an existing lane that shares no limit with others: one hash of its ids, one lock.
+    /// Asks for an immediate permit of an existing lane that shares no limit with others: one hash of its ids, one
+    /// lock.
     /// `None` if there is no such lane.
     #[inline]
     pub(crate) fn try_acquire(
@@ -119,8 +120,8 @@ impl Dispatch {
         hash_ids(&self.hasher, tenant, vendor)
     }
 
-    /// Finds the lane of a tenant and asks it for a permit, under one lock. Fails with `NoLane` if the lane is not in the
-    /// shard that `tenant` implies.
+    /// Finds the lane of a tenant and asks it for a permit, under one lock. Fails with `NoLane` if the lane is not in
+    /// the shard that `tenant` implies.
     #[inline]
     pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> Asked<'a> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
@@ -210,7 +211,8 @@ impl Dispatch {
         }
     }
 
-    /// The same for many: the lane is where `tenant` says, as no tenant changes meanwhile.
+    /// Like [`retire`](Self::retire), for many tenants: the lane is in the shard that `tenant` implies, because no
+    /// tenant changes meanwhile.
     pub(crate) fn retire_at_home(&self, tenant: &Tenant, refuse: bool) {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         self.home(tenant).decide(|engine, now| {

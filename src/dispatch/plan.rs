@@ -41,16 +41,17 @@ pub(crate) struct Policy {
     pub(crate) max_waiting: u32,
     /// Off only in tests, to show that the checker finds what the guard prevents.
     pub(crate) guard: bool,
-    /// What the wall clock showed at [`Time::ZERO`](crate::clock::Time::ZERO): calendars are turned into moments by it.
+    /// The wall clock at [`Time::ZERO`](crate::clock::Time::ZERO), by which the dates of calendars are converted to the
+    /// client's clock.
     pub(crate) epoch: SystemTime,
-    /// Limits are shared with other processes, through a store that keeps the pool of their units.
+    /// Set if limits are shared with other processes, through a store that keeps the pool of their units.
     pub(crate) pooled: Option<Holds>,
-    /// What processes go on with when the store of the pool does not answer.
+    /// The part of pooled limits that a process continues to use when the pool's store does not answer.
     pub(crate) floor: Option<SharingFloor>,
 }
 
 impl Policy {
-    /// What a client has that is told nothing else, but for its `epoch`.
+    /// The defaults of a client, except for `epoch`.
     pub(crate) const USUAL: Policy = Policy {
         tier_weights: Tier::WEIGHTS,
         max_waiting: 10_000,
@@ -149,8 +150,8 @@ fn mode(vendor: &Vendor) -> Mode {
     }
 }
 
-/// How long the vendor may take to notice a closed connection: `max_transit` minus the time to connect, which is over by
-/// then.
+/// How long the vendor may take to notice a closed connection: `max_transit` minus the time to connect, which is over
+/// by then.
 fn closing(vendor: &Vendor) -> Duration {
     let connected = vendor.max_transit.saturating_sub(vendor.connect_timeout);
     if connected.is_zero() { vendor.max_transit } else { connected }
@@ -213,8 +214,7 @@ fn calendar(resets: &Resets, epoch: SystemTime) -> Calendar {
 // The engine has room for every kind of points that a vendor may declare.
 const _: () = assert!(MAX_COSTS == KINDS);
 
-/// What an answer states that its request cost, as the engine takes it: `points` where no kind is named. Fractions are
-/// rounded up.
+/// Converts the cost that a response states for the engine: `points` if no kind is named. Fractions are rounded up.
 pub(crate) fn settled(vendor: &Vendor, stated: &[Stated], points: Option<f64>) -> Settled {
     let mut settled = Settled::default();
     let points = points.map(|units| (Some(PointKind::POINTS), units));
@@ -228,12 +228,12 @@ pub(crate) fn settled(vendor: &Vendor, stated: &[Stated], points: Option<f64>) -
     settled
 }
 
-/// The cost that is `units` points of the kind `name` and zero of everything else; zero too where the vendor has no such kind.
+/// The cost of `units` points of the kind `name` and nothing else; zero if the vendor has no such kind.
 pub(crate) fn of_kind(vendor: &Vendor, name: &str, units: u32) -> Cost {
     kind(name, vendor).map_or(Cost::NOTHING, |kind| Cost::NOTHING.with(kind, units))
 }
 
-/// A vendor's kind of points, as the engine knows it: by its place.
+/// The engine's number for a vendor's kind of points, which is its place in the vendor's entry.
 fn kind(name: &str, vendor: &Vendor) -> Option<PointKind> {
     vendor.costs.place(name).and_then(PointKind::at)
 }
@@ -241,7 +241,7 @@ fn kind(name: &str, vendor: &Vendor) -> Option<PointKind> {
 fn measure(unit: &Unit, vendor: &Vendor) -> Measure {
     match unit {
         Unit::Requests => Measure::Requests,
-        // A unit is checked to be declared.
+        // The check of the configuration ensures that the kind is declared.
         Unit::Cost(name) => {
             let kind = kind(name, vendor).unwrap_or(PointKind::POINTS);
             if vendor.dialect.is_cost_in_body(name) { Measure::Usage(kind) } else { Measure::Points(kind) }
@@ -256,7 +256,7 @@ fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
     let shape = rate.shape();
     let (limit, reserve) = (shape.guard_limit, shape.guard_reserve);
     let (window, transit) = (nanos(rate.window), nanos(max_transit));
-    // A calendar ends the window; it may be longer than usual until then.
+    // A calendar decides when the window ends, so the window may be longer than usual.
     let longest = rate.resets.as_ref().map_or(window, |resets| nanos(resets.longest()));
     let log = LogSpec::new(limit, reserve, longest, transit);
     let guard = match rate.algorithm {
@@ -272,7 +272,7 @@ fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
         }
     };
     let release = shape.release_interval.map_or(0, nanos);
-    // With a calendar the guard alone decides: the bucket is full again at once.
+    // With a calendar, only the guard limits the pace: the bucket refills at once.
     let refill = if rate.resets.is_some() { f64::INFINITY } else { shape.refill };
     LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, refill, window, release), guard }
 }

@@ -30,12 +30,14 @@ pub(crate) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// Wakes the timer task when the engine has to be polled earlier than planned.
     earlier: Notify,
-    /// Told when a request waits for units that processes share, and when the shard is closed. One for all shards.
+    /// Notified when a request waits for units that processes share, and when the shard is closed. Common to all
+    /// shards.
     starved: Arc<Notify>,
     pub(crate) clock: Clock,
     /// Called with each pause that a sweep removes.
     on_forgotten: OnceLock<Tell>,
-    /// What the client keeps beside its shards, for permits alone: in each of them it would be one more counted reference for every grant.
+    /// State of the client that the holders of permits need. It is kept here, because a reference in each permit would
+    /// be one more reference to count for every grant.
     owner: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
@@ -43,7 +45,7 @@ type Tell = Box<dyn Fn(Forgotten) + Send + Sync>;
 
 pub(super) struct ShardState {
     pub(super) engine: Engine,
-    /// Indexed by the waiter's index.
+    /// The wakers of waiting callers, by the waiter's index.
     wakers: Vec<Option<Waker>>,
     /// When the timer task wakes up by itself.
     timer_at: Time,
@@ -72,7 +74,7 @@ impl ShardState {
         }
     }
 
-    /// Frees memory of wakers that are gone.
+    /// Frees memory of wakers whose requests no longer wait.
     fn shrink(&mut self) {
         let end = self.engine.waiters_end();
         if let Some(room) = excess(self.wakers.capacity(), end) {
@@ -138,8 +140,9 @@ impl Shard {
         }
     }
 
-    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
-    /// two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in `b`.
+    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so
+    /// that two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in
+    /// `b`.
     pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
@@ -213,8 +216,9 @@ impl Shard {
 
     /// Reads the engine without making a decision.
     ///
-    /// Unlocks fairly, so that the next waiting thread gets the lock. A scan of all lanes takes the lock once per chunk, and
-    /// would otherwise take it again before a parked sender is awake, which then starves for up to a millisecond.
+    /// Unlocks fairly, so that the next waiting thread gets the lock. A scan of all lanes takes the lock once per
+    /// chunk, and would otherwise take it again before a parked sender is awake, which then starves for up to a
+    /// millisecond.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -243,7 +247,8 @@ impl Shard {
         self.starved.notify_one();
     }
 
-    /// The timer task of the shard: polls the engine when it is due and sweeps it this often, until the shard is closed.
+    /// The timer task of the shard: polls the engine when it is due and sweeps it every `sweep_every`, until the shard
+    /// is closed.
     pub(crate) async fn keep_time(self: Arc<Self>, sweep_every: Duration) {
         let mut sweep_at = self.clock.now() + sweep_every;
         loop {
@@ -329,17 +334,18 @@ impl PermitGuard {
         self.shard.clock.now()
     }
 
-    /// Whom the shard [belongs to](Shard::belongs_to), while that lives.
+    /// The owner that was set by [`Shard::belongs_to`], if it still exists.
     pub(crate) fn owner<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.shard.owner.get()?.upgrade()?.downcast().ok()
     }
 
-    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its deadline.
+    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its
+    /// deadline.
     pub(crate) fn is_for(&self) -> Option<(CompactString, Arc<str>, EndpointId)> {
         self.shard.tell(self.now(), self.key, false, |engine, _, key| engine.permit_of(key))
     }
 
-    /// Reports the headers of the response: its `feedback`, and what is left of other limits.
+    /// Reports the headers of the response: their `feedback`, and `besides` the reports about other limits.
     pub(crate) fn on_response(&self, now: Time, feedback: Feedback, besides: &[Report]) -> FeedbackEffect {
         self.answered.store(true, Relaxed);
         self.shard
@@ -357,7 +363,7 @@ impl PermitGuard {
         effect
     }
 
-    /// Corrects the cost to what the vendor states, for limits that count points. Returns what was wrong before.
+    /// Corrects the cost to what the vendor states, for limits that count points. Returns the correction.
     pub(crate) fn settled(&self, stated: &Settled) -> Option<Correction> {
         if stated.is_empty() {
             return None;
@@ -365,7 +371,7 @@ impl PermitGuard {
         self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.corrected(now, key, stated))
     }
 
-    /// Reports the size of the response body. Returns what was wrong before.
+    /// Reports the size of the response body. Returns the correction.
     pub(crate) fn received(&self, bytes: u64) -> Option<Correction> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes))

@@ -1,12 +1,12 @@
 //! Bounds the share of retries in the load.
 //!
-//! When a vendor fails, every request retries several times, which multiplies the load on a broken system. So ten retries
-//! in a minute are free, and each further one needs ten requests in that minute. Each retry is judged by the minute before
-//! it; a minute that begins with retries and has its requests later may exceed the share.
+//! When a vendor fails, every request retries several times, which multiplies the load on a broken system. So ten
+//! retries in a minute are free, and each further one needs ten requests in that minute. Each retry is judged by the
+//! minute before it; a minute that begins with retries and has its requests later may exceed the share.
 //!
-//! There is one budget for each lane, so it keeps counts in thirteen slots of five seconds instead of a list of moments.
-//! The oldest slot, in which the minute begins, counts for retries and not for requests: rounding only ever allows less,
-//! about 9 % at a steady load.
+//! There is one budget for each lane, so it keeps counts in thirteen slots of five seconds instead of a list of
+//! moments. The oldest slot, in which the minute begins, counts for retries and not for requests: rounding only ever
+//! allows less, about 9 % at a steady load.
 
 use crate::clock::Time;
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 
-/// Decides what a response means, for vendors whose statuses do not.
+/// Decides what a response means, for vendors whose statuses do not say it.
 ///
 /// It is called for every response, before the body is read, and must be quick: the request waits for it.
 ///
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// What an answer means, whatever its status is.
+/// The meaning of a response, which takes precedence over its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {

@@ -1,11 +1,12 @@
-//! Decides what follows an exchange: the caller gets the response, the request is sent again, or its outcome is unknown.
+//! Decides what follows an exchange: the caller gets the response, the request is sent again, or its outcome is
+//! unknown.
 //!
 //! The question is never whether a request failed, but whether the vendor may have acted on it. A request that may be
-//! repeated without harm is *idempotent*: by its method, or because the vendor recognises it by a key. Any other request
-//! is sent again only if it is certain that the vendor did not act.
+//! repeated without harm is *idempotent*: by its method, or because the vendor recognises it by a key. Any other
+//! request is sent again only if it is certain that the vendor did not act.
 //!
-//! The decisions are pure functions of the outcome, the request, its earlier attempts and the vendor's policy. The driver
-//! that calls them sleeps and sends: for the wait that the vendor states, or else for [`backoff`].
+//! The decisions are pure functions of the outcome, the request, its earlier attempts and the vendor's policy. The
+//! driver that calls them sleeps and sends: for the wait that the vendor states, or else for [`backoff`].
 
 pub(crate) mod breaker;
 mod budget;
@@ -79,7 +80,8 @@ pub(crate) struct RetryHistory {
 pub(crate) enum Verdict {
     /// Return the response or the error to the caller.
     Done,
-    /// The vendor refused because of a limit and did not act: send again after the pause of that limit. Counts as a retry.
+    /// The vendor refused because of a limit and did not act: send again after the pause of that limit. Counts as a
+    /// retry.
     Refused,
     /// Send again after the wait that the vendor states, or else after [`backoff`]. Counts as a retry.
     Again,
@@ -108,7 +110,7 @@ pub(crate) enum GiveUpReason {
     Budget,
 }
 
-/// Whether a request may be sent twice without harm, by its method or because a key goes with it.
+/// Whether a request may be sent twice without harm, by its method or because it carries a key.
 pub(crate) fn idempotent(method: &Method, has_key: bool) -> bool {
     has_key || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
@@ -159,7 +161,8 @@ pub(crate) fn decide(
     }
 }
 
-/// Whether a response says that another attempt may succeed: without retries it is the last word all the same.
+/// Whether a response with this status and class may be followed by a successful attempt. Without retries, the response
+/// is final nevertheless.
 pub(crate) fn may_pass(status: u16, class: Option<Class>) -> bool {
     !matches!(meaning(status, class), Meaning::Final | Meaning::Unauthorized)
 }

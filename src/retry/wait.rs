@@ -15,8 +15,8 @@ const RECONNECT_LONGEST: u64 = 10_000_000_000;
 /// The largest supplement to a wait that the vendor states.
 const LATER_MOST: u64 = 5_000_000_000;
 
-/// The wait before retry number `retry` (from 1): random between `first_wait` doubled `retry - 1` times and twice that, at
-/// most `longest_wait`.
+/// The wait before retry number `retry` (from 1): random between `first_wait` doubled `retry - 1` times and twice that,
+/// at most `longest_wait`.
 pub(crate) fn backoff(policy: &RetryPolicy, retry: u32, rng: &mut fastrand::Rng) -> Duration {
     doubled(nanos(policy.first_wait), nanos(policy.longest_wait), retry, rng)
 }
@@ -33,8 +33,9 @@ pub(crate) fn later(wait: Duration, rng: &mut fastrand::Rng) -> Duration {
     wait.saturating_add(Duration::from_nanos(rng.u64(0..=most)))
 }
 
-/// A random wait between `low` and twice `low`, at most `longest`, where `low` is `first` doubled `step - 1` times. `low`
-/// stops growing below `longest`: otherwise the range would shrink to a point, and all requests would return at once.
+/// A random wait between `low` and twice `low`, at most `longest`, where `low` is `first` doubled `step - 1` times.
+/// `low` stops growing below `longest`: otherwise the range would shrink to a point, and all requests would return at
+/// once.
 fn doubled(first: u64, longest: u64, step: u32, rng: &mut fastrand::Rng) -> Duration {
     let mut low = first.min(longest);
     // 64 doublings exceed a `u64`, whatever they start from.

@@ -1,8 +1,8 @@
 //! One attempt of a request: a permit, one exchange, and the result of the exchange.
 //!
-//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and makes
-//! neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who waits for the
-//! response, `durable` for a job of the outbox.
+//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and
+//! makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
+//! waits for the response, `durable` for a job of the outbox.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Job {
                 return Ok(AttemptEnd::AtOnce);
             }
         }
-        // A stored job has its pass since before its exchange was written down.
+        // A stored job took its pass before its exchange was recorded.
         if !core.egress.hosts.are_well() && self.stored.is_none() && !self.pass_host(core) {
             held.not_sent();
             return Ok(AttemptEnd::AtOnce);
@@ -94,7 +94,7 @@ impl Job {
             }
         };
         if let Some((word, besides)) = self.plain(core, &answer, &held) {
-            // Where the body decides what the request cost, the permit stays until it has been read.
+            // If the body states what the request cost, the permit stays open until the body has been read.
             let whole = answer.body.has_arrived() && !self.route.vendor.settles_by_body();
             let (heard, held) = match whole {
                 true => (held.on_complete(ended, word, &besides), None),

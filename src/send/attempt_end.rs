@@ -1,7 +1,8 @@
 //! The end of one attempt, which a driver turns into a response, an error, a dead letter or a row of the store.
 //!
-//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim of a
-//! stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these statements.
+//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim
+//! of a stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these
+//! statements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,12 +79,12 @@ impl Cause {
         }
     }
 
-    /// What happened, for an error's text.
+    /// Describes the outcome for the text of an error.
     pub(super) fn text(&self) -> String {
         match self {
             Cause::Answer { answered, .. } => {
                 let status = answered.answer.status;
-                // Its own Display says "<unknown status code>" of a vendor's own.
+                // `StatusCode`'s `Display` shows a vendor's own status as "<unknown status code>".
                 match status.canonical_reason() {
                     Some(reason) => format!("the vendor answered {} {reason}", status.as_u16()),
                     None => format!("the vendor answered {}", status.as_u16()),
@@ -93,7 +94,7 @@ impl Cause {
         }
     }
 
-    /// Reads the beginning of an answer's body, so that the connection can be used again, and ends its permit.
+    /// Reads the beginning of a response body, so that the connection can be used again, and ends the permit.
     pub(super) async fn drain(self) -> Option<LastResponse> {
         match self {
             Cause::Answer { answered, .. } => Some(last_response(*answered).await),
@@ -101,7 +102,7 @@ impl Cause {
         }
     }
 
-    /// Adds the answer or the failure to the error that tells the caller of it.
+    /// Adds the response or the failure to the error that the caller gets.
     pub(super) async fn add_to(self, error: Error) -> Error {
         match self {
             Cause::Answer { answered, .. } => error.with_response(last_response(*answered).await),
@@ -170,7 +171,7 @@ async fn last_response(answered: Answered) -> LastResponse {
             }
         }
     };
-    // The body of a refusal is usually short and arrives with the headers; others are not waited for.
+    // The body of a refusal is usually short and arrives with the headers; slower bodies are not waited for.
     let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
     held.finish();
     LastResponse::new(answer.status, answer.headers, excerpt.into())

@@ -29,7 +29,8 @@ impl Job {
         retry::decide(outcome, &traits, &tried, policy, now)
     }
 
-    /// Reads a response that is not simply returned to the caller: reports it to the limits, and decides what follows.
+    /// Classifies a response that is not simply returned to the caller: reports it to the limits, and decides what
+    /// follows.
     pub(super) async fn classify_answer(&mut self, core: &Core, mut answered: Answered) -> AttemptEnd {
         let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
@@ -112,7 +113,7 @@ impl Job {
         }
     }
 
-    /// Decides what follows an exchange without an answer.
+    /// Decides what follows an exchange that got no response.
     pub(super) fn classify_failure(
         &mut self,
         core: &Core,
@@ -188,9 +189,9 @@ impl Job {
         }
     }
 
-    /// The feedback for an exchange that the vendor did not process. A refused stream means overload, like a 429 without a
-    /// wait. A stream on a connection that the vendor closes does not: many vendors close a connection after a number of
-    /// requests.
+    /// The feedback for an exchange that the vendor did not process. A refused stream means overload, like a 429
+    /// without a wait. A stream on a connection that the vendor closes does not: many vendors close a connection after
+    /// a number of requests.
     fn unprocessed(&self, core: &Core, closing: bool) -> Feedback {
         if closing {
             return Feedback::Disowned;

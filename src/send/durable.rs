@@ -38,7 +38,7 @@ pub(crate) enum ClaimEnd {
     Gone,
 }
 
-/// What one claim of a job is sent with.
+/// A claimed job, as it is handed to [`send_stored`].
 pub(crate) struct Sending {
     pub(crate) id: String,
     pub(crate) tenant: String,
@@ -46,13 +46,13 @@ pub(crate) struct Sending {
     pub(crate) request: Request,
     pub(crate) history: History,
     pub(crate) records: Arc<dyn RecordExchange>,
-    /// Set when the record of its exchange is being written.
+    /// Set when the record of the job's exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
 }
 
 /// How long a job waits in memory for its permit, before it waits in the store.
 const HOLD: Duration = Duration::from_secs(60);
-/// The wait of a job that the store or the limits cannot take now.
+/// The wait of a job that the store or the limits cannot take now, if they state none.
 const SOON: Duration = Duration::from_secs(1);
 /// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
         Ok(job) => job,
         Err(error) => return never_began(core, error, history),
     };
-    // No caller waits for the outcome, so a request that is not sent again is kept as a dead letter.
+    // No caller waits for the outcome, so an ambiguous request that may not be sent again is kept as a dead letter.
     let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     job.past = history.into_past(core);
@@ -101,7 +101,8 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     ending
 }
 
-/// The job does not fit the configuration, which may be corrected: it is tried again later.
+/// Ends a claim whose job does not fit the configuration: it is tried again later, because the configuration may be
+/// corrected.
 fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
     let now = letter::timestamp(core.clock, Duration::ZERO);
     history.failing_since.get_or_insert(now);
@@ -141,7 +142,8 @@ impl Job {
         self.stored.as_ref().is_some_and(|stored| stored.begun.load(Ordering::Acquire))
     }
 
-    /// The end of the claim for the store, and for metrics, spans and events.
+    /// Converts the end of an attempt into the end of the claim for the store, and the end for metrics, spans and
+    /// events.
     async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>) -> (ClaimEnd, End) {
         let end = match end {
             Ok(end) => end,
@@ -155,8 +157,8 @@ impl Job {
             AttemptEnd::AtOnce => (ClaimEnd::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
             AttemptEnd::Again(again) => {
                 if again.takes_budget {
-                    // A stored job can wait, so the budget never ends it. Its retries are counted, because they are load
-                    // like those of callers.
+                    // A stored job can wait, so the budget never ends it. Its retries are counted, because they are
+                    // load like those of callers.
                     self.spend_budget(core, core.clock.now());
                 }
                 let told = Err((ErrorKind::RetryLater, again.cause.delivery()));
@@ -193,8 +195,8 @@ impl Job {
     fn ending_unsent(&mut self, core: &Core, why: NotSent) -> (ClaimEnd, End) {
         let next = match &why {
             NotSent::Taken => Next::Nothing,
-            // The store has a record of the exchange, which did not begin: `Later` clears it, so that the outcome is not
-            // taken for unknown.
+            // The store has a record of the exchange, which did not begin: `Later` clears it, so that the outcome is
+            // not taken for unknown.
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) if self.has_begun() => Next::Later(Duration::ZERO),
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) => Next::Back,
             NotSent::Store(_) => Next::Later(SOON),
@@ -289,7 +291,7 @@ impl Job {
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        // Such an answer is final only where the vendor's entry allows no retry.
+        // A response that may pass later is final only if the vendor's entry allows no retry.
         let all_tried = crate::retry::may_pass(status.as_u16(), class);
         self.bury(core, if all_tried { Reason::Exhausted } else { Reason::Rejected })
     }

@@ -35,7 +35,7 @@ impl Job {
         }
     }
 
-    /// An exchange begins.
+    /// Reports that an exchange begins.
     #[inline]
     pub(super) fn dispatched(&mut self, core: &Core, waited: Duration) {
         self.tries += 1;
@@ -47,7 +47,7 @@ impl Job {
         });
     }
 
-    /// An exchange ended, with a response or a failure.
+    /// Reports the end of an exchange, with a response or a failure.
     #[inline]
     pub(super) fn exchanged(&self, core: &Core, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
         let took = ended.since(began);
@@ -58,7 +58,7 @@ impl Job {
         self.running.series().attempt(self.prepared.method(), end, took);
     }
 
-    /// The send has ended.
+    /// Reports the end of the send.
     #[inline]
     pub(super) fn ended(&mut self, core: &Core, end: End) {
         self.running.ended(end.err().map(|(kind, _)| kind));
@@ -100,7 +100,7 @@ impl Job {
         );
     }
 
-    /// The vendor refused a request, by a response with this status or by refusing its HTTP/2 stream.
+    /// Reports a refusal by the vendor: a response with this status, or a refused HTTP/2 stream.
     pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, status: Option<u16>) {
         let message = match status {
             Some(429) => "429 received".to_owned(),
@@ -123,7 +123,7 @@ impl Job {
         });
     }
 
-    /// The request was given up. The sink logs the letter.
+    /// Reports that the request was given up. The sink logs the letter.
     pub(super) fn dead_lettered(&self, core: &Core, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
         core.telemetry.feed.tell(self.id, &self.route, || EventKind::DeadLettered {
@@ -133,7 +133,7 @@ impl Job {
         });
     }
 
-    /// The circuit of the request's host was opened or closed.
+    /// Reports that the circuit of the request's host was opened or closed.
     pub(super) fn breaker(&self, core: &Core, open: bool) {
         let host = &*self.prepared.host(&self.route);
         if open {

@@ -9,8 +9,8 @@ use crate::error::Error;
 
 /// Records exchanges that are about to begin.
 pub(crate) trait RecordExchange: Send + Sync {
-    /// Returns once the record is durable. `false` if another process has taken over the job. `again` updates the record
-    /// that this exchange already has.
+    /// Returns once the record is durable. `false` if another process has taken over the job. `again` updates the
+    /// record that this exchange already has.
     fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// How long after the record was requested the exchange may begin. A process that replays the record counts the

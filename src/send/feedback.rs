@@ -1,4 +1,4 @@
-//! What an answer says about limits, and what is to be made of it.
+//! Translates what a response says about limits into feedback for the engine.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -25,34 +25,36 @@ use crate::route::Route;
 use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
 use crate::transport::Answer;
 
-/// A refusal's body comes with its headers, or is not waited for: the lane does not know of it yet.
+/// The longest wait for the body of an error response. A refusal's body usually arrives with its headers, and until the
+/// wait ends the lane does not know of the refusal.
 const REFUSAL_BODY: Duration = Duration::from_millis(250);
 
-/// Windows of one answer that limits hear of. Vendors state one to three.
+/// The most windows of one response that are reported to the engine. Vendors state one to three.
 const MAX_REPORTS: usize = 8;
 
-/// What an answer says is left, by window.
+/// The remaining units that a response states, one report for each window.
 pub(super) type Reports = SmallVec<[Report; 1]>;
 
-/// What an answer means to the limits.
+/// What a response means to the limits.
 pub(super) struct Reading {
     pub(super) feedback: Feedback,
-    /// What is left of other limits than the one that `feedback` is about.
+    /// Reports about limits other than the one that `feedback` is about.
     pub(super) besides: Reports,
-    /// The vendor refused, for now.
+    /// The vendor refused the request for now.
     pub(super) is_refusal: bool,
-    /// How long to wait before the next request, as the vendor or its entry says, a little later at random.
+    /// The wait before the next request, as stated by the vendor or, for a refusal, by its entry, plus a random
+    /// supplement.
     pub(super) told: Option<Duration>,
 }
 
-/// Reads answers for the limits that requests of one tenant to one endpoint count in.
+/// Reads responses for the limits that requests of one tenant to one endpoint count in.
 #[derive(Clone, Copy)]
 pub(super) struct AnswerReader<'a> {
     pub(super) core: &'a Core,
     pub(super) route: &'a Arc<Route>,
     pub(super) endpoint: EndpointId,
     pub(super) series: &'a Series,
-    /// The number of the send, where one made the exchange.
+    /// The number of the send; `None` if the program made the exchange itself.
     pub(super) request: Option<u64>,
 }
 
@@ -63,7 +65,7 @@ impl Job {
         AnswerReader { core, route, endpoint: self.endpoint, series, request: Some(self.id) }
     }
 
-    /// Reads an answer. Of its body as much is read ahead as may decide, and only where it may.
+    /// Reads what a response says about limits. Reads the beginning of the body ahead only if it may decide the result.
     pub(super) async fn signals(&self, answer: &mut Answer, wall: SystemTime) -> Signals {
         let dialect = &*self.route.vendor.dialect;
         let (status, headers) = (answer.status, &answer.headers);
@@ -82,7 +84,8 @@ impl Job {
         signals::read(dialect, status, &answer.headers, ahead, wall)
     }
 
-    /// What the limits are to hear, if nothing is to be decided about this answer: it is the caller's.
+    /// The feedback for a response that goes to the caller without further decisions. `None` if the response has to be
+    /// classified: it may be a refusal or a failure, or a classifier or the body decides.
     pub(super) fn plain(&self, core: &Core, answer: &Answer, held: &PermitGuard) -> Option<(Feedback, Reports)> {
         let status = answer.status.as_u16();
         if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || core.egress.classifier(&self.route).is_some() {
@@ -107,7 +110,8 @@ impl Job {
 }
 
 impl AnswerReader<'_> {
-    /// What an answer means, whatever its status is, where the vendor's dialect or the program's classifier says so.
+    /// The class that the program's classifier or else the response's signals give to a response; `None` if its status
+    /// decides.
     pub(super) fn class(&self, status: StatusCode, headers: &HeaderMap, signals: &Signals) -> Option<Class> {
         let class = self.core.egress.classifier(self.route).and_then(|classifier| classifier.classify(status, headers));
         class.or(match signals.throttled {
@@ -118,7 +122,7 @@ impl AnswerReader<'_> {
         })
     }
 
-    /// What an answer means to the limits. `backoff`: the wait after a refusal that states none.
+    /// Interprets a response for the limits. `backoff`: the wait after a refusal that states none.
     pub(super) fn read(
         &self,
         status: StatusCode,
@@ -165,8 +169,9 @@ impl AnswerReader<'_> {
         headroom.map(Headroom::of)
     }
 
-    /// What the limits are to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
-    /// the same. Beside a 202 or a redirect a wait is about where to look next, and no time is a place that was filled.
+    /// The feedback for a response that is neither a refusal nor a failure. A successful response may ask for a wait,
+    /// too. With a 202 or a redirect, the wait says when to fetch the result, so it does not concern the limits. A wait
+    /// of zero is a placeholder.
     fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
@@ -175,9 +180,10 @@ impl AnswerReader<'_> {
         }
     }
 
-    /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too. Where a
-    /// limit of that scope is configured, it stands as a whole; otherwise all lanes do.
-    /// `told`: as long as the lane that was refused waits, where the vendor said it.
+    /// Extends a refusal for an account, or for all callers of the vendor, to the other lanes concerned in this
+    /// process. If a rate limit of that scope is configured, the engine pauses that limit. Otherwise this pauses all
+    /// lanes of the account or vendor, unless a tenant's variables may select a host outside the vendor's domain.
+    /// `told`: the wait of the refused lane, if the vendor stated it.
     pub(super) fn spread(&self, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.route.vendor;
@@ -200,8 +206,8 @@ impl AnswerReader<'_> {
         }
     }
 
-    /// What the engine is to know of each window: of that with the least left, and of the others. What contradicts the
-    /// vendor's entry is said.
+    /// The reports for the engine: that of the window with the smallest share left, and those of the other windows.
+    /// Also logs limits that contradict the vendor's entry.
     fn reports(&self, signals: &Signals) -> (Option<Report>, Reports) {
         let mut reports = Reports::new();
         if signals.windows.is_empty() {
@@ -221,7 +227,7 @@ impl AnswerReader<'_> {
     fn report(&self, window: &Window, full: bool) -> Option<Report> {
         let share = window.used.filter(|_| window.is_share).zip(self.configured_limit(window));
         let (limit, remaining) = match (window.limit, window.remaining, window.used) {
-            // Percentages of a limit that is configured, rounded down: at least so much is used.
+            // The vendor states percentages of a configured limit, rounded down: at least this share is used.
             _ if share.is_some() => share.map(|(used, limit)| (limit, left_of(limit, used)))?,
             (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit)),
             (None, remaining, used) => {
@@ -229,7 +235,7 @@ impl AnswerReader<'_> {
                 match (configured, remaining, used) {
                     (Some(limit), Some(remaining), _) => (limit, remaining),
                     (Some(limit), None, Some(used)) => (limit, limit.saturating_sub(used)),
-                    // Nothing is left of a limit that is not configured: the lane waits for its reset.
+                    // An exhausted limit that is not configured: the lane waits for its reset.
                     (None, Some(0), _) if window.reset_in.is_some() => (1, 0),
                     _ => return None,
                 }
@@ -237,7 +243,7 @@ impl AnswerReader<'_> {
         };
         let mut reset = window.reset_in;
         if full && window.is_exhausted() {
-            // A unit comes back long before all have.
+            // The vendor states when all units are available again; the first unit is available much earlier.
             reset = reset.map(|reset| reset / u32::try_from(limit).unwrap_or(u32::MAX).max(1));
         }
         let name = window.name.as_deref().unwrap_or_default();
@@ -245,8 +251,9 @@ impl AnswerReader<'_> {
         Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
     }
 
-    /// The figure of the configured limit that a window speaks of which does not state its own: one of this request's whose
-    /// name is a part of the window's, or that has its length, or the only one that there is.
+    /// The configured figure for a window that states no limit of its own: that of the only limit of this request whose
+    /// name is part of the window's name, or else of the only one with the window's length. A window without a length
+    /// fits any limit.
     fn configured_limit(&self, window: &Window) -> Option<u64> {
         let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(self.endpoint.place());
@@ -276,7 +283,7 @@ impl AnswerReader<'_> {
         only(&mut rates.iter().filter(fits))
     }
 
-    /// Says where the vendor states another limit than its entry.
+    /// Reports limits in a response that differ from the vendor's entry.
     fn compare_limits(&self, signals: &Signals) {
         let vendor = &self.route.vendor;
         for window in &signals.windows {
@@ -288,7 +295,7 @@ impl AnswerReader<'_> {
         }
     }
 
-    /// The vendor states another limit than its entry.
+    /// Logs that the vendor states another limit than its entry, and emits the event.
     fn stated_limit(&self, limit: &Arc<str>, configured: u64, stated: u64) {
         let (tenant, vendor) = (&*self.route.id, &*self.route.vendor.name);
         if stated > configured {
@@ -303,8 +310,9 @@ impl AnswerReader<'_> {
     }
 }
 
-/// The configured limit that a window of a response is about: the one with its name; or with its length; or the only one,
-/// where there is but one of each. Requests are not tokens: a window of another name says nothing about them.
+/// The configured limit that a window of a response is about: the one with the window's name, or else the one with its
+/// length; or the only limit, if the response has a single window. Only limits on requests are compared, and a window
+/// that is named after another unit, such as tokens, says nothing about requests.
 fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<(&'l Limit, &'l Rate, u64)> {
     let stated = window.limit?;
     let rates = limits.iter().filter_map(|limit| match &limit.kind {
@@ -328,19 +336,20 @@ fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<
     }
 }
 
-/// What is left of a limit of which so many percent are used, rounded down: the fewer units of the two that it may be.
+/// The remaining units of a limit of which `percent` are used. The vendor rounds the percentage down, so this assumes
+/// one percent more.
 fn left_of(limit: u64, percent: u64) -> u64 {
     let next = percent.saturating_add(1).min(100);
     if percent == 0 { limit } else { limit - limit.saturating_mul(next).div_ceil(100).min(limit) }
 }
 
-/// A window's name that is neither a period's nor a word for requests: `tokens`.
+/// Whether a window's name is neither a period nor a word for requests, as in `tokens`.
 fn is_special(name: &str) -> bool {
     let means_requests = name.contains("request") || name.contains("call_count");
     !name.is_empty() && !means_requests && !signals::is_period(name)
 }
 
-/// Bodies of other types say nothing about limits, or are a stream without an end.
+/// Whether the body has a type that may state limits. Bodies of other types do not, or are endless streams.
 fn is_text(answer: &Answer) -> bool {
     let Some(media) = answer.headers.get(CONTENT_TYPE).and_then(|media| media.to_str().ok()) else { return true };
     let media = media.to_ascii_lowercase();

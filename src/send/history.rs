@@ -1,4 +1,5 @@
-//! Converts the attempts of a stored job between the store's form (wall clock) and a claim's form (the process's clock).
+//! Converts the attempts of a stored job between the store's form (wall clock) and a claim's form (the process's
+//! clock).
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ pub(crate) struct History {
     pub(crate) retries: u32,
     pub(crate) connects: u32,
     pub(crate) exchanges: u32,
-    /// Since when nothing could be sent, by the wall clock.
+    /// The start of the current run of attempts that the vendor did not process, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
-    /// When the next attempt was due.
+    /// When the next attempt is due, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
     pub(crate) attempts: Vec<AttemptRecord>,
@@ -70,7 +71,7 @@ impl History {
     }
 }
 
-/// For how long the job has failed. Time in which the job was due and no worker tried it does not count: the process may
+/// How long the job has failed. Time in which the job was due and no worker tried it does not count: the process may
 /// have been stopped over night, and the first failure after that is no reason to give up.
 fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());
@@ -87,9 +88,9 @@ mod tests {
         let failing = |due: Option<i64>, now| failing_for(at(0), due.map(at), at(now)).as_secs();
         assert_eq!(failing(None, 100), 100);
         assert_eq!(failing(Some(90), 95), 90);
-        // Stopped for eight hours, 90 seconds after the first failure.
+        // The process was stopped for eight hours, 90 seconds after the first failure.
         assert_eq!(failing(Some(90), 8 * 3600), 90);
-        // It is early, or the clock was set back.
+        // The job is tried early, or the clock was set back.
         assert_eq!(failing(Some(90), 80), 80);
         assert_eq!(failing(Some(90), -50), 0);
     }

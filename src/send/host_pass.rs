@@ -6,8 +6,8 @@ use crate::clock::Time;
 use crate::core::{Core, HostPass, HostWait};
 
 impl Job {
-    /// Takes a pass of the breaker for the request's host, if one is available at once. The exchange must begin within a
-    /// second. Returns whether there is a pass.
+    /// Takes a pass of the breaker for the request's host, if one is available at once. The exchange must begin within
+    /// a second. Returns whether there is a pass.
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {
         let host = self.prepared.host(&self.route);
         self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);

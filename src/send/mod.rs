@@ -1,8 +1,9 @@
-//! One send, from a request to the vendor's answer.
+//! One send, from a request to the vendor's response.
 //!
-//! Steps that need no waiting run when `send` is called, so that its future holds the request once, in the form in which
-//! it is sent. Thousands of these futures may wait at once, and their size decides whether they stay in the processor's
-//! cache: it is the largest cost of a send. So the handling of responses that are not simply returned is boxed.
+//! Steps that need no waiting run when `send` is called, so that its future holds the request once, in the form in
+//! which it is sent. Thousands of these futures may wait at once, and their size decides whether they stay in the
+//! processor's cache: it is the largest cost of a send. So the handling of responses that are not simply returned is
+//! boxed.
 
 pub(crate) mod acceptable;
 mod attempt;
@@ -55,7 +56,7 @@ pub(crate) use permit::permit_answered;
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
 
-/// For whom a request is sent.
+/// The tenant or lane for which a request is sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Caller<'a> {
     /// A tenant, by its id.
@@ -102,8 +103,8 @@ pub(crate) struct Job {
     deadline: Time,
     /// The moment by which the first exchange must have begun.
     give_up: Time,
-    /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry policy
-    /// asks for do not count. 0 if the deadline covers all attempts together.
+    /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry
+    /// policy asks for do not count. 0 if the deadline covers all attempts together.
     patience_ns: u64,
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
@@ -111,8 +112,8 @@ pub(crate) struct Job {
     past: Option<Box<AttemptLog>>,
     /// Set for a job of the outbox.
     stored: Option<Box<exchange_record::StoredJob>>,
-    /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here, because
-    /// a local variable would enlarge the future of every send.
+    /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here,
+    /// because a local variable would enlarge the future of every send.
     host_pass: Option<Box<HostPass>>,
 }
 
@@ -149,7 +150,7 @@ impl Job {
                 _ => core.registry.route(tenant, vendor),
             },
             Target::Url(url) => match caller {
-                // Where two vendors of a tenant have the same base URL, the lane says which is meant.
+                // If two vendors of a tenant have the same base URL, the lane decides which one is meant.
                 Caller::Lane(route) if route.is_current() && is_below(route, url) => Ok(route.clone()),
                 _ => core.registry.route_for_url(tenant, url),
             },
@@ -194,7 +195,7 @@ impl Job {
         };
         let stated = || request.parts.costs.iter().map(|(kind, units)| (&**kind, *units));
         let counts = |kind: &str| vendor.counts(kind, endpoint.map(|(_, endpoint)| endpoint));
-        // One point is what every request is.
+        // A cost of one point is the default of every request, so it is no mistake.
         let mut ignored = stated().filter(|(kind, units)| !counts(kind) && (*units > 1 || *kind != POINTS));
         if let Some((kind, units)) = ignored.next()
             && route.may_log_cost()
@@ -272,8 +273,8 @@ impl Job {
         core.registry.remembers(&self.route, self.endpoint, self.priority == Priority::High)
     }
 
-    /// Remembers what the exchange takes, or gives back because it never left. Of a job's exchange requests and points are on the
-    /// disk already.
+    /// Records the units that the exchange takes, or returns them if it did not leave. For a job, the store has
+    /// recorded its request and points already.
     fn remember(&self, core: &Core, leaves: bool) {
         if let Some(remembers) = self.remembers(core) {
             let cost = self.whole_cost();
@@ -282,7 +283,7 @@ impl Job {
         }
     }
 
-    /// Corrects the cost to what an answer states.
+    /// Corrects the cost of the request to what the response states.
     fn settle(&self, core: &Core, held: &PermitGuard, signals: &Signals) {
         let corrected = held.settled(&plan::settled(&self.route.vendor, &signals.costs, signals.cost));
         if let (Some(corrected), Some(remembers)) = (corrected, self.remembers(core)) {
@@ -304,7 +305,8 @@ impl Job {
     }
 
     /// Updates the job to the tenant's current configuration before a further attempt, so that URL, credential and
-    /// connection settings are of one version. A removed tenant keeps its last one. Returns whether anything has changed.
+    /// connection settings are of one version. A removed tenant keeps its last one. Returns whether anything has
+    /// changed.
     fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
         let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.route) {
@@ -379,8 +381,8 @@ impl Job {
         self.prepared.exchange(&self.route, attempt).map_err(as_not_sent)
     }
 
-    /// Whether the signer took longer than the limits allow for transit after the connect (`max_transit`). They would no
-    /// longer count the request when it arrives, so it needs a new permit and a new signature.
+    /// Whether the signer took longer than the limits allow for transit after the connect (`max_transit`). They would
+    /// no longer count the request when it arrives, so it needs a new permit and a new signature.
     fn was_signed_late(&self, core: &Core, began: Time) -> bool {
         let vendor = &self.route.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);
@@ -388,5 +390,5 @@ impl Job {
     }
 }
 
-/// The time that a signer may always take.
+/// The time that a signer may take under any configuration.
 const SIGNING: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The answer to an exchange that the program made itself, with a permit.
+//! Applies the response to an exchange that the program made itself with a permit.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::retry;
 use crate::route::Route;
 use crate::signals;
 
-/// Tells the limits of a permit what its answer says about them, as a send does.
+/// Reports to the limits of a permit what the response to its exchange says about them, as a send does.
 ///
-/// The body is the program's: what a dialect reads from bodies is not known here. Nothing is retried, so a refusal that
-/// states no wait counts as the first one.
+/// Only the program has the body, so what a dialect would read from it is unknown here. Nothing is retried here, so a
+/// refusal that states no wait gets the backoff of a first retry.
 pub(crate) fn permit_answered(
     core: &Core,
     route: &Arc<Route>,

@@ -72,8 +72,8 @@ impl Job {
         Ok(())
     }
 
-    /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated none,
-    /// for as long as the vendor's entry allows a stated wait to be.
+    /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated
+    /// none, for as long as the vendor's entry allows a stated wait to be.
     fn may_wait(&mut self, now: Time, earliest: Time, is_stated: bool) -> bool {
         self.past().again = true;
         if self.patience_ns == 0 {
@@ -86,7 +86,8 @@ impl Job {
         is_short
     }
 
-    /// The next attempt would be after the deadline. A failed exchange is then what the caller hears of.
+    /// Makes the error of a request whose next attempt would be after the deadline. After a failed exchange, that
+    /// failure is the error.
     async fn too_late(&mut self, core: &Core, wait: Duration, cause: Cause) -> Error {
         let error = match cause {
             Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.route)),
@@ -109,14 +110,15 @@ impl Job {
         if may_be_sent_later { self.or_expired(core, error) } else { error }
     }
 
-    /// A request whose next attempt was due, and that ran out of time although its caller stated no deadline, becomes a
-    /// dead letter: a caller that only logs the error would lose the request otherwise.
+    /// Writes a dead letter for a request that ran out of time although its caller stated no deadline, if its next
+    /// attempt was due: a caller that only logs the error would lose the request otherwise.
     fn or_expired(&mut self, core: &Core, error: Error) -> Error {
         let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
         if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }
     }
 
-    /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes away.
+    /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes
+    /// away.
     async fn give_up(&mut self, core: &Core, why: GiveUpReason, cause: Cause) -> Error {
         let tries = self.past.as_ref().map_or(0, |past| past.records.len());
         let why = match why {
@@ -155,8 +157,8 @@ impl Job {
         error
     }
 
-    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on an
-    /// earlier one.
+    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on
+    /// an earlier one.
     pub(super) fn of_all_attempts(&self, error: Error) -> Error {
         let may_have_acted = |record: &AttemptRecord| match record.phase {
             Phase::NotSent | Phase::Unprocessed => false,

@@ -1,7 +1,7 @@
 //! Turns a [`Request`] of a [`Tenant`] into [`Exchange`]s.
 //!
-//! [`Prepared`] is made once per send and holds what all attempts have in common; [`Prepared::exchange`] adds what differs:
-//! the credential, the signature and the deadline.
+//! [`Prepared`] is made once per send and holds what all attempts have in common; [`Prepared::exchange`] adds what
+//! differs: the credential, the signature and the deadline.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -65,7 +65,7 @@ impl Prepared {
         Ok(Prepared { parts, first: Some(url), spent: false })
     }
 
-    /// Converts it to another version of the tenant's configuration, and validates it again.
+    /// Converts the request to another version of the tenant's configuration, and validates it again.
     pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
@@ -198,8 +198,8 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
     }
 }
 
-/// Completes the headers of all attempts: the caller's, validated; trace context, if configured; and those of the vendor's
-/// entry.
+/// Completes the headers of all attempts: the caller's, validated; trace context, if configured; and those of the
+/// vendor's entry.
 fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
     let headers = &mut parts.headers;
     check_headers(headers, &vendor.auth)?;

@@ -1,6 +1,6 @@
-//! One tracing span for each send and a child for each attempt, with field names of OpenTelemetry's conventions for HTTP
-//! clients. They are at debug level, because they cost a quarter of a bare request, and are made only if a subscriber
-//! wants them. Their state is on the heap, so that it does not enlarge the future of a send.
+//! One tracing span for each send and a child for each attempt, with field names of OpenTelemetry's conventions for
+//! HTTP clients. They are at debug level, because they cost a quarter of a bare request, and are made only if a
+//! subscriber wants them. Their state is on the heap, so that it does not enlarge the future of a send.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";
 
 impl Job {
-    /// Opens the span of the send if a subscriber wants it. The level filter usually decides this without making a span.
+    /// Opens the span of the send if a subscriber wants it. The level filter usually decides this without making a
+    /// span.
     #[inline]
     pub(super) fn open_span(&mut self) {
         if LevelFilter::current() >= Level::DEBUG {
@@ -92,7 +93,7 @@ impl Job {
         Box::pin(attempt.instrument(span))
     }
 
-    /// The send has ended.
+    /// Records the result of the send in its span.
     #[inline]
     pub(super) fn close_span(&self, end: End) {
         let Some(span) = &self.span else { return };

@@ -1,9 +1,9 @@
 //! Obtains the permit of a stored job: the store records the exchange between the grant and the start of the permit.
 //!
 //! Writing the record may take any time. A permit that started before it would be counted from its start, while the
-//! exchange begins later, together with others that were granted meanwhile: the vendor would see more than its limit. So
-//! the permit starts right before the exchange. Until then the engine holds the grant for a moment only. The record tells
-//! a later process when the exchange began; one that is older than [`RecordExchange::latest`] is written again.
+//! exchange begins later, together with others that were granted meanwhile: the vendor would see more than its limit.
+//! So the permit starts right before the exchange. Until then the engine holds the grant for a moment only. The record
+//! tells a later process when the exchange began; one that is older than [`RecordExchange::latest`] is written again.
 
 use std::future::Future;
 
@@ -19,8 +19,8 @@ use crate::engine::Refusal;
 mod tests;
 
 impl Job {
-    /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a pass
-    /// of the breaker before the exchange is recorded.
+    /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a
+    /// pass of the breaker before the exchange is recorded.
     pub(super) async fn permit_of_job(&mut self, core: &Core, now: Time) -> Result<Grant, NotSent> {
         let Some(records) = self.stored.as_ref().map(|stored| stored.records.clone()) else {
             return Ok(self.permit(core, now).await?);
@@ -102,8 +102,8 @@ impl Job {
         }
     }
 
-    /// Ends early when the worker stops, if the exchange was recorded: the job then returns to the store as not sent. The
-    /// worker itself drops jobs without a record.
+    /// Ends early when the worker stops, if the exchange was recorded: the job then returns to the store as not sent.
+    /// The worker itself drops jobs without a record.
     async fn unless_stopped<T>(
         &self,
         records: &dyn RecordExchange,

@@ -115,7 +115,8 @@ fn rearranged(day: &str, month: &str, year: i16, time: &str, zone: &[&str]) -> O
     Timestamp::from_second(read.as_second().saturating_add(leap)).ok()
 }
 
-/// Parses `GMT`, or an offset, before which JavaScript writes `GMT`. Other names are ambiguous: several zones share them.
+/// Parses `GMT`, or an offset, before which JavaScript writes `GMT`. Other names are ambiguous: several zones share
+/// them.
 fn offset(zone: &str) -> Option<&str> {
     let rest = match zone.get(..3) {
         Some(name) if name.eq_ignore_ascii_case("gmt") || name.eq_ignore_ascii_case("utc") => &zone[3..],

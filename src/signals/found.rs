@@ -1,4 +1,4 @@
-//! The types of what a response states: limits, what is left of them, waits, and what the request cost.
+//! The types of the facts that a response states: limits, remaining units, waits, and the cost of the request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use super::windows::{Window, Windows};
 pub struct Signals {
     /// The request was refused because of a limit (rate, quota or concurrency), so the vendor did not act on it.
     pub throttled: bool,
-    /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset among
-    /// exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.
+    /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset
+    /// among exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.
     pub retry_after: Option<Duration>,
     /// How long to wait after a refusal without a stated wait, by the vendor's documentation.
     pub default_wait: Option<Duration>,
     /// The windows that the response describes, at most sixteen.
     pub windows: Windows,
-    /// What this request cost in points, of which the vendor may count fractions.
+    /// The cost of this request in points; the vendor may count fractions.
     pub cost: Option<f64>,
-    /// What it cost of each kind of points whose place the dialect tells, `points` included.
+    /// The cost of this request in each kind of points whose place the dialect names, `points` included.
     pub costs: Vec<Stated>,
     /// The time between two requests, if the vendor states a rate instead of a limit.
     pub interval: Option<Duration>,
     /// Whose limit refused, if the response says so.
     pub scope: Option<Scope>,
-    /// Which rule decided whether it is a refusal.
+    /// Which rule decided whether the response is a refusal.
     pub rule: Rule,
     /// Where the wait was found.
     pub wait_from: Option<WaitFrom>,
 }
 
-/// What a request cost of one kind of points.
+/// The cost of a request in one kind of points.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stated {
     /// The kind, as the vendor's entry declares it.
     pub kind: Arc<str>,
-    /// How many, of which the vendor may count fractions.
+    /// The number of points; the vendor may count fractions.
     pub units: f64,
 }
 
@@ -68,13 +68,13 @@ pub enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitFrom {
-    /// In `Retry-After`, or in a vendor's header of that meaning.
+    /// The wait is in `Retry-After`, or in a vendor's header of that meaning.
     Header,
-    /// In the body.
+    /// The wait is in the body.
     Body,
-    /// It is the reset of an exhausted window.
+    /// The wait is the reset of an exhausted window.
     Reset,
-    /// The response states none; it is the default of the vendor's dialect.
+    /// The response states no wait; this one is the default of the vendor's dialect.
     Default,
 }
 
@@ -95,8 +95,8 @@ impl Signals {
     /// How long to wait after a refusal: [`retry_after`](Signals::retry_after), or else
     /// [`default_wait`](Signals::default_wait).
     ///
-    /// A wait in whole seconds and a wait until a date are at least one second, even if the vendor wrote 0 or the date has
-    /// passed: the value may have been rounded down, and a wait of zero is a hot loop. `None` if there is neither.
+    /// A wait in whole seconds and a wait until a date are at least one second, even if the vendor wrote 0 or the date
+    /// has passed: the value may have been rounded down, and a wait of zero is a hot loop. `None` if there is neither.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.retry_after.or(self.default_wait)?;
         let least = if wait.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO };

@@ -21,13 +21,14 @@ const MAX_FOUND: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Pointer {
     steps: Vec<Step>,
-    /// Tells most pointers apart without their steps, of which those of one vendor have many in common.
+    /// Distinguishes most pointers without comparing their steps, many of which the pointers of one vendor have in
+    /// common.
     hash: u64,
-    /// Looks for the last key.
+    /// Searches a text for the pointer's last key.
     last: Option<Box<Finder<'static>>>,
 }
 
-/// A pointer as a path for people: `errors[].code`.
+/// A pointer as a readable path: `errors[].code`.
 pub(super) fn path(pointer: &Pointer) -> String {
     let mut path = String::new();
     for step in &pointer.steps {
@@ -164,8 +165,8 @@ impl Walk<'_> {
         self.found.len() >= MAX_FOUND && self.found.iter().filter(|(of, _)| *of == pointer).count() >= MAX_FOUND
     }
 
-    /// The place of a member or an item below, if some pointer leads there: `is` compares a key with its key, `text`
-    /// returns its key.
+    /// The place of a member or an item below this one, if some pointer leads there. `is` compares the member's key
+    /// with a pointer's key; `text` returns the member's key.
     fn below(&mut self, is: impl Fn(&str) -> bool, text: impl FnOnce() -> String) -> Option<Walk<'_>> {
         let mut on_way = 0;
         let mut is_any = false;
@@ -183,7 +184,7 @@ impl Walk<'_> {
         if on_way == 0 {
             return None;
         }
-        // Drops the keys of the members before.
+        // Drops the keys of earlier members.
         let depth = self.depth;
         self.keys.truncate(self.keys.partition_point(|(at, _)| *at < depth));
         if is_any {

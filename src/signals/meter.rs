@@ -1,8 +1,8 @@
-//! What a request cost, read from its response's body while the caller reads that body.
+//! Reads the cost of a request from its response's body while the caller reads that body.
 //!
-//! Vendors of language models state the use of an answer at its end, and in an event stream in its last events. The body is
-//! not kept for it: of a stream one line at a time is looked at, and a JSON body is looked at where the caller reads it
-//! as a whole.
+//! Vendors of language models state the usage of a response at its end or, in an event stream, in its last events. The
+//! body is not kept for this: a stream is parsed one line at a time, and a JSON body is parsed only if the caller reads
+//! it as a whole.
 
 use std::sync::Arc;
 
@@ -18,30 +18,30 @@ use super::{MAX_BODY, Stated};
 pub(crate) struct Meter {
     dialect: Arc<Dialect>,
     form: Form,
-    /// The last number at each place, in the order of the rules' places in the body.
+    /// The last number found at each place, in the order of the rules' places in the body.
     found: Vec<Option<Decimal>>,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// One JSON text; nothing of it has passed yet.
+    /// One JSON text, of which nothing has been read yet.
     Json,
-    /// JSON texts in lines, which `data:` may precede.
+    /// One JSON text per line, possibly after `data:`.
     Lines(Lines),
-    /// Nothing more will be found.
+    /// The rest of the body is not parsed.
     Over,
 }
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     begun: Vec<u8>,
-    /// The line is too long to be looked at.
+    /// The current line is too long and is skipped.
     skips: bool,
 }
 
 impl Meter {
-    /// `None` where the vendor's bodies state no costs, or this one is of a type that cannot.
+    /// `None` if the vendor's bodies state no costs, or if the type of this body cannot state any.
     pub(crate) fn new(dialect: &Arc<Dialect>, headers: &HeaderMap) -> Option<Meter> {
         let places = places(dialect).count();
         if places == 0 {
@@ -58,7 +58,7 @@ impl Meter {
         Some(Meter { dialect: dialect.clone(), form, found: vec![None; places] })
     }
 
-    /// A piece of the body, of which more may follow.
+    /// Reads a piece of the body; more may follow.
     pub(crate) fn piece(&mut self, data: &[u8]) {
         match &mut self.form {
             Form::Json if !data.is_empty() => self.form = Form::Over,
@@ -67,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// All of the body, or what was left of it.
+    /// Reads the whole body, or the rest of it.
     pub(crate) fn rest(&mut self, data: &[u8]) {
         match &mut self.form {
             Form::Json => {
@@ -79,7 +79,7 @@ impl Meter {
         }
     }
 
-    /// The costs that the body stated, of each kind the first place at which there was one.
+    /// The costs that the body stated: for each kind of points, the first place with a number.
     pub(crate) fn costs(mut self) -> Vec<Stated> {
         self.lines(b"\n");
         let (dialect, mut found) = (self.dialect.clone(), self.found.iter());
@@ -88,14 +88,15 @@ impl Meter {
                 let parts = sum.iter().filter(|source| matches!(source, Source::Body(_)));
                 total(parts.map(|_| found.next().copied().flatten()))
             });
-            // Every sum takes its own places from `found`, so none may be left out.
+            // Each sum takes its places from `found` in order, so all sums have to be computed, even after the first
+            // hit.
             let first = sums.by_ref().fold(None, |first: Option<f64>, sum| first.or(sum))?;
             Some(Stated { kind: rule.kind.clone(), units: first })
         });
         costs.collect()
     }
 
-    /// The bytes that are kept of the body.
+    /// The number of bytes of the body that are in memory.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         match &self.form {
@@ -146,7 +147,7 @@ impl Meter {
     }
 }
 
-/// The places in bodies at which costs stand.
+/// The places in bodies that state costs.
 fn places(dialect: &Dialect) -> impl Iterator<Item = &Pointer> {
     dialect.costs.iter().flat_map(CostRule::sources).filter_map(|source| match source {
         Source::Body(pointer) => Some(pointer),

@@ -2,8 +2,8 @@
 //!
 //! [`read`] takes a response and says whether it was refused for a limit, how long the vendor asks to wait, and what it
 //! states about each of its windows. It is pure and total: no clock, no runtime, no panic on any bytes, and time linear
-//! in their length. A header that cannot be parsed is ignored and never guessed at: the client then uses the limits that
-//! it was configured with.
+//! in their length. A header that cannot be parsed is ignored and never guessed at: the client then uses the limits
+//! that it was configured with.
 //!
 //! Most headers are recognised by shape alone, whatever the vendor's prefix and the order of the words:
 //! - `Retry-After` in seconds or as a date, and vendors' own names for it, in seconds or milliseconds
@@ -129,8 +129,8 @@ pub fn read(
 }
 
 /// Chooses between a wait in milliseconds and one in seconds or as a date. The coarser value is usually the finer one
-/// rounded up; if it is longer than that, it is another instruction, and the longer one counts. Servers also fill an unused
-/// milliseconds header with zero.
+/// rounded up; if it is longer than that, it is another instruction, and the longer one counts. Servers also fill an
+/// unused milliseconds header with zero.
 fn of_both(finer: Option<Duration>, coarser: Option<Duration>) -> Option<Duration> {
     let Some(fine) = finer.filter(|wait| !wait.is_zero()) else { return coarser.or(finer) };
     let rounded = Duration::from_secs(fine.as_secs() + u64::from(fine.subsec_nanos() > 0));

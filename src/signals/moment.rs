@@ -44,8 +44,8 @@ impl<'a> Now<'a> {
 
     /// Nanoseconds since 1970 by the server's clock, or by the client's if the response has no `Date`.
     ///
-    /// Moments in a response are by the server's clock, so measuring them from `Date` cancels any difference between the
-    /// clocks. A cache's `Age` says how long ago `Date` was.
+    /// Moments in a response are by the server's clock, so measuring them from `Date` cancels any difference between
+    /// the clocks. A cache's `Age` says how long ago `Date` was.
     fn nanos(&self) -> i128 {
         *self.nanos.get_or_init(|| {
             let client = || match self.received.duration_since(UNIX_EPOCH) {
@@ -57,7 +57,8 @@ impl<'a> Now<'a> {
         })
     }
 
-    /// A quick check without parsing the date: the client's clock, and the first digit of the year in an HTTP date. Only
+    /// A quick check without parsing the date: the client's clock, and the first digit of the year in an HTTP date.
+    /// Only
     /// `true` is certain.
     fn is_this_century(&self) -> bool {
         let client = self.received.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() > 1_000_000_000);
@@ -113,8 +114,8 @@ fn year(nanos: i128) -> i16 {
     Offset::UTC.to_datetime(Timestamp::from_nanosecond(nanos).unwrap_or_default()).year()
 }
 
-/// Parses the reset of a window. A reset is the server's estimate: one that is far away or unclear is ignored, and so is
-/// 0, which servers send as a placeholder.
+/// Parses the reset of a window. A reset is the server's estimate: one that is far away or unclear is ignored, and so
+/// is 0, which servers send as a placeholder.
 ///
 /// `unit` is the unit of a bare number that is no moment, in nanoseconds.
 pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {

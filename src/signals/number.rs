@@ -1,7 +1,7 @@
 //! Numbers and durations as vendors write them.
 //!
-//! The text is untrusted: only ASCII digits count, a value is parsed completely or not at all, and no float is involved.
-//! So `1e9`, `+30`, `0x1E`, `NaN`, digits of other scripts and `30 minutes` are no numbers here.
+//! The text is untrusted: only ASCII digits count, a value is parsed completely or not at all, and no float is
+//! involved. So `1e9`, `+30`, `0x1E`, `NaN`, digits of other scripts and `30 minutes` are no numbers here.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ impl Decimal {
         Decimal { whole: number / 1000, nanos: millis * 1_000_000, more: false }
     }
 
-    /// The number as a count, its fraction cut off. `None` for a saturated number, and for a fraction below one, which is
-    /// a rate or a share.
+    /// The number as a count, its fraction cut off. `None` for a saturated number, and for a fraction below one, which
+    /// is a rate or a share.
     pub(super) fn count(self) -> Option<u64> {
         let is_fraction = self.whole == 0 && (self.nanos > 0 || self.more);
         (self.whole < u64::MAX && !is_fraction).then_some(self.whole)
@@ -65,7 +65,7 @@ impl Decimal {
         self.whole < bound
     }
 
-    /// For reports only: no decision uses a float.
+    /// The number as a float, for reports only: no decision uses a float.
     pub(super) fn approximately(self) -> f64 {
         self.whole as f64 + f64::from(self.nanos) / 1e9
     }
@@ -84,7 +84,7 @@ impl Decimal {
     }
 }
 
-/// The sum of the numbers that are there; `None` where none is.
+/// The sum of the numbers that are present; `None` if there is none.
 pub(super) fn total(parts: impl Iterator<Item = Option<Decimal>>) -> Option<f64> {
     parts.flatten().map(Decimal::approximately).reduce(|sum, part| sum + part)
 }
@@ -174,7 +174,7 @@ fn unit(text: &[u8]) -> Option<(u128, usize)> {
     })
 }
 
-/// Saturates.
+/// Converts nanoseconds to a duration. Saturates.
 pub(super) fn from_nanos(nanos: u128) -> Duration {
     if let Ok(nanos) = u64::try_from(nanos) {
         return Duration::from_nanos(nanos);

@@ -4,7 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-/// Where IANA registers problem types.
+/// The address at which IANA registers problem types.
 const REGISTRY: &str = "iana.org/assignments/http-problem-types#";
 
 /// The problem types that say that a limit refused the request.

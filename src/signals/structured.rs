@@ -42,8 +42,8 @@ pub(super) struct Member<'f> {
 
 pub(super) type Members<'f> = SmallVec<[Member<'f>; 2]>;
 
-/// Reads the two fields, each with all its lines joined. Returns the quotas without names: their window may be in another
-/// header.
+/// Reads the two fields, each with all its lines joined. Returns the quotas without names: their window may be in
+/// another header.
 pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Quotas {
     let mut policies: SmallVec<[(Window, bool); 2]> = SmallVec::new();
     let mut quotas = Quotas::new();
@@ -80,7 +80,8 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
     quotas
 }
 
-/// Parses a list such as `10, 100;w=60`, which drafts up to 06 also allow in `RateLimit-Limit`, into the empty `members`.
+/// Parses a list such as `10, 100;w=60`, which drafts up to 06 also allow in `RateLimit-Limit`, into the empty
+/// `members`.
 /// `members` stays empty if the list is malformed.
 pub(super) fn list<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
     let read = if text.len() <= MAX_BYTES { parse(text, members) } else { None };
@@ -238,7 +239,7 @@ impl<'f> ParameterVisitor<'f> for &mut Member<'f> {
     type Out = ();
     type Error = Infallible;
 
-    /// The last of several with one name counts.
+    /// Of several parameters with the same name, the last one counts.
     fn parameter(&mut self, key: &'f KeyRef, value: BareItem<'f>) -> Result<(), Infallible> {
         let slot = match key.as_str() {
             "q" => &mut self.quota,

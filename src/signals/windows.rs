@@ -16,8 +16,8 @@ pub(super) struct Quota {
 
 pub(super) type Quotas = SmallVec<[Quota; 2]>;
 
-/// The most windows that are kept of one response: more than any vendor sends. It bounds the memory that a hostile vendor
-/// can make the client use.
+/// The most windows that are kept of one response: more than any vendor sends. It bounds the memory that a hostile
+/// vendor can make the client use.
 const MAX_WINDOWS: usize = 16;
 
 /// The difference of two resets that still count as equal: two headers for one window may round differently.
@@ -115,8 +115,8 @@ pub struct Window {
     pub name: Option<Name>,
     /// Units that may be used in one window: requests, or whatever the vendor counts.
     pub limit: Option<u64>,
-    /// Units that are left. Some vendors state more than the limit. If a vendor states limit and use only, this is their
-    /// difference.
+    /// Units that are left. Some vendors state more than the limit. If a vendor states limit and use only, this is
+    /// their difference.
     pub remaining: Option<u64>,
     /// Units that were used; may exceed the limit.
     pub used: Option<u64>,
@@ -136,7 +136,7 @@ impl Window {
         self.remaining == Some(0)
     }
 
-    /// Whether it states anything besides its name.
+    /// Whether the window states anything besides its name.
     pub(super) fn says_something(&self) -> bool {
         let counts = self.limit.is_some() || self.remaining.is_some() || self.used.is_some();
         counts || self.reset_in.is_some() || self.window.is_some() || self.overdrawn
@@ -217,8 +217,8 @@ impl Windows {
         tightest.map(|(window, _)| window)
     }
 
-    /// Adds a window unless it is empty. When the list is full, exhausted windows that reset late are kept: they decide how
-    /// long to wait.
+    /// Adds a window unless it is empty. When the list is full, exhausted windows that reset late are kept: they decide
+    /// how long to wait.
     pub(super) fn push(&mut self, window: Window) {
         if !window.says_something() {
             return;

@@ -61,7 +61,7 @@ impl Word {
         (stem.len() >= 3).then_some((stem, word))
     }
 
-    /// The length of the period, if it is a period.
+    /// The length of the period, if the word is a period.
     pub(super) fn period(self) -> Option<Option<Duration>> {
         match self {
             Word::Period(length) => Some(length),
@@ -69,7 +69,7 @@ impl Word {
         }
     }
 
-    /// Whether it names a kind of figure.
+    /// Whether the word names a kind of figure.
     pub(super) fn is_role(self) -> bool {
         matches!(self, Word::Limit | Word::Remaining | Word::Used | Word::Reset | Word::Wait)
     }

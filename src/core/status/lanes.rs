@@ -1,4 +1,4 @@
-//! The types of a list of lanes: what is asked for, and a page of it.
+//! The types of a list of lanes: the query, and a page of the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::core::status::types::{ByPriority, LimitStatus, seconds};
 /// The most lanes in one page.
 pub(crate) const MAX_PAGE: usize = 200;
 
-/// What a lane is doing, in one word. The order is that of urgency: what needs a person comes first.
+/// What a lane is doing, in one word. The states are in the order of urgency: those that need a person come first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum LaneState {
-    /// The vendor takes the tenant's grant no more: the tenant's user must connect again.
+    /// The vendor no longer accepts the tenant's OAuth grant: the tenant's user must connect again.
     Reconnect,
-    /// An operator paused it.
+    /// An operator paused the lane.
     Held,
-    /// A refusal or failures in a row paused it.
+    /// A refusal or several failures in a row paused the lane.
     Paused,
     /// No connection can be made to the vendor's host.
     Unreachable,
-    /// It is slower than its limits, because of what the vendor said or refused.
+    /// The lane is slower than its limits allow, because of reports or refusals by the vendor.
     Throttled,
-    /// Requests wait for its limits or for their turn.
+    /// Requests wait for the lane's limits or for their turn.
     Waiting,
-    /// Requests go as they come.
+    /// Requests are sent without waiting.
     Sending,
-    /// Nothing goes on.
+    /// No request waits or is in flight.
     Idle,
 }
 
@@ -46,7 +46,7 @@ impl LaneState {
         LaneState::Idle,
     ];
 
-    /// The name in snake case.
+    /// The state's name in snake case.
     pub const fn as_str(self) -> &'static str {
         match self {
             LaneState::Reconnect => "reconnect",
@@ -61,12 +61,12 @@ impl LaneState {
     }
 }
 
-/// In which order lanes are listed. Lanes that are equal by it are in the order of their names.
+/// The order in which lanes are listed. Lanes that are equal in it are ordered by tenant and vendor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum LaneSort {
-    /// Those that need a person first ([`LaneState`]), and among these those with the least room.
+    /// The most urgent first ([`LaneState`]), and among equals those with the least room.
     #[default]
     Worst,
     /// The least room first.
@@ -88,11 +88,11 @@ pub struct LaneQuery {
     pub vendor: Option<String>,
     /// Only lanes in this state.
     pub state: Option<LaneState>,
-    /// Their order.
+    /// The order of the lanes.
     pub sort: LaneSort,
-    /// Behind this place: [`LanePage::next`] of the page before.
+    /// Only lanes after this place: [`LanePage::next`] of the previous page.
     pub after: Option<String>,
-    /// At most so many, 1 to 200; 50 where it is none.
+    /// The most lanes on the page, 1 to 200; 50 if absent.
     pub limit: Option<usize>,
 }
 
@@ -100,14 +100,14 @@ pub struct LaneQuery {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LanePage {
-    /// All lanes that match, on whichever page.
+    /// The number of lanes that match, on all pages.
     pub total: usize,
     /// The lanes of this page.
     pub lanes: Vec<LaneSummary>,
-    /// Where the next page begins, for [`LaneQuery::after`]; none at the end.
+    /// The place after which the next page begins, for [`LaneQuery::after`]; `None` on the last page.
     ///
-    /// It is a place in the order and no number of lanes: a lane whose figures stay the same is on exactly one page, however
-    /// many others come, go or change meanwhile.
+    /// This is a place in the order and not a number of lanes, so a lane whose figures stay the same is on exactly one
+    /// page, however many other lanes are added, removed or changed meanwhile.
     pub next: Option<String>,
 }
 
@@ -119,20 +119,21 @@ pub struct LaneSummary {
     pub tenant: Arc<str>,
     /// The vendor's name.
     pub vendor: Arc<str>,
-    /// What it is doing.
+    /// What the lane is doing.
     pub state: LaneState,
-    /// For how long its pause still lasts, in seconds; none where it is not paused, or an operator's word must end it.
+    /// The time until the lane's pause ends, in seconds; `None` if the lane is not paused, or if an operator has to end
+    /// the pause.
     #[serde(rename = "ends_in_s", serialize_with = "seconds")]
     pub ends_in: Option<Duration>,
-    /// The limit for all its requests of which the smallest share is left.
+    /// The limit with the smallest remaining share, among those that apply to all requests of the lane.
     pub limit: Option<LimitStatus>,
-    /// What is left of that limit, 0 to 1; none where it has no limits.
+    /// The remaining share of that limit, 0 to 1; `None` if the lane has no limits.
     pub room: Option<f64>,
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub waiting: ByPriority<u32>,
-    /// Exchanges in flight.
+    /// The number of exchanges in flight.
     pub in_flight: u32,
-    /// The vendor's host, where no connection can be made to it.
+    /// The vendor's host, if no connection can be made to it.
     pub unreachable: Option<Arc<str>>,
     /// Why the first request of the highest waiting priority waits.
     pub reason: Option<String>,

@@ -1,11 +1,11 @@
-//! The limits of a tenant, as a status shows them: the vendor's figure beside the client's own.
+//! The limits of a tenant in its status: the vendor's figure beside the client's own.
 
 use crate::clock::Time;
 use crate::config::{Endpoint, Limit, LimitKind, Scope, Vendor};
 use crate::core::status::types::LimitStatus;
 use crate::engine::{Holder, LimitView};
 
-/// Every limit that the vendor's entry states, with its endpoint's number where it is one's.
+/// All limits of the vendor's entry, each with the number of its endpoint if it belongs to one.
 fn stated(vendor: &Vendor) -> impl Iterator<Item = (Option<(usize, &Endpoint)>, &Limit)> {
     let own = vendor.limits.iter().map(|limit| (None, limit));
     let of_endpoints = vendor.endpoints.iter().enumerate();
@@ -15,7 +15,7 @@ fn stated(vendor: &Vendor) -> impl Iterator<Item = (Option<(usize, &Endpoint)>, 
     )
 }
 
-/// The vendor's figure, and what the client does not exceed.
+/// The vendor's figure, and the figure that the client does not exceed.
 fn figures(limit: &Limit) -> (u32, u32) {
     match &limit.kind {
         LimitKind::Rate(rate) => (rate.limit, rate.shape().guard_limit),
@@ -23,7 +23,7 @@ fn figures(limit: &Limit) -> (u32, u32) {
     }
 }
 
-/// The limits of a tenant that has sent nothing lately: all of each is there.
+/// The limits of a tenant whose lane is not in memory: all their units are available.
 pub(super) fn resting(vendor: &Vendor) -> Vec<LimitStatus> {
     let shown = |(endpoint, limit): (Option<(usize, &Endpoint)>, &Limit)| {
         let (figure, guard) = figures(limit);
@@ -44,7 +44,7 @@ pub(super) fn resting(vendor: &Vendor) -> Vec<LimitStatus> {
     stated(vendor).map(shown).collect()
 }
 
-/// A limit as the engine sees it.
+/// The status of a limit from the engine's view of it.
 pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus {
     let (scope, number) = match seen.holder {
         Holder::Lane => (Scope::Tenant, None),
@@ -52,7 +52,8 @@ pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus
         Holder::Account => (Scope::Account, None),
         Holder::Vendor => (Scope::Vendor, None),
     };
-    // Limits that tenants share are known by their name alone: where two endpoints have one of the same, it is neither's.
+    // The engine knows shared limits only by name. If two endpoints have a limit with this name, it is unknown which
+    // one is meant.
     let is_it = |(endpoint, limit): &(Option<(usize, &Endpoint)>, &Limit)| {
         let is_there = number.is_none() || endpoint.map(|(number, _)| number) == number;
         limit.name == seen.name && limit.scope == scope && is_there
@@ -76,7 +77,7 @@ pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus
     }
 }
 
-/// The smallest share of a limit for all requests that is left.
+/// The smallest remaining share among the limits that apply to all requests.
 pub(super) fn headroom(limits: &[LimitStatus]) -> Option<f64> {
     let of_all = limits.iter().filter(|limit| limit.scope != Scope::Endpoint.name() && limit.guard > 0);
     of_all.map(|limit| f64::from(limit.remaining) / f64::from(limit.guard)).min_by(f64::total_cmp)

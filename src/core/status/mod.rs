@@ -1,4 +1,4 @@
-//! What one tenant at one vendor is doing, in the words of [`TenantStatus`]: from what the engine shows of its lane.
+//! Makes the [`TenantStatus`] of one tenant at one vendor from the engine's view of its lane.
 
 pub(crate) mod lanes;
 mod limits;
@@ -24,7 +24,7 @@ pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<Tenan
     let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
     let flow = core.telemetry.meters.flow(&tenant.vendor.name, core.clock.now());
     let token = core.egress.credentials.token_view(&tenant).map(|view| of_the_token(view, core.clock.now()));
-    // Most of the time no host is in trouble, and none need be named.
+    // Usually no host has failed lately, and then the tenant's host need not be determined.
     let host = (!core.egress.hosts.are_well()).then(|| tenant.host());
     let unreachable = host.filter(|host| core.egress.hosts.is_open(host)).map(Into::into);
     Ok(TenantStatus { flow, token, unreachable, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })

@@ -1,7 +1,7 @@
-//! Which of many lanes are on a page, and in which order: pure, so that a million cases cost nothing.
+//! Selects the lanes of a page and their order. It is a pure function, so a million test cases are cheap.
 //!
-//! A page begins behind a place in the order and not behind a number of lanes. Lanes that come, go or change between two
-//! pages then move nothing else: no lane that stayed as it was is shown twice or left out.
+//! A page begins after a place in the order and not after a number of lanes. If lanes are added, removed or changed
+//! between two pages, no lane that stays the same is shown twice or left out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,23 +10,23 @@ use crate::core::status::lanes::{LaneQuery, LaneSort, LaneState, MAX_PAGE};
 
 /// The lanes of a page, unless the query states another number.
 const PAGE: usize = 50;
-/// Room is compared in so many steps.
+/// The room of a lane whose limits are unused: room is compared in steps of a thousandth.
 pub(crate) const WHOLE: u16 = 1_000;
 
-/// What is known of every lane of a client.
+/// The facts about a lane by which lists are filtered and ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     pub(crate) state: LaneState,
-    /// Of the tightest limit, in thousandths.
+    /// The remaining share of the tightest limit, in thousandths.
     pub(crate) room: u16,
     pub(crate) waiting: u64,
 }
 
-/// A lane's place in an order, ahead of its names.
+/// The primary key of the order, before the names of tenant and vendor.
 type Rank = (u8, u16, Reverse<u64>);
 
 fn rank(sort: LaneSort, facts: &Facts) -> Rank {
-    // Below these, all lanes do what they should, and room alone says how well.
+    // Lanes in the less urgent states work as intended, so only their room decides their order.
     let urgency = (facts.state as u8).min(LaneState::Throttled as u8 + 1);
     match sort {
         LaneSort::Worst => (urgency, facts.room, Reverse(facts.waiting)),
@@ -36,7 +36,7 @@ fn rank(sort: LaneSort, facts: &Facts) -> Rank {
     }
 }
 
-/// The lanes of a page, as numbers in the list that was searched.
+/// The lanes of a page, as indices into the list that was searched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Selected {
     pub(crate) total: usize,
@@ -44,12 +44,12 @@ pub(crate) struct Selected {
     pub(crate) next: Option<String>,
 }
 
-/// The page of `all` that `query` asks for. `of` names tenant, vendor and facts of a lane.
+/// The page of `all` that `query` asks for. `of` returns tenant, vendor and facts of a lane.
 pub(crate) fn select<T>(all: &[T], of: impl Fn(&T) -> (&str, &str, Facts), query: &LaneQuery) -> Selected {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let searched = query.search.trim().to_ascii_lowercase();
     let after = query.after.as_deref().and_then(place);
-    // The page is kept while all are looked at. Most lanes are behind its last one by their rank, and their names are not read.
+    // The heap holds the best lanes so far. Most other lanes rank after its last one, so their names are not read.
     let (mut total, mut candidates, mut page) = (0, 0, BinaryHeap::with_capacity(limit + 1));
     for (number, lane) in all.iter().enumerate() {
         let (tenant, vendor, facts) = of(lane);
@@ -88,7 +88,8 @@ fn written(((urgency, room, Reverse(waiting)), tenant, vendor): &Key<'_>) -> Str
     format!("{urgency}:{room}:{waiting}:{tenant}:{vendor}")
 }
 
-/// A place as [`written`]; none where it is not one. Names of tenants and vendors hold no colon.
+/// Parses a place as [`written`] makes it; `None` if the text is malformed. Names of tenants and vendors contain no
+/// colon.
 fn place(text: &str) -> Option<Key<'_>> {
     let mut parts = text.split(':');
     let rank = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, Reverse(parts.next()?.parse().ok()?));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Page by page, with lanes that change, come and go between two pages: each lane that stays as it was is shown once.
+        /// Lanes are changed, added and removed between two pages: each lane that stays the same is shown once.
         #[test]
         fn pages_show_each_lane_once(
             mut all in lanes(),

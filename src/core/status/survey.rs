@@ -1,5 +1,5 @@
-//! The facts of every lane, for lists: of lanes in memory from their engines, a few hundred under each hold of a lock; of
-//! all others from the configuration alone, since nothing goes on in them.
+//! Collects the facts of all lanes for lists. Facts of lanes in memory come from their engines, in chunks under each
+//! hold of a lock; all other lanes are idle, so the configuration suffices.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::engine::Brief;
 use crate::route::Route;
 use crate::transport::tokens::TokenState;
 
-/// One lane of a survey. It owns its names, which are short and stand in it: lists are sorted and searched by them.
+/// One lane of a survey. It owns its names, most of which are short enough to be stored inline: lists are sorted and
+/// searched by them.
 #[derive(Clone, Debug)]
 pub(crate) struct Surveyed {
     pub(crate) tenant: CompactString,
@@ -24,7 +25,7 @@ pub(crate) struct Surveyed {
     pub(crate) facts: Facts,
 }
 
-/// Parts of a survey; each is looked at by one call of [`survey_part`].
+/// The number of parts of a survey; [`survey_part`] reads one of them.
 pub(crate) fn parts(core: &Core) -> usize {
     core.registry.routes.parts()
 }
@@ -65,12 +66,13 @@ fn needs_reconnect(core: &Core, route: &Route) -> bool {
     view.is_some_and(|view| matches!(view.state, TokenState::NeedsReconnect))
 }
 
-/// Whether the vendor's host cannot be connected to. Most of the time no host is in trouble, and none need be named.
+/// Whether no connection can be made to the vendor's host. Usually no host has failed lately, and then the host need
+/// not be determined.
 fn is_unreachable(core: &Core, route: &Route) -> bool {
     !core.egress.hosts.are_well() && core.egress.hosts.is_open(&route.host())
 }
 
-/// What is wrong with a lane that its limits do not know.
+/// Problems of a lane that the engine does not know.
 #[derive(Clone, Copy, Debug, Default)]
 struct Troubles {
     needs_reconnect: bool,
@@ -103,7 +105,7 @@ fn facts(brief: Option<Brief>, troubles: Troubles, now: Time) -> Facts {
     Facts { state, room, waiting }
 }
 
-/// The page that `query` asks for, with what can be said of each of its lanes now.
+/// The page that `query` asks for, with the current status of its lanes.
 pub(crate) fn page(core: &Core, all: &[Surveyed], query: &LaneQuery) -> LanePage {
     fn of(lane: &Surveyed) -> (&str, &str, Facts) {
         (&lane.tenant, &lane.vendor, lane.facts)
@@ -114,7 +116,7 @@ pub(crate) fn page(core: &Core, all: &[Surveyed], query: &LaneQuery) -> LanePage
     LanePage { total, lanes: lanes.collect(), next }
 }
 
-/// A lane's row, with its figures of now.
+/// The row of a lane with its current figures.
 fn summary(status: &TenantStatus) -> LaneSummary {
     let of_all = status.limits.iter().filter(|limit| limit.endpoint.is_none() && limit.guard > 0);
     let share = |limit: &&LimitStatus| f64::from(limit.remaining) / f64::from(limit.guard);

@@ -1,4 +1,4 @@
-//! What a client is doing, for people and dashboards: why something waits, until when, and what is left.
+//! The status of a client for people and dashboards: why requests wait, until when, and how much of each limit is left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ pub use crate::core::status::lanes::{LanePage, LaneQuery, LaneSort, LaneState, L
 /// A figure for each priority.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct ByPriority<T> {
-    /// Of [`Priority::High`].
+    /// The figure of [`Priority::High`].
     pub high: T,
-    /// Of [`Priority::Normal`].
+    /// The figure of [`Priority::Normal`].
     pub normal: T,
-    /// Of [`Priority::Low`].
+    /// The figure of [`Priority::Low`].
     pub low: T,
 }
 
@@ -26,7 +26,7 @@ impl<T> From<[T; 3]> for ByPriority<T> {
     }
 }
 
-/// One tenant at one vendor: [`IntegrationClient::status`](crate::IntegrationClient::status).
+/// The status of one tenant at one vendor: [`IntegrationClient::status`](crate::IntegrationClient::status).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TenantStatus {
@@ -34,44 +34,46 @@ pub struct TenantStatus {
     pub tenant: Arc<str>,
     /// The vendor's name.
     pub vendor: Arc<str>,
-    /// Nothing goes on: all limits that its vendor's entry states are free.
+    /// The tenant has no lane in memory: no request waits or is in flight, and all limits of the vendor's entry are
+    /// fully available.
     pub resting: bool,
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub waiting: ByPriority<u32>,
-    /// Exchanges in flight.
+    /// The number of exchanges in flight.
     pub in_flight: u32,
-    /// Shares of the priorities while all of them wait; they add up to 1.
+    /// The share of each priority while requests of all priorities wait; the shares add up to 1.
     pub shares: ByPriority<f64>,
-    /// Every limit that holds for its requests, its endpoints' included.
+    /// All limits that apply to the tenant's requests, those of endpoints included.
     pub limits: Vec<LimitStatus>,
-    /// The smallest share of a limit for all requests that is left, 0 to 1.
+    /// The smallest remaining share among the limits that apply to all requests, 0 to 1.
     pub headroom: Option<f64>,
-    /// Nothing goes.
+    /// The pause during which no request is sent.
     pub pause: Option<PauseStatus>,
-    /// The vendor's host, where no connection can be made to it: one request at a time tries, and the others wait.
+    /// The vendor's host, if no connection can be made to it: one request at a time tries to connect, and the others
+    /// wait.
     pub unreachable: Option<Arc<str>>,
-    /// It is slower than its limits, because of what the vendor said or refused.
+    /// Set if the tenant is slower than its limits allow, because of reports or refusals by the vendor.
     pub throttle: Option<ThrottleStatus>,
-    /// Answers of its vendor, to all tenants.
+    /// The vendor's responses to all tenants.
     pub flow: Flow,
     /// What the first request of each priority waits for.
     pub waits: ByPriority<Option<WaitStatus>>,
-    /// Its access token, where it gets one by [OAuth](crate::config::OAuth).
+    /// The tenant's access token, if it gets one by [OAuth](crate::config::OAuth).
     pub token: Option<TokenStatus>,
 }
 
-/// An access token.
+/// The state of an access token.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TokenStatus {
     /// Whether there is one.
     pub state: TokenState,
-    /// It is used for so long still, in seconds.
+    /// The time for which the token will still be used, in seconds.
     #[serde(rename = "fresh_for_s", serialize_with = "seconds")]
     pub fresh_for: Option<Duration>,
     /// Why the last refresh failed, or why a new refresh token is not kept.
     pub problem: Option<String>,
-    /// Not asked for again before so long from now, in seconds, unless its secrets change.
+    /// The time until the next refresh may be attempted, in seconds, unless the secrets change before.
     #[serde(rename = "next_try_s", serialize_with = "seconds")]
     pub next_try: Option<Duration>,
 }
@@ -81,50 +83,51 @@ pub struct TokenStatus {
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum TokenState {
-    /// None was needed yet, or the last one has expired.
+    /// No token was needed yet, or the last one has expired.
     None,
-    /// There is one.
+    /// There is a token.
     Fresh,
-    /// The last refresh failed, and is tried again.
+    /// The last refresh failed and will be tried again.
     Failing,
-    /// The vendor takes the grant no more (`invalid_grant`): the tenant's user must connect again.
+    /// The vendor no longer accepts the grant (`invalid_grant`): the tenant's user must connect again.
     NeedsReconnect,
 }
 
-/// One limit.
+/// The status of one limit.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LimitStatus {
-    /// Its name.
+    /// The limit's name.
     pub name: Arc<str>,
     /// The scope of the limit: `tenant`, `endpoint`, `account` or `vendor`.
     pub scope: &'static str,
-    /// The endpoint, where the limit counts requests to one endpoint alone.
+    /// The endpoint, if the limit counts only requests to one endpoint.
     pub endpoint: Option<Arc<str>>,
-    /// What the vendor allows, in its units.
+    /// The units that the vendor allows.
     pub limit: u32,
-    /// What the client does not exceed of it.
+    /// The units that the client does not exceed.
     pub guard: u32,
-    /// What is left of that now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
+    /// The units of `guard` that are left now: by the client's own count or, if lower, by the vendor's last report
+    /// minus the units taken since.
     pub remaining: u32,
-    /// In how many seconds nothing will be left of it, if units go on to be taken at the rate of the last 24th of its window, or
-    /// of the time since the first unit where that is shorter. Only for windows of an hour and longer; none where what is left
-    /// lasts for a whole window.
+    /// The time until no units are left, in seconds, if they continue to be taken at the rate of the last 24th of the
+    /// window, or of the time since the first unit if that is shorter. Only for windows of an hour or longer; `None` if
+    /// the remaining units last for a whole window.
     #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
-    /// In how many seconds the window ends that is counted now, and all of it is there again; only where an answer of the vendor's or
-    /// a calendar (`resets`) says so.
+    /// The time until the current window ends and all units are available again, in seconds; `None` unless a response
+    /// or a calendar (`resets`) states that end.
     #[serde(rename = "resets_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub resets_in: Option<Duration>,
-    /// In how many seconds all of it is there again if nothing else goes, 0 where it is; none where that depends on something in
-    /// flight.
+    /// The time until all units are available again if no further request is sent, in seconds; 0 if they are. `None` if
+    /// that depends on an exchange in flight.
     #[serde(rename = "full_in_s", serialize_with = "seconds")]
     pub full_in: Option<Duration>,
-    /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it
-    /// is not paused.
+    /// The time for which no request that counts in this limit is sent, in seconds, because the vendor refused or
+    /// failed; `None` if the limit is not paused.
     #[serde(rename = "paused_for_s", serialize_with = "seconds")]
     pub paused_for: Option<Duration>,
-    /// The configuration does not know it: the vendor's answers state it, and the tenant keeps to it for as long as they do.
+    /// The limit is not configured. The vendor's responses state it, and the tenant obeys it for as long as they do.
     pub discovered: bool,
 }
 
@@ -139,13 +142,13 @@ pub enum PausedBy {
     Vendor,
 }
 
-/// A pause.
+/// A pause of a tenant at a vendor.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct PauseStatus {
     /// Who paused.
     pub by: PausedBy,
-    /// For how long still, in seconds; none where an operator's word must end it.
+    /// The time until the pause ends, in seconds; `None` if an operator has to end it.
     #[serde(rename = "ends_in_s", serialize_with = "seconds")]
     pub ends_in: Option<Duration>,
 }
@@ -154,89 +157,92 @@ pub struct PauseStatus {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ThrottleStatus {
-    /// Share of the full rate, 0 to 1.
+    /// The current share of the full rate, 0 to 1.
     pub factor: f64,
-    /// Requests a second that go at most.
+    /// The most requests that are sent in a second.
     pub per_second: f64,
 }
 
-/// What a request waits for.
+/// Why a request waits, and for how long.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WaitStatus {
-    /// Why, in words.
+    /// The reason in words.
     pub reason: String,
-    /// The limit that it waits for; none while others are first, or the vendor's word is in the way.
+    /// The limit that the request waits for; `None` while other requests are first, or while a response of the vendor
+    /// holds the request back.
     pub limit: Option<Arc<str>>,
-    /// How long it has waited, in seconds.
+    /// How long the request has waited, in seconds.
     #[serde(rename = "waited_s", serialize_with = "some_seconds")]
     pub waited: Duration,
-    /// Not before so long from now, in seconds, if nothing else happens; none where it depends on an exchange in flight.
+    /// The time until the request is sent at the earliest, in seconds, if nothing else happens; `None` if that depends
+    /// on an exchange in flight.
     #[serde(rename = "not_before_s", serialize_with = "seconds")]
     pub not_before: Option<Duration>,
 }
 
-/// Whether a request could go now: [`IntegrationClient::check`](crate::IntegrationClient::check).
+/// Whether a request could be sent now: [`IntegrationClient::check`](crate::IntegrationClient::check).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// A request that asks for now or not at all would go.
+    /// An immediate request, which never waits, would be sent.
     pub allowed: bool,
-    /// The limit of which the next three speak: the one that stands in the way, or else the one of which the smallest share
-    /// is left. None where there is no limit, and so none of the three.
+    /// The limit that the next three fields are about: the one that blocks the request, or else the one with the
+    /// smallest remaining share. `None`, like the three, if there is no limit.
     pub name: Option<Arc<str>>,
-    /// What the vendor allows, in the limit's units: requests, points or bytes in its window, or requests at once.
+    /// The units that the vendor allows: requests, points or bytes in the window, or concurrent requests.
     pub limit: Option<u32>,
-    /// What is left of it now, in the same units: by our own count, or by the vendor's last word where that is lower.
+    /// The units that are left now: by the client's own count or, if lower, by the vendor's last report.
     pub remaining: Option<u32>,
-    /// After so long, in seconds, all of it is there again if nothing else goes; none where that depends on something under
-    /// way.
+    /// The time until all units are available again if no further request is sent, in seconds; `None` if that depends
+    /// on an exchange in flight.
     #[serde(rename = "reset_s", serialize_with = "seconds")]
     pub reset: Option<Duration>,
-    /// Requests of the tenant that wait for this vendor, of all priorities.
+    /// The number of the tenant's waiting requests to this vendor, of all priorities.
     pub pending: u32,
-    /// Why not now, in words; none where it is allowed.
+    /// Why the request could not be sent now, in words; `None` if it is allowed.
     pub reason: Option<String>,
-    /// Not before so long from now, in seconds, if nothing else happens; none where it is allowed, or where that depends on
-    /// an exchange in flight or on an operator.
+    /// The time until a request could be sent at the earliest, in seconds, if nothing else happens; `None` if it is
+    /// allowed now, or if that depends on an exchange in flight or on an operator.
     #[serde(rename = "until_s", serialize_with = "seconds")]
     pub until: Option<Duration>,
 }
 
-/// All tenants at one vendor.
+/// The status of all tenants at one vendor.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VendorStatus {
     /// The vendor's name.
     pub vendor: Arc<str>,
-    /// Tenants in memory: those that have sent lately, or wait.
+    /// Tenants in memory: those with waiting requests or recent ones.
     pub lanes: u64,
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub waiting: ByPriority<u64>,
-    /// Exchanges in flight.
+    /// The number of exchanges in flight.
     pub in_flight: u64,
     /// Tenants that are paused.
     pub paused: u64,
-    /// Tenants that are slower than their limits.
+    /// Tenants that are slower than their limits allow.
     pub throttled: u64,
-    /// The smallest share of a limit that is left in any of them, 0 to 1.
+    /// The smallest remaining share of a limit of any of these tenants, 0 to 1.
     pub headroom: Option<f64>,
-    /// Its answers.
+    /// The vendor's responses.
     pub flow: Flow,
 }
 
-/// What a vendor answers, smoothed over the last ten seconds or so.
+/// The rate and the latency of a vendor's responses, smoothed over about ten seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Flow {
-    /// Answers a second, of whatever status.
+    /// Responses per second, of any status.
     pub per_second: f64,
-    /// From the start of an exchange to the headers of its answer, on average, in seconds; none before the first answer.
+    /// The mean time from the start of an exchange to the headers of its response, in seconds; `None` before the first
+    /// response.
     #[serde(rename = "mean_s", serialize_with = "seconds")]
     pub mean: Option<Duration>,
 }
 
-/// An attempt of a send without an answer so far: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
+/// An attempt that has no response yet: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct UnderWay {
@@ -244,45 +250,46 @@ pub struct UnderWay {
     pub request_id: u64,
     /// The tenant.
     pub tenant: Arc<str>,
-    /// At which vendor.
+    /// The vendor.
     pub vendor: Arc<str>,
-    /// The vendor's endpoint; none where the path belongs to none.
+    /// The vendor's endpoint; `None` if the path belongs to none.
     pub endpoint: Option<Arc<str>>,
-    /// Its tier.
+    /// The priority of the request.
     pub priority: Priority,
-    /// 1 for the first.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// For how long, in seconds.
+    /// How long the attempt has been in flight, in seconds.
     #[serde(rename = "for_s", serialize_with = "some_seconds")]
     pub since: Duration,
 }
 
-/// A whole client: [`IntegrationClient::overview`](crate::IntegrationClient::overview).
+/// The status of a whole client: [`IntegrationClient::overview`](crate::IntegrationClient::overview).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ClientStatus {
-    /// Version of the configuration in use: it counts the changes in this process.
+    /// The version of the configuration in use, which counts the changes in this process.
     pub config_version: u64,
-    /// Its hash, the same in every process on the same configuration.
+    /// The hash of the configuration, the same in every process that uses it.
     pub config_hash: String,
-    /// Why the configuration's source cannot be used as it is now.
+    /// Why the current content of the configuration's source cannot be used.
     pub config_problem: Option<String>,
     /// How long ago the source of the configuration last answered, in seconds.
     #[serde(rename = "config_checked_ago_s", serialize_with = "some_seconds")]
     pub config_checked_ago: Duration,
-    /// Tenants at vendors that are configured.
+    /// The number of configured pairs of tenant and vendor.
     pub tenants: usize,
-    /// Every vendor with tenants in memory.
+    /// The vendors with tenants in memory.
     pub vendors: Vec<VendorStatus>,
     /// Dead letters since the start.
     pub dead_letters: DeadLetterCounts,
     /// Sends that ended in an error since the start, by [its kind](crate::ErrorKind::as_str).
     pub failed: BTreeMap<&'static str, u64>,
-    /// What came of the [scheduled cleanups](crate::IntegrationClientBuilder::cleanup_every); none before the first.
+    /// The results of the [scheduled cleanups](crate::IntegrationClientBuilder::cleanup_every); `None` before the
+    /// first.
     pub cleanup: Option<CleanupStatus>,
 }
 
-/// What came of scheduled cleanups since the client was built.
+/// The results of scheduled cleanups since the client was built.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct CleanupStatus {
@@ -290,24 +297,25 @@ pub struct CleanupStatus {
     pub runs: u64,
     /// How often the source failed, hung, panicked or returned an empty set, so that no tenant was retired.
     pub failures: u64,
-    /// Tenants at vendors that were retired.
+    /// The number of retired pairs of tenant and vendor.
     pub retired: u64,
-    /// Why the last cleanup retired no tenant; none where it went well.
+    /// Why the last cleanup failed, so that it retired no tenant; `None` if it succeeded.
     pub problem: Option<String>,
 }
 
-/// When more requests would be done: [`IntegrationClient::estimate`](crate::IntegrationClient::estimate). Each is none
-/// where that is never, as while an operator's pause lasts.
+/// The time until further requests would be done: [`IntegrationClient::estimate`](crate::IntegrationClient::estimate).
+/// A time is `None` if the requests would never be done, for example during an operator's pause.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// If no other tenant sends: from the limits, what is used of them, the pause, and what waits in the same priority.
+    /// If no other tenant sends: from the limits, their used units, the pause, and the waiting requests of the same
+    /// priority.
     #[serde(rename = "earliest_s", serialize_with = "seconds")]
     pub earliest: Option<Duration>,
-    /// With all that waits now, and retries at the rate of the last minute.
+    /// With all requests that wait now, and retries at the rate of the last minute.
     #[serde(rename = "expected_s", serialize_with = "seconds")]
     pub expected: Option<Duration>,
-    /// With the other priorities, and all tenants that wait for the same limits, sending without end.
+    /// If requests of the other priorities, and of all tenants that wait for the same limits, never end.
     #[serde(rename = "guaranteed_s", serialize_with = "seconds")]
     pub guaranteed: Option<Duration>,
 }
@@ -321,14 +329,14 @@ pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S
     serializer.serialize_f64(after.as_secs_f64())
 }
 
-/// What has become of dead letters since the client was built.
+/// The numbers of dead letters since the client was built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeadLetterCounts {
-    /// In the queue before the sink.
+    /// Dead letters in the queue before the sink.
     pub waiting: u64,
-    /// Taken by the sink.
+    /// Dead letters that the sink has written.
     pub written: u64,
-    /// Not taken; each is in the log.
+    /// Dead letters that the sink did not write; each is in the log.
     pub lost: u64,
 }

@@ -1,16 +1,16 @@
 //! A circuit breaker for hosts to which no connection can be made.
 //!
-//! Requests try to connect for minutes, and each try may take the whole connect timeout. With hundreds of requests for a
-//! dead host, that is hundreds of idle sockets. So after five failures in a row the circuit of the host is *open*: no
+//! Requests try to connect for minutes, and each try may take the whole connect timeout. With hundreds of requests for
+//! a dead host, that is hundreds of idle sockets. So after five failures in a row the circuit of the host is *open*: no
 //! request connects for a second. Then exactly one does, the *probe*, and the others wait for its outcome. A failure
-//! opens the circuit for twice as long, at most half a minute. A success lets the host *recover*: waiting requests return
-//! in batches of 2, 4, 8, … (see [`Ramp`]), because all of them at once could overload a host that has just come back.
-//! The circuit is closed once a batch is not used up.
+//! opens the circuit for twice as long, at most half a minute. A success lets the host *recover*: waiting requests
+//! return in batches of 2, 4, 8, … (see [`Ramp`]), because all of them at once could overload a host that has just come
+//! back. The circuit is closed once a batch is not used up.
 //!
 //! Special cases. Connections that began before the circuit was opened continue: their failure does not lengthen the
-//! wait, and their success lets the host recover. A probe whose caller goes away, or whose exchange has not begun within a
-//! second, hands over to the next request. A probe that another connection's success overtakes remains the only probe
-//! until it ends, even if the circuit is opened again meanwhile.
+//! wait, and their success lets the host recover. A probe whose caller goes away, or whose exchange has not begun
+//! within a second, hands over to the next request. A probe that another connection's success overtakes remains the
+//! only probe until it ends, even if the circuit is opened again meanwhile.
 //!
 //! Only failing hosts have an entry, so a healthy host costs nothing. There is room for ten thousand; further failing
 //! hosts are not held back, which only costs useless attempts to connect.
@@ -175,8 +175,8 @@ impl Breaker {
         self.hosts.get(host).is_some_and(|entry| !entry.is_closed() && entry.ramp.is_none())
     }
 
-    /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once, [`Time::MAX`] if it depends on the outcome of
-    /// another connection. The moment may move nearer whenever a pass of the same host ends.
+    /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once, [`Time::MAX`] if it depends on the outcome
+    /// of another connection. The moment may move nearer whenever a pass of the same host ends.
     pub(crate) fn ready_at(&self, host: &str, now: Time) -> Time {
         self.hosts.get(host).map_or(now, |entry| entry.ready_at(now))
     }
@@ -214,8 +214,8 @@ impl Breaker {
         Ok(Pass::new(number, true))
     }
 
-    /// The connection of `pass` begins. If another request has become the probe meanwhile, this one counts as a connection
-    /// that began before the circuit was opened.
+    /// Reports that the connection of `pass` begins. If another request has become the probe meanwhile, this one counts
+    /// as a connection that began before the circuit was opened.
     pub(crate) fn leaves(&mut self, host: &str, pass: &Pass) {
         let probe = self.hosts.get_mut(host).and_then(|entry| entry.probe.as_mut());
         if let Some(probe) = probe.filter(|probe| probe.number == pass.number) {
@@ -223,7 +223,7 @@ impl Breaker {
         }
     }
 
-    /// A connection was made. Returns whether the host was open and now recovers.
+    /// Reports that a connection was made. Returns whether the host was open and now recovers.
     pub(crate) fn succeeded(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         let first = self.issued + 1;
         let Some(entry) = self.hosts.get_mut(host) else { return false };
@@ -238,7 +238,7 @@ impl Breaker {
         was_open
     }
 
-    /// No connection was made. Returns whether that opened the circuit, which was not open before.
+    /// Reports that no connection was made. Returns whether this opened the circuit, which was not open before.
     pub(crate) fn failed(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         if !self.hosts.contains_key(host) {
             if !self.has_room(now) {
@@ -261,7 +261,7 @@ impl Breaker {
         entry.failures >= FAILURES && entry.open(now)
     }
 
-    /// The request with `pass` was dropped before the outcome of its connection was known.
+    /// Reports that the request with `pass` was dropped before the outcome of its connection was known.
     pub(crate) fn dropped(&mut self, host: &str, pass: Pass) {
         let Some(entry) = self.hosts.get_mut(host) else { return };
         entry.end(&pass);

@@ -14,9 +14,9 @@ const STEP: Duration = Duration::from_millis(250);
 /// which a slow vendor may delay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and begins
-/// [`STEP`] after it at the earliest. A bound on requests in flight instead would not slow them down at a vendor that
-/// answers within a millisecond.
+/// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and
+/// begins [`STEP`] after it at the earliest. A bound on requests in flight instead would not slow them down at a vendor
+/// that answers within a millisecond.
 #[derive(Debug)]
 pub(super) struct Ramp {
     /// The number of the first pass. Passes below it began before the circuit was opened.
@@ -25,7 +25,7 @@ pub(super) struct Ramp {
     size: u32,
     left: u32,
     began: Time,
-    /// Passes that have not ended.
+    /// The number of passes that have not ended.
     out: u32,
     /// A connection was made since the batch began.
     heard: bool,
@@ -81,13 +81,13 @@ impl Ramp {
         is_one
     }
 
-    /// A connection was made, by a pass of this ramp or by an earlier one.
+    /// Reports that a connection was made, by a pass of this ramp or by an earlier one.
     pub(super) fn succeeded(&mut self, number: u64) {
         self.ended(number);
         self.heard = true;
     }
 
-    /// The pass was not used.
+    /// Reports that a pass was not used.
     pub(super) fn dropped(&mut self, number: u64) {
         if self.ended(number) {
             self.left = (self.left + 1).min(self.size);

@@ -1,4 +1,4 @@
-//! Open, half open, closed; one probe at a time.
+//! The states of a circuit (open, half open, closed), and that there is one probe at a time.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn ms(n: u64) -> Time {
     Time::from_nanos(3_600_000_000_000) + Duration::from_millis(n)
 }
 
-/// A request to `host` that fails at once.
+/// Makes a request to `host` that fails at once.
 #[track_caller]
 fn fail(breaker: &mut Breaker, host: &str, now: Time) {
     let pass = breaker.allow(host, now).unwrap();
@@ -23,7 +23,7 @@ fn open(host: &str) -> Breaker {
     breaker
 }
 
-/// A probe in flight.
+/// Starts a probe.
 fn probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
     let pass = breaker.allow(host, now).unwrap();
     assert!(pass.is_probe());
@@ -31,7 +31,7 @@ fn probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
     pass
 }
 
-/// Passes that are handed out at `now`.
+/// Takes all passes that are granted at `now`, at most `most`.
 fn batch(breaker: &mut Breaker, host: &str, now: Time, most: usize) -> Vec<Pass> {
     std::iter::from_fn(|| breaker.allow(host, now).ok()).take(most).collect()
 }
@@ -74,7 +74,7 @@ fn half_open_admits_one_probe_and_a_success_closes() {
     assert_eq!(breaker.ready_at("a", ms(1500)), Time::MAX);
     assert!(breaker.succeeded("a", pass, ms(1500)), "it is open no longer");
     assert_eq!((breaker.open(), breaker.ready_at("a", ms(1500))), (0, ms(1500)));
-    // One comes where two could go: nobody waits any more.
+    // Only one of the two passes of the batch was used, so no other request waits.
     let pass = breaker.allow("a", ms(1500)).unwrap();
     assert!(!pass.is_probe());
     assert!(!breaker.succeeded("a", pass, ms(1510)), "that is told once");
@@ -85,7 +85,7 @@ fn half_open_admits_one_probe_and_a_success_closes() {
     assert_eq!(breaker.allow("a", ms(2000)).unwrap_err(), ms(3000), "it starts again from one second");
 }
 
-/// A host that has just come back would fall over under all who wait at once.
+/// All waiting requests at once could overload a host that has just come back.
 #[test]
 fn passes_double_with_each_batch_that_connects() {
     let mut breaker = open("a");
@@ -103,11 +103,12 @@ fn passes_double_with_each_batch_that_connects() {
             assert_eq!(breaker.ready_at("a", ms(now - 1)), ms(now), "not earlier, and not later");
         }
     }
-    // The last batch was not used up, which closes the host.
+    // The last batch was not used up, which closes the circuit.
     assert_eq!(sizes, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 5000, 5000]);
 }
 
-/// While the answers of a batch are out, as many go again after a second, and no more.
+/// While no response to a batch has arrived, another batch of the same size is granted after a second, and no larger
+/// one.
 #[test]
 fn batch_does_not_grow_before_something_connects() {
     let mut breaker = open("a");
@@ -125,7 +126,7 @@ fn batch_does_not_grow_before_something_connects() {
     assert_eq!(breaker.ready_at("a", ms(5100)), ms(5250), "whoever waits may go earlier now");
     slow.extend(batch(&mut breaker, "a", ms(5250), 5000));
     assert_eq!(slow.len(), 9 + 4);
-    // What is not used is another's.
+    // A pass that was not used is granted to another request.
     breaker.dropped("a", slow.pop().unwrap());
     assert_eq!(batch(&mut breaker, "a", ms(5260), 5000).len(), 1);
 }
@@ -150,7 +151,7 @@ fn failure_during_recovery_opens_for_longer() {
     assert_eq!(breaker.open(), 1);
 }
 
-/// A probe that waits for something else, such as the store, is given to another.
+/// A probe that waits for something else, such as the store, hands over to another request.
 #[test]
 fn unsent_probe_is_taken_back() {
     let mut breaker = open("a");
@@ -165,7 +166,7 @@ fn unsent_probe_is_taken_back() {
     assert_eq!(breaker.allow("a", ms(3000)).unwrap_err(), ms(5000));
 }
 
-/// Every request asks for as long as there is an entry.
+/// While the breaker has an entry, every request has to ask it, so entries of unused hosts are dropped.
 #[test]
 fn host_without_requests_is_forgotten() {
     let mut breaker = open("a");
@@ -192,8 +193,8 @@ fn probe_that_goes_away_leaves_its_place() {
     assert!(breaker.hosts.is_empty());
 }
 
-/// Twenty connections are under way when five of them open the host. The others must not open it twenty times over, nor
-/// end the probe that is not theirs.
+/// Twenty connections are in flight when the failures of five of them open the circuit. The other failures must neither
+/// lengthen the wait nor end the probe, which is another connection.
 #[test]
 fn earlier_exchange_does_not_lengthen_the_wait() {
     let mut breaker = Breaker::new();
@@ -268,7 +269,7 @@ proptest! {
 
     #[test]
     fn never_two_probes_and_a_success_closes(
-        // The host, what to do, which pass to do it with, and the time, which jumps about.
+        // Each step: the host, the operation, the pass that it uses, and the time, which is not monotonic.
         steps in proptest::collection::vec((0..3usize, 0..6u8, 0..64usize, 0..120_000u64), 1..400),
     ) {
         let mut breaker = Breaker::new();
@@ -315,7 +316,7 @@ proptest! {
             prop_assert!(out[index].iter().filter(|pass| pass.is_probe()).count() <= 1);
             prop_assert!(breaker.hosts.len() <= 3);
         }
-        // Whatever happened, once all have gone away the host can be reached again.
+        // After any sequence of steps, once all requests have been dropped, the host can be connected to again.
         for (host, passes) in ["a", "b", "c"].into_iter().zip(out) {
             passes.into_iter().for_each(|pass| breaker.dropped(host, pass));
             prop_assert!(breaker.allow(host, ms(200_000)).is_ok());

@@ -1,4 +1,4 @@
-//! Retries are a tenth of the load at most, once ten are used.
+//! Retries are at most a tenth of the load, once the ten free ones are used.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How many of `times` are in the minute that ends with `now`, which belongs to it, unlike its start.
+/// The number of `times` in the minute before `now`, including `now` and excluding the minute's start.
 fn in_minute(times: &[Time], now: Time) -> usize {
     times.iter().filter(|time| now.since(**time) < MINUTE).count()
 }
@@ -32,7 +32,7 @@ fn steady_load_gets_nearly_its_tenth() {
     let mut budget = Budget::default();
     let mut retries = 0;
     for n in 0..60_000 {
-        // 100 requests a second for ten minutes, each of which wants a retry.
+        // 100 requests a second for ten minutes, each of which asks for a retry.
         budget.request(ms(n * 10));
         retries += u32::from(budget.try_retry(ms(n * 10)));
     }
@@ -57,7 +57,7 @@ proptest! {
     #[test]
     fn retry_budget_is_ten_or_a_tenth(
         start in 0..10_000u64,
-        // Bursts: the wait before each in milliseconds, how many requests, how many retries are wanted.
+        // Bursts: the time before each in milliseconds, the number of requests, and the number of retries asked for.
         bursts in proptest::collection::vec((0..9_000u64, 0..200usize, 0..40usize), 1..80),
     ) {
         let mut budget = Budget::default();

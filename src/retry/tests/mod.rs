@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A moment `n` milliseconds after some time has passed.
+/// The moment `n` milliseconds after an arbitrary start.
 fn ms(n: u64) -> Time {
     Time::from_nanos(3_600_000_000_000) + Duration::from_millis(n)
 }

@@ -1,4 +1,4 @@
-//! Every row, for both kinds of requests.
+//! Every row of the decision table, for idempotent and other requests.
 
 use super::*;
 use ErrorKind::*;
@@ -25,7 +25,7 @@ fn failed(sent: Sent, kind: ErrorKind) -> Outcome {
     Outcome::Failed { sent, kind }
 }
 
-/// A policy that differs from the default in what `change` does.
+/// The default policy, changed by `change`.
 fn policy(change: impl FnOnce(&mut RetryPolicy)) -> RetryPolicy {
     let mut policy = RetryPolicy::default();
     change(&mut policy);
@@ -55,14 +55,15 @@ fn not_sent() {
     let policy = RetryPolicy::default();
     check(failed(NotSent, Connect), &policy, RetryUncounted, RetryUncounted);
     check(failed(NotSent, Timeout), &policy, RetryUncounted, RetryUncounted);
-    // A connection that closed before the request was written.
+    // The connection was closed before the request was written.
     check(failed(NotSent, Protocol), &policy, RetryUncounted, RetryUncounted);
     for kind in [Config, InvalidRequest, Credential, Shutdown] {
         check(failed(NotSent, kind), &policy, Done, Done);
     }
 }
 
-/// It did not act, so that any request may go again; it has seen the request, which is the business of the lane.
+/// The vendor did not act, so any request may be sent again. It has seen the request, but that concerns only the
+/// limits.
 #[test]
 fn unprocessed_is_sent_again_without_counting() {
     let policy = RetryPolicy::default();
@@ -96,7 +97,7 @@ fn unavailable() {
 
 #[test]
 fn failed_in_the_middle() {
-    // What the vendor says of being unavailable says nothing of having failed.
+    // `unavailable_is_safe` does not apply to failures.
     let safe = policy(|policy| policy.unavailable_is_safe = true);
     for policy in [RetryPolicy::default(), safe] {
         for status in [500, 501, 502, 504, 505, 507, 520, 522, 599] {
@@ -106,7 +107,7 @@ fn failed_in_the_middle() {
         for kind in [Timeout, Protocol, Connect] {
             check(failed(MaybeSent, kind), &policy, Again, Ambiguous);
         }
-        // It would fail again; whether the vendor acted is as unknown.
+        // Another attempt would fail alike, and it is unknown whether the vendor acted.
         check(failed(MaybeSent, ResponseTooLarge), &policy, Done, Ambiguous);
         check(failed(MaybeSent, InvalidRequest), &policy, Done, Ambiguous);
     }
@@ -166,7 +167,7 @@ fn ambiguous_requests_are_parked_on_request() {
         assert_eq!(verdict(Some(OnAmbiguous::Park), &RetryPolicy::default()), Verdict::Park);
     }
     check(failed(MaybeSent, ResponseTooLarge), &park, Done, Verdict::Park);
-    // What is known is not parked.
+    // A request is not parked if it is known whether the vendor acted.
     check(answered(429), &park, Refused, Refused);
     check(failed(NotSent, Connect), &park, RetryUncounted, RetryUncounted);
     check(failed(Answered, Protocol), &park, Done, Done);

@@ -1,4 +1,4 @@
-//! Waits: never below, never above, and not all the same.
+//! Waits: within their bounds, and spread at random.
 
 use proptest::prelude::*;
 
@@ -12,14 +12,14 @@ fn policy(first: Duration, longest: Duration) -> RetryPolicy {
     policy
 }
 
-/// The least and the most of a thousand draws.
+/// The smallest and the largest of a thousand draws.
 fn spread(mut draw: impl FnMut(&mut fastrand::Rng) -> Duration) -> (Duration, Duration) {
     let mut rng = fastrand::Rng::with_seed(7);
     let all: Vec<Duration> = (0..1000).map(|_| draw(&mut rng)).collect();
     (all.iter().copied().min().unwrap(), all.iter().copied().max().unwrap())
 }
 
-/// Draws fill the range from `low` to `high` and do not leave it.
+/// Checks that draws fill the range from `low` to `high` and do not leave it.
 #[track_caller]
 fn fills((least, most): (Duration, Duration), low: Duration, high: Duration) {
     let hundredth = (high - low) / 100;
@@ -79,7 +79,7 @@ proptest! {
         let (first, longest) = (u128::from(first), u128::from(longest));
         prop_assert!(wait <= (first << retry).min(longest), "never above");
         let low = first << (retry - 1);
-        // Where the range would be empty, the last one that is not counts.
+        // If the range of a later step would be empty, that of the last step with a range applies.
         prop_assert!(wait >= low.min(longest.div_ceil(2)), "never below");
         prop_assert!(low >= longest || wait >= low, "never below");
     }
@@ -87,7 +87,8 @@ proptest! {
     #[test]
     fn ranges_never_go_back(first in 1..100 * SECOND, times in 1..1000u64, seed: u64) {
         let policy = policy(Duration::from_nanos(first), Duration::from_nanos(first * times));
-        // The same seed draws the same part of each range, or nearly so; ends compare by the extremes of many draws.
+        // The same seed draws nearly the same part of each range. The bounds of the ranges are compared by the extremes
+        // of many draws.
         let mut last = (Duration::ZERO, Duration::ZERO);
         for retry in 1..30 {
             let mut rng = fastrand::Rng::with_seed(seed);

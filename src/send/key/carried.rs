@@ -1,4 +1,4 @@
-//! Where a request carries its idempotency key: found, and put there.
+//! Finds the idempotency key in a request, and adds one: in a header, in the query or in the body.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +12,16 @@ use serde_json::Value;
 use crate::config::KeyCarrier;
 use crate::request::{Request, Target};
 
-/// What stands where the key goes.
+/// The value that a request has at the place of the idempotency key.
 #[derive(Debug, PartialEq)]
 pub(super) enum Carried {
     Nothing,
     Key(Box<str>),
-    /// Something that is no key.
+    /// A value that cannot be a key.
     Other,
 }
 
-/// The place in words.
+/// The place of the key in words, for errors.
 pub(super) fn place(carrier: &KeyCarrier) -> impl fmt::Display + '_ {
     let (what, name) = match carrier {
         KeyCarrier::Header(name) => ("the header", name),
@@ -31,7 +31,7 @@ pub(super) fn place(carrier: &KeyCarrier) -> impl fmt::Display + '_ {
     fmt::from_fn(move |f| write!(f, "{what} `{name}`"))
 }
 
-/// What the request's caller put there.
+/// Reads the value that the caller put at the place of the key.
 pub(super) fn find(request: &Request, carrier: &KeyCarrier) -> Carried {
     match carrier {
         KeyCarrier::Header(name) => match request.parts.headers.get(name) {
@@ -64,7 +64,7 @@ fn as_key(text: &str) -> Carried {
     if is_key { Carried::Key(text.into()) } else { Carried::Other }
 }
 
-/// Puts `key` where nothing stands yet.
+/// Adds `key` to a request that has no value at its place.
 pub(super) fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Result<(), &'static str> {
     const UNFIT: &str = "it cannot stand in the header that the vendor's entry names";
     match carrier {
@@ -86,11 +86,11 @@ pub(super) fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Res
     Ok(())
 }
 
-/// The body of a JSON object with one member more, the first. All other bytes stay as they are: to write the object anew
-/// would change numbers and order.
+/// Inserts a member at the beginning of a JSON object. All other bytes stay as they are: serializing the object again
+/// would change the form of numbers and the order of members.
 fn with_member(body: &Bytes, name: &str, key: &str, is_empty: bool) -> Bytes {
     let open = body.iter().position(|&b| b == b'{').map_or(0, |at| at + 1);
-    // Neither has a character that JSON would escape but the key's quotes and backslashes.
+    // Serialized as JSON strings, because a key may contain quotes and backslashes.
     let member = format!("{}:{}", Value::from(name), Value::from(key));
     let mut out = BytesMut::with_capacity(body.len() + member.len() + 1);
     out.put_slice(&body[..open]);
@@ -102,14 +102,14 @@ fn with_member(body: &Bytes, name: &str, key: &str, is_empty: bool) -> Bytes {
     out.freeze()
 }
 
-/// What a JSON object holds, as far as it matters here.
+/// The relevant facts about a JSON object.
 struct Members {
     is_empty: bool,
-    /// That of the member that is looked for.
+    /// The value of the member with the requested name.
     value: Option<Value>,
 }
 
-/// None where the body is no JSON object.
+/// Searches a body for the member `name`. `None` if the body is no JSON object.
 fn members(body: &[u8], name: &str) -> Option<Members> {
     struct Reader<'n>(&'n str);
     impl<'de> Visitor<'de> for Reader<'_> {

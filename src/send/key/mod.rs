@@ -1,4 +1,4 @@
-//! The idempotency key of a request: the caller's or one of our own, put where the vendor's entry says.
+//! The idempotency key of a request: stated by the caller or generated, and put where the vendor's entry says.
 
 mod carried;
 
@@ -10,16 +10,16 @@ use crate::request::{Notes, Request};
 use crate::route::Route;
 use carried::Carried;
 
-/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other keys;
-/// otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key. `None` if the
-/// system has no source of randomness.
+/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other
+/// keys; otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key.
+/// `None` if the system has no source of randomness.
 fn new_key() -> Option<Box<str>> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
     Some(format!("{:032x}", u128::from_be_bytes(bytes)).into())
 }
 
-/// Whether the caller of a request has stated a key by which the vendor knows a repetition of it.
+/// Whether the caller has stated an idempotency key, by which the vendor recognises a repeated request.
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway asks"))]
 pub(crate) fn is_stated(request: &Request, route: &Route) -> bool {
     let has_note = request.parts.notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
@@ -27,12 +27,12 @@ pub(crate) fn is_stated(request: &Request, route: &Route) -> bool {
     has_note || carrier.is_some_and(|carrier| matches!(carried::find(request, carrier), Carried::Key(_)))
 }
 
-/// Puts the idempotency key of a request where the vendor's entry says: the caller's, or one of our own where the caller
-/// has none and the entry covers the request. Returns whether the request carries one now; a request without one is not
-/// sent again where the vendor may have acted.
+/// Puts the idempotency key of a request where the vendor's entry says. The key is the caller's, or else a new one if
+/// the entry covers the request. Returns whether the request carries a key now. A request without a key is not sent
+/// again if the vendor may have acted.
 ///
 /// # Errors
-/// The caller stated a key that cannot be sent, and the entry does not say that such a request goes without it.
+/// The caller stated a key that cannot be sent, and the entry does not allow such a request to be sent without it.
 pub(super) fn add_key(
     request: &mut Request,
     notes: &mut Option<Box<Notes>>,
@@ -105,9 +105,10 @@ fn not_covered(route: &Route, request: &Request) -> String {
     )
 }
 
-/// The caller's key cannot be sent, because of `why`.
+/// Decides what happens to a request whose stated key cannot be sent, because of `why`: an error, or a warning and no
+/// key.
 fn unsendable(notes: &mut Option<Box<Notes>>, route: &Route, why: &str) -> Result<bool, Error> {
-    // The key of an accepted request is where the entry said then; what the caller was told then holds.
+    // An accepted request carries its key where the entry put it at acceptance, which is what its caller was promised.
     if notes.as_ref().is_some_and(|notes| notes.key_was_accepted) {
         return Ok(false);
     }
@@ -116,7 +117,7 @@ fn unsendable(notes: &mut Option<Box<Notes>>, route: &Route, why: &str) -> Resul
             let (tenant, vendor) = (&*route.id, &*route.vendor.name);
             tracing::warn!(tenant, vendor, why, "a request is sent without the idempotency key that its caller stated");
         }
-        // No attempt carries it: a letter of the request must not say so.
+        // No attempt carries the key, so a dead letter of the request must not state it.
         if let Some(notes) = notes {
             notes.idempotency_key = None;
         }
@@ -138,7 +139,7 @@ mod tests {
         let keys: std::collections::BTreeSet<Box<str>> = (0..10_000).map(|_| new_key().unwrap()).collect();
         assert_eq!(keys.len(), 10_000);
         assert!(keys.iter().all(|key| key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit())));
-        // Each of the 128 bits is set in about half of them: five standard deviations are 250.
+        // Each of the 128 bits is set in about half of the keys: five standard deviations are 250.
         for bit in 0..128 {
             let set = keys.iter().filter(|key| u128::from_str_radix(key, 16).unwrap() >> bit & 1 == 1).count();
             assert!((4_750..=5_250).contains(&set), "bit {bit} is set in {set} of 10,000 keys");

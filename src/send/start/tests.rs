@@ -1,4 +1,4 @@
-//! A store that stalls between a grant and its exchange, on virtual time: the vendor's windows hold all the same.
+//! A store that stalls between a grant and its exchange, on virtual time: the vendor's limits hold nevertheless.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
@@ -28,7 +28,7 @@ struct Stalling {
     clock: Clock,
     began: Time,
     each: Duration,
-    /// From when after `began` it stalls, and for how long.
+    /// Stalls of the store: the start of each, counted from `began`, and its length.
     stalls: Vec<(Duration, Duration)>,
     writing: Starts,
     records: AtomicUsize,
@@ -149,7 +149,7 @@ async fn slow_store_leaves_the_limit_in_use() {
     let ended = |calls: Vec<Time>| calls.into_iter().max().unwrap_or_default().since(Time::ZERO);
     let answers = Duration::from_millis(20);
     let quick = ended(run(400, answers, Stalling::new(Duration::from_millis(2), &[])).await);
-    // Longer than a grant is held, and as long as the slowest disks take.
+    // Records that take longer than the engine holds a grant, and as long as the slowest disks take.
     for each in [150, 400, 1_000] {
         let slow = ended(run(400, answers, Stalling::new(Duration::from_millis(each), &[])).await);
         assert!(slow < quick.mul_f64(1.25) + Duration::from_millis(each), "{each} ms: {slow:?}, else {quick:?}");
@@ -178,7 +178,7 @@ async fn grant_after_the_deadline_is_not_sent() {
             biased;
             _ = &mut late => {}
             () = tokio::task::yield_now() => {
-                // Its task is busy elsewhere until the time is up.
+                // The task that polls the send is busy elsewhere until the deadline has passed.
                 tokio::time::sleep(Duration::from_millis(millis + 1)).await;
                 let error = late.await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Deadline, "{millis} ms: {error}");
@@ -192,7 +192,7 @@ async fn grant_after_the_deadline_is_not_sent() {
 async fn recorded_exchange_goes_back_at_a_stop() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
-    // Two are recorded while the store is slow; one of them takes the limit.
+    // Two exchanges are recorded while the store is slow; one of them takes the only unit of the limit.
     let records = Stalling::new(Duration::from_millis(300), &[]);
     let (first, second) = (job(1, records.clone()), job(2, records.clone()));
     let begun = second.begun.clone();
@@ -212,7 +212,7 @@ fn block() {
     std::thread::sleep(Duration::from_millis(300));
 }
 
-/// Takes 300 ms the first time.
+/// A signer that takes 300 ms the first time.
 #[derive(Clone, Default)]
 struct Slow(Arc<AtomicUsize>);
 
@@ -240,7 +240,7 @@ async fn late_signature_is_renewed_for_a_new_grant() {
     assert_eq!((signer.0.load(Relaxed), transport.calls().len()), (2, 1));
 }
 
-/// A vendor whose host can be switched on.
+/// A vendor whose host can be made reachable.
 fn dead(up: &Arc<AtomicBool>) -> FakeTransport {
     let up = up.clone();
     FakeTransport::new(move |_| match up.load(Relaxed) {
@@ -249,7 +249,7 @@ fn dead(up: &Arc<AtomicBool>) -> FakeTransport {
     })
 }
 
-/// Five failures in a row: the host is left alone for a second.
+/// Five failures in a row open the host's circuit for a second.
 async fn open_host(client: &IntegrationClient) {
     for _ in 0..5 {
         let error = client.try_send("acme", Priority::High, Request::get("v", "/")).await.unwrap_err();
@@ -284,7 +284,7 @@ async fn store_that_stalls_holds_no_probe() {
     let (began, clock) = (Clock::system().now(), Clock::system());
     let job = job(1, Stalling::new(Duration::ZERO, &[(0, 30)]));
     let other = async {
-        // The job waits for the host before this one does, and is the first to try it.
+        // The job has waited for the host for longer than this request, so it is the first to try the host.
         tokio::time::sleep(Duration::from_millis(100)).await;
         up.store(true, Relaxed);
         client.send("acme", Priority::High, Request::get("v", "/other")).await.unwrap();
@@ -303,7 +303,7 @@ async fn unprocessed_job_is_sent_again_without_a_retry() {
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let records = Stalling::new(Duration::ZERO, &[]);
     let mut history = History::default();
-    // Also while its lane is paused for longer than a job waits in memory.
+    // The job is sent again even if its lane is paused for longer than a job waits in memory.
     loop {
         let request = Request::post("v", "/").body("content");
         match send_stored(client.core(), Sending { request, history, ..job(1, records.clone()) }, None).await {

@@ -41,8 +41,10 @@ const FIELDS: [(&str, Field); 8] = [
 const MAX_ITEMS: usize = 32;
 
 impl Form {
+    /// Parses a form from a vendor's entry.
+    ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Form, String> {
         const HELP: &str = "write for example \"{used}/{limit}\" or \"{limit}:{length}\"";
         let mut parts = Vec::new();
@@ -98,7 +100,7 @@ impl Form {
             let end = match next {
                 Some(next) => rest.find(next)?,
                 None if last.is_empty() => rest.len(),
-                // So does a remark in parentheses: `17/250(appName=reports)`.
+                // The last value also ends before a remark in parentheses: `17/250(appName=reports)`.
                 None => rest.find(last).into_iter().chain(rest.find('(')).min().unwrap_or(rest.len()),
             };
             let (value, after) = rest.split_at_checked(end)?;

@@ -1,4 +1,4 @@
-//! A vendor's own way of stating limits, as data: what header shapes do not cover.
+//! A vendor's own way of stating limits, as data: only what the rules by header shape do not cover.
 
 mod context;
 mod form;
@@ -23,7 +23,7 @@ pub(crate) use source::{Figure, Source};
 
 type Pointers<'d> = SmallVec<[&'d Pointer; 8]>;
 
-/// A vendor's own way of speaking about its limits: `[vendors.NAME.dialect]`, validated.
+/// A vendor's own way of stating its limits: `[vendors.NAME.dialect]`, validated.
 ///
 /// [`Dialect::default`] adds nothing to the rules by shape, which are enough for most vendors.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Dialect {
     pub(crate) answers: Vec<AnswerRule>,
     pub(crate) waits: Vec<WaitRule>,
     pub(crate) costs: Vec<CostRule>,
-    /// Requests a second.
+    /// The place of a rate in requests a second.
     pub(crate) rate: Option<Source>,
     pub(crate) reset_means: ResetMeans,
     /// Headers whose names look like limits but are not.
@@ -41,15 +41,16 @@ pub struct Dialect {
     pub(crate) nothing: Vec<String>,
 }
 
-/// The kind of points that vendors have without a declaration.
+/// The kind of points that every vendor has without declaring it.
 pub(crate) const POINTS: &str = "points";
 
-/// Where a response states what its request cost of one kind of points.
+/// Where a response states the cost of its request in one kind of points.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostRule {
     /// The kind's name.
     pub(crate) kind: Arc<str>,
-    /// The first of them that is there counts; each is the sum of several places, of which some may be missing.
+    /// Alternatives, of which the first with a number counts. Each is the sum of several places, some of which may be
+    /// missing.
     pub(crate) places: Vec<Vec<Source>>,
 }
 
@@ -62,7 +63,8 @@ impl CostRule {
 /// Where a response states the figures of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WindowRule {
-    /// May contain `{1}` for the text that matched the source's `*`, and `{member}` for a member of [`each`](Self::each).
+    /// May contain `{1}` for the text that matched the source's `*`, and `{member}` for a member of
+    /// [`each`](Self::each).
     pub(crate) name: Option<String>,
     /// Applies the rule to each object here; the other sources may then be members of that object.
     pub(crate) each: Option<Source>,
@@ -96,7 +98,7 @@ pub(crate) struct AnswerRule {
     pub(crate) throttled: Option<bool>,
     pub(crate) scope: Option<Scope>,
     pub(crate) wait: Option<Duration>,
-    /// Wait until the next multiple of this period on the server's clock.
+    /// The wait ends at the next multiple of this period on the server's clock.
     pub(crate) wait_until_next: Option<Duration>,
 }
 
@@ -151,7 +153,7 @@ impl Scope {
         })
     }
 
-    /// Its name in a vendor's entry.
+    /// The scope's name in a vendor's entry.
     pub fn as_str(self) -> &'static str {
         match self {
             Scope::Endpoint => "endpoint",
@@ -200,18 +202,18 @@ impl Dialect {
                 && (self.costs_in_body() || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
     }
 
-    /// Whether it tells where responses state what their requests cost.
+    /// Whether the dialect knows where responses state the cost of their requests.
     pub fn states_costs(&self) -> bool {
         !self.costs.is_empty()
     }
 
-    /// Whether bodies state what their requests cost of this kind of points.
+    /// Whether response bodies state the cost of their requests in this kind of points.
     pub(crate) fn is_cost_in_body(&self, kind: &str) -> bool {
         let rules = self.costs.iter().filter(|rule| *rule.kind == *kind);
         rules.flat_map(CostRule::sources).any(Source::is_body)
     }
 
-    /// Whether bodies state what their requests cost.
+    /// Whether response bodies state the cost of their requests in any kind of points.
     pub(crate) fn costs_in_body(&self) -> bool {
         self.costs.iter().flat_map(CostRule::sources).any(Source::is_body)
     }

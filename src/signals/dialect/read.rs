@@ -227,14 +227,14 @@ fn unit_of(source: &Source) -> u128 {
     }
 }
 
-/// Whether the dialect says that the answer is, or is not, a refusal for limits; and the number of the rule.
+/// Whether the dialect says that the response is, or is not, a refusal because of a limit; and the number of the rule.
 pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -> Option<(bool, usize)> {
     let mut rules = response.dialect.answers.iter().enumerate().filter(|(_, rule)| rule.throttled.is_some());
     let (at, rule) = rules.find(|(_, rule)| rule.fits(response, windows))?;
     Some((rule.throttled?, at))
 }
 
-/// Whose limit it is, as the dialect knows it.
+/// The scope of the limit that refused, if the dialect says so.
 pub(in crate::signals) fn scope(response: &Context<'_>, windows: &Windows) -> Option<Scope> {
     let mut rules = response.dialect.answers.iter().filter(|rule| rule.scope.is_some());
     rules.find(|rule| rule.fits(response, windows))?.scope
@@ -270,12 +270,12 @@ impl AnswerRule {
     }
 }
 
-/// Whether `part` stands in `text`, whatever the case of its letters. Time is linear in the text: parts are short.
+/// Whether `text` contains `part`, ignoring ASCII case. The time is linear in the text, because parts are short.
 fn contains(text: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
 
-/// The longest wait that stands where the dialect says: in headers, or else (`in_body`) in the body.
+/// The longest wait at the places that the dialect names: in headers or, with `in_body`, in the body.
 pub(in crate::signals) fn waits(response: &Context<'_>, in_body: bool) -> Option<Duration> {
     let rules = response.dialect.waits.iter().filter(|rule| rule.reads_body() == in_body);
     // Vendors state a wait of zero on each response that needs none.
@@ -315,7 +315,7 @@ fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Dura
     Some(from_nanos(nanos.div_ceil(1_000_000).saturating_mul(1_000_000)).min(MAX_WAIT))
 }
 
-/// What the request cost of each kind of points: the first place of each at which there is a number.
+/// The cost of the request in each kind of points: for each kind, the first place with a number.
 pub(in crate::signals) fn costs(response: &Context<'_>) -> Vec<Stated> {
     let costs = response.dialect.costs.iter().filter_map(|rule| {
         let mut sums = rule.places.iter().map(|sum| total(sum.iter().map(|source| source.number(response))));

@@ -10,7 +10,8 @@ use crate::signals::number::{Decimal, bare};
 /// The most lines of one header that are read.
 const MAX_LINES: usize = 16;
 
-/// The place of a value, written as `HEADER`, `HEADER-*`, `HEADER#/pointer`, `body`, `body#/pointer` or, below an `each`,
+/// The place of a value, written as `HEADER`, `HEADER-*`, `HEADER#/pointer`, `body`, `body#/pointer` or, below an
+/// `each`,
 /// `/pointer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -31,8 +32,10 @@ pub(crate) enum Figure {
 }
 
 impl Source {
+    /// Parses a place from a vendor's entry.
+    ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Source, String> {
         const HELP: &str = "write a header's name, \"header#/json/pointer\", \"body#/json/pointer\" or \"body\"";
         if text.len() > 200 {
@@ -91,7 +94,8 @@ impl Source {
         }
     }
 
-    /// Calls `each` with every value as text, and with the texts that matched the source's `*`. A member is looked up in
+    /// Calls `each` with every value as text, and with the texts that matched the source's `*`. A member is looked up
+    /// in
     /// `object`.
     pub(super) fn texts(&self, response: &Context<'_>, object: Option<&Value>, mut each: impl FnMut(&[String], &[u8])) {
         match self {

@@ -41,7 +41,7 @@ impl AnswerRule {
 }
 
 impl Source {
-    /// The place for people: "header `x-code`", "body `errors[].code`".
+    /// Describes the place in words: "header `x-code`", "body `errors[].code`".
     fn in_words(&self) -> String {
         match self {
             Source::Header(name) => format!("header `{name}`"),

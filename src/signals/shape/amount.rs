@@ -61,8 +61,8 @@ impl Amount {
 }
 
 impl Amount {
-    /// Makes the quota to which a reset belongs the first one. The drafts put it there, but a reset beyond the length of the
-    /// first window belongs to a longer one: the shortest that is long enough.
+    /// Makes the quota to which a reset belongs the first one. The drafts put it there, but a reset beyond the length
+    /// of the first window belongs to a longer one: the shortest that is long enough.
     pub(super) fn put_first(&mut self, reset: Option<Duration>) {
         let (Some(count), Some(window), Some(reset)) = (self.count, self.window, reset) else { return };
         let fits = |quota: &&mut Quota| quota.window >= reset;

@@ -1,7 +1,7 @@
 //! A quick filter on header names, which rejects most of them.
 
-/// The first four letters of the words that a relevant name must contain: limit, left, retry, remaining, reset, resource
-/// unit, quota, charge, cost, complexity, concurrent.
+/// The first four letters of the words that a relevant name must contain: limit, left, retry, remaining, reset,
+/// resource unit, quota, charge, cost, complexity, concurrent.
 const CUES: [[u8; 4]; 11] =
     [*b"limi", *b"left", *b"retr", *b"rema", *b"rese", *b"reso", *b"quot", *b"char", *b"cost", *b"comp", *b"conc"];
 

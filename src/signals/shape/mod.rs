@@ -35,7 +35,7 @@ const MAX_GROUPS: usize = 32;
 /// Kinds of figures that a header can state of a window: limit, remaining, reset, used, length.
 const SLOTS: usize = 5;
 
-/// What the headers state besides windows and costs.
+/// The facts that headers state besides windows and costs.
 #[derive(Debug)]
 pub(super) struct Said {
     /// No header is relevant.
@@ -66,7 +66,7 @@ struct Group<'h> {
     name: Option<Title<'h>>,
     length: Option<Duration>,
     certainty: Certainty,
-    /// The limit has the form `12/40`, for groups that this makes certain.
+    /// The limit has the form `12/40`, which makes some groups certain.
     holds_use: bool,
     slots: [Option<Slot<'h>>; SLOTS],
 }
@@ -273,7 +273,7 @@ impl<'h> Sorted<'h> {
 }
 
 impl Group<'_> {
-    /// Whether its remaining count is plainly zero.
+    /// Whether the group has one remaining count, and this is zero.
     fn is_exhausted(&self) -> bool {
         let [_, remaining, ..] = &self.slots;
         remaining
@@ -302,8 +302,8 @@ impl Group<'_> {
         }
         let all = |slot: &Slot<'_>| headers.get_all(slot.name).iter();
         let paired = self.slots.iter().flatten().all(|slot| slot.lines == lines);
-        // A gateway and the application behind it may each have added a set. If the numbers of lines differ, it is unknown
-        // which lines belong together, and only headers with a single line are certain.
+        // A gateway and the application behind it may each have added a set. If the numbers of lines differ, it is
+        // unknown which lines belong together, and only headers with a single line are certain.
         let most = if paired { usize::try_from(lines).unwrap_or(MAX_GROUPS).min(MAX_GROUPS) } else { 1 };
         for at in 0..most {
             let line = |slot: &Option<Slot<'_>>| {

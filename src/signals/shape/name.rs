@@ -1,8 +1,8 @@
 //! Derives from a header's name what its value is: which figure, of which window, in which unit.
 //!
 //! Vendors use the same few words in any order: `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Tokens-Remaining`,
-//! `X-Daily-Requests-Left`. So a name is read as a set of words around the marker `ratelimit`. Two headers belong to one
-//! window only if the marker, everything before it and the window's name are the same.
+//! `X-Daily-Requests-Left`. So a name is read as a set of words around the marker `ratelimit`. Two headers belong to
+//! one window only if the marker, everything before it and the window's name are the same.
 
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ const MAX_LENGTH: usize = 96;
 
 /// The meaning of the header `name`, which is in lower case.
 pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
-    // `X-` begins a name: behind another word (`My-X-RateLimit-Limit`) the header is a copy of somebody else's.
+    // `X-` begins a header's name. After another word (`My-X-RateLimit-Limit`), the header is a copy of another
+    // server's.
     if name.len() > MAX_LENGTH || name.contains("-x-") {
         return None;
     }

@@ -68,7 +68,7 @@ impl PartialEq for Title<'_> {
 #[derive(Default)]
 pub(super) struct Words<'a> {
     pub(super) words: SmallVec<[(&'a str, Word); MAX_WORDS]>,
-    /// The last one is `retry`.
+    /// The last word is `retry`.
     retry: bool,
 }
 
@@ -149,12 +149,12 @@ impl<'a> Words<'a> {
         self.all().iter().rposition(|(_, word)| word.is_role())
     }
 
-    /// Nothing that means something follows.
+    /// Whether only units and fillers follow the word at `at`.
     pub(super) fn is_last(&self, at: usize) -> bool {
         self.all().iter().skip(at + 1).all(|(_, word)| matches!(word, Word::Unit(_) | Word::Filler))
     }
 
-    /// The window's name, which is all words that say nothing else, and its length.
+    /// The window's name, made of all words that have no other meaning, and its length.
     pub(super) fn window(&self, role: Role) -> (Option<Title<'a>>, Option<Duration>) {
         let is_time = matches!(role, Role::Reset | Role::Length | Role::Wait);
         let mut name: Option<Title<'a>> = None;
@@ -164,7 +164,7 @@ impl<'a> Words<'a> {
                 Word::Other | Word::Label(_) => true,
                 Word::Length => role != Role::Length,
                 Word::Unit(unit) if !is_time => {
-                    // `limit-sec`: so many a second.
+                    // `limit-sec` is a limit per second.
                     if unit == SECOND {
                         length = Some(Duration::from_secs(1));
                     }

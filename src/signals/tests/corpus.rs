@@ -1,5 +1,5 @@
-//! What vendors are known to send (`fixtures/headers.json`), what others may send (`fixtures/headers-own.json`), and what
-//! is to be read in it. Windows have no order.
+//! Checks the responses that vendors are known to send (`fixtures/headers.json`), and others that are possible
+//! (`fixtures/headers-own.json`), against the expected signals. The order of windows does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::*;
 #[derive(serde::Deserialize)]
 struct Case {
     id: String,
-    /// Whose dialect it is.
+    /// The vendor whose dialect applies.
     vendor: String,
     status: u16,
     now: String,
@@ -18,7 +18,7 @@ struct Case {
     #[serde(default)]
     body: Option<String>,
     expect: Expect,
-    /// Shape alone does not tell all that is expected.
+    /// The rules by shape alone do not find all that is expected.
     needs_vendor_dialect: bool,
 }
 
@@ -28,7 +28,7 @@ struct Expect {
     retry_after_s: Option<f64>,
     windows: Vec<Expected>,
     cost: Option<f64>,
-    /// The wait where nobody says one; stated in a few cases.
+    /// The dialect's wait after a refusal that states none; checked only in the cases that have it.
     default_wait_s: Option<f64>,
     scope: Option<String>,
 }
@@ -43,7 +43,7 @@ struct Expected {
     window_s: Option<u64>,
 }
 
-/// To the nanosecond: the fixture's fractions are decimal.
+/// Rounds to the nanosecond, because the fixture's fractions are decimal.
 fn duration(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9).round() as u64)
 }
@@ -71,7 +71,7 @@ fn wrong(case: &Case, dialect: &Dialect) -> Option<String> {
         && signals.cost == expect.cost
         && scope()
         && default();
-    // What is read without a body is read unless the dialect wants the body.
+    // If `wants_body` says that the body does not matter, the result without a body must be the same.
     if right
         && !wants_body(dialect, status, &headers)
         && super::super::read(dialect, status, &headers, b"", at(&case.now)) != signals

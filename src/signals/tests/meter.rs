@@ -1,4 +1,4 @@
-//! What bodies say that their requests cost, read while they pass.
+//! Costs that response bodies state, read while the caller reads the body.
 
 use http::header::CONTENT_TYPE;
 

@@ -1,4 +1,4 @@
-//! Each rule, and what nobody should send.
+//! Each rule by shape, and malformed values.
 
 use http::header::{HeaderName, HeaderValue};
 
@@ -17,7 +17,7 @@ fn noon() -> SystemTime {
     at("2026-01-15T12:00:00Z")
 }
 
-/// Code points up to U+00FF stand for single bytes; others are UTF-8.
+/// Makes a header map. Characters up to U+00FF stand for single bytes; others are encoded as UTF-8.
 pub(super) fn headers<'a>(lines: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in lines {
@@ -33,7 +33,7 @@ pub(super) fn headers<'a>(lines: impl IntoIterator<Item = (&'a str, &'a str)>) -
     map
 }
 
-/// Of a refusal: every wait is read in it.
+/// Reads the headers of a refusal, in which every stated wait counts.
 fn read(lines: &[(&str, &str)]) -> Signals {
     read_as(429, lines)
 }
@@ -63,7 +63,7 @@ fn headers_without_limits_say_nothing() {
     let silent = read(&[("content-type", "application/json"), ("date", "Thu, 15 Jan 2026 12:00:00 GMT"), ("age", "5")]);
     assert_eq!((silent.retry_after, silent.wait(), silent.tightest()), (None, None, None));
     assert!(silent.throttled && silent.windows.is_empty());
-    // Names that look alike at the first glance, and limits of something else.
+    // Names that only look like limits, and limits of something else.
     for line in [("retry-policy", "30"), ("x-ratelimited", "30"), ("rate", "30"), ("x-storage-limit", "0")] {
         assert!(read_as(200, &[line]).is_empty(), "{line:?}");
     }
@@ -112,7 +112,7 @@ fn retry_after_is_capped_and_far_resets_ignored() {
 fn numeric_reset_near_now_is_a_moment() {
     let crowd = read(&[("x-ratelimit-retryafter", "1768478405")]);
     assert_eq!(crowd.retry_after, secs(5));
-    // One that has passed is still a moment, and no wait of 56 years.
+    // A moment in the past is still a moment, and not a wait of 56 years.
     assert_eq!(read(&[("x-ratelimit-retryafter", "1768478395")]).wait(), secs(1));
     assert_eq!(read(&[("retry-after-ms", "1768478405250")]).retry_after, ms(5250));
 }
@@ -130,20 +130,20 @@ fn largest_of_a_kind_and_milliseconds_first() {
 fn moments_are_measured_by_the_servers_clock() {
     let retry = ("retry-after", "Thu, 15 Jan 2026 12:02:00 GMT");
     let date = |text| read(&[("date", text), retry]).retry_after;
-    // Past by the client's clock, and by the server's a minute ahead.
+    // The moment has passed by the client's clock; by the server's clock it is a minute ahead.
     let lines = headers([("date", "Thu, 15 Jan 2026 12:01:00 GMT"), retry]);
     let now = at("2030-01-01T00:00:00Z");
     let late = super::read(&Dialect::default(), StatusCode::TOO_MANY_REQUESTS, &lines, b"", now);
     assert_eq!(late.retry_after, secs(60));
     assert_eq!(date("Thu, 15 Jan 2026 11:00:00 GMT"), secs(3720));
-    // A Date that cannot be read leaves the client's.
+    // Without a valid `Date`, the client's clock is used.
     assert_eq!(date("yesterday"), secs(120));
     assert_eq!(date("1768478400"), secs(120));
     let aged = |age| read(&[("date", "Thu, 15 Jan 2026 11:00:00 GMT"), ("age", age), retry]).retry_after;
     assert_eq!(aged("3600"), secs(120));
     assert_eq!(aged("-3600"), secs(3720));
     assert_eq!(aged("99999999999999999999"), secs(3720));
-    // Plain seconds have nothing to do with any clock.
+    // A wait in seconds does not depend on any clock.
     assert_eq!(read(&[("date", "Thu, 01 Jan 1970 00:00:10 GMT"), ("retry-after", "120")]).retry_after, secs(120));
 }
 
@@ -152,13 +152,13 @@ fn explicit_wait_goes_before_a_reset() {
     let exhausted = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "60")];
     assert_eq!(read(&exhausted).wait(), secs(60));
     assert_eq!(read(&exhausted).wait_from, Some(WaitFrom::Reset));
-    // An answer that was granted asks for nothing.
+    // A successful response asks for no wait.
     assert_eq!(read_as(200, &exhausted).retry_after, None);
     let [limit, remaining, reset] = exhausted;
     assert_eq!(read(&[limit, remaining, reset, ("retry-after", "5")]).wait(), secs(5));
-    // With something remaining, another limit has refused.
+    // Units remain in this window, so another limit has refused.
     assert_eq!(read(&[limit, ("ratelimit-remaining", "1"), reset]).wait(), None);
-    // Nothing remaining and no reset says nothing about the time.
+    // An exhausted window without a reset says nothing about the wait.
     assert_eq!(read(&[limit, remaining]).wait(), None);
 }
 
@@ -181,7 +181,7 @@ fn repeated_lines_are_paired_by_position() {
     let both = [(Some(60), Some(0), secs(30), None), (Some(100), Some(50), secs(300), None)];
     assert_eq!(rows(&read(&gateway)), both);
     assert_eq!(rows(&read(&gateway[..5])), [(None, None, secs(30), None)]);
-    // A prefix of its own is another window.
+    // Headers with different prefixes describe different windows.
     let mixed = read(&[("x-ratelimit-limit", "60"), ("x-rate-limit-remaining", "5")]);
     assert_eq!(rows(&mixed), [(Some(60), None, None, None), (None, Some(5), None, None)]);
 }
@@ -216,9 +216,9 @@ fn counts_are_plain_or_absent() {
         let found = read_as(200, &[("x-ratelimit-remaining", text), ("x-ratelimit-reset", "9")]);
         assert_eq!(found.windows.first().and_then(|window| window.remaining), expected, "{text}");
     }
-    // Is it 5000, or 5 and 0? The reset beside it belongs to nobody knows what.
+    // The value may be 5000, or a list of 5 and 0, so it is unknown to which window the reset belongs.
     assert!(read_as(200, &[("x-ratelimit-limit", "5,000"), ("x-ratelimit-reset", "9")]).is_empty());
-    // Less than nothing is nothing where it was refused, and a filler elsewhere.
+    // A negative remaining count is zero in a refusal, and a placeholder in a success.
     assert_eq!(read(&[("x-ratelimit-remaining", "-1")]).windows.first().and_then(|w| w.remaining), Some(0));
     assert!(read_as(200, &[("x-ratelimit-remaining", "-1")]).is_empty());
 }
@@ -259,7 +259,7 @@ fn structured_fields_are_understood_or_ignored() {
     let lines = [("ratelimit", "\"a\";r=5;t=30"), ("ratelimit", "\"b\";r=0"), ("ratelimit-policy", "\"b\";q=9;w=60")];
     assert_eq!(rows(&read(&lines)), [one[0], (Some(9), Some(0), None, secs(60))]);
     assert_eq!(rows(&read(&[("ratelimit", "\"a\";r=5;t=0")])), [(None, Some(5), None, None)]);
-    // One field that is broken does not take the other along.
+    // A malformed field does not invalidate the other field.
     assert_eq!(rows(&read(&[("ratelimit", "\"a\";r=5;t=30"), ("ratelimit-policy", "\"a")])), one);
     let long: Vec<String> = (0..33).map(|n| format!("\"{n}\";r=1")).collect();
     assert!(read_as(200, &[("ratelimit", &long.join(","))]).is_empty());
@@ -285,7 +285,8 @@ fn tightest_window_by_share() {
     };
     let policy = "\"a\";q=10, \"b\";q=1000, \"none\";q=0";
     assert_eq!(tightest("\"a\";r=2;t=1, \"b\";r=150;t=9", policy), Some((Some(150), Some(1000), secs(9))));
-    // More than the limit is the limit; a limit of nothing has nothing left; without a limit there is no share.
+    // A remaining count above the limit counts as the limit. A limit of 0 counts as exhausted. Without a limit there is
+    // no share.
     assert_eq!(tightest("\"a\";r=99;t=1, \"b\";r=999;t=9", policy), Some((Some(999), Some(1000), secs(9))));
     assert_eq!(tightest("\"none\";r=5;t=3, \"b\";r=1;t=9", policy), Some((Some(5), Some(0), secs(3))));
     assert_eq!(tightest("\"c\";r=0;t=3", policy), None);

@@ -1,4 +1,4 @@
-//! What must hold for every response, whoever made it.
+//! Properties that hold for every response, whatever its sender.
 
 use http::header::{AGE, DATE, HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -37,13 +37,13 @@ const NAMES: [&str; 25] = [
     "content-type",
 ];
 
-/// Bytes that a header may hold.
+/// Arbitrary bytes that are allowed in a header.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_map(|b| if b < b' ' || b == 0x7f { b'\t' } else { b });
     prop::collection::vec(byte, 0..80)
 }
 
-/// Values that come near to something.
+/// Values that resemble numbers, dates and structured fields.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let text = prop_oneof![
         "[-+]?[0-9]{0,25}(\\.[0-9]{0,12})?(e[0-9]{1,3})?(ms|s|m|h|ns| minutes)?",
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(signals.windows.is_empty() && signals.retry_after.is_none(), "{signals:?}");
     }
 
-    /// Whatever the vendor writes and whatever the client's clock says.
+    /// The wait is the same in whichever form the vendor states it, and whatever the client's clock shows.
     #[test]
     fn wait_forms_are_read_alike(
         wait in 1..=31 * 86_400_u64,
