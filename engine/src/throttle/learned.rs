@@ -126,7 +126,7 @@ impl Learned {
 
     /// Leaves the pause since `paused_at` out of the time that the rate lasted: nothing was sent that could prove the
     /// rate.
-    pub(super) fn pause_groups(&mut self, now: Time, paused_at: Time) {
+    pub(super) fn pause_ended(&mut self, now: Time, paused_at: Time) {
         self.since = self.since + now.since(self.since.max(paused_at));
     }
 

@@ -228,7 +228,7 @@ impl Throttle {
         }
         if matches!(self.pause, Pause::Until(_)) {
             self.pause = Pause::Probing(permit);
-            self.pause_groups(now);
+            self.pause_ended(now);
         }
         if let Some((_, pause @ Pause::Until(_), _)) = self.endpoint_mut(endpoint) {
             *pause = Pause::Probing(permit);

@@ -87,9 +87,9 @@ impl Throttle {
 
     /// Ends a pause for the learned rate, which does not grow during a pause: nothing was sent that could prove more
     /// room.
-    pub(super) fn pause_groups(&mut self, now: Time) {
+    pub(super) fn pause_ended(&mut self, now: Time) {
         if let Some(learned) = &mut self.learned {
-            learned.pause_groups(now, self.paused_at);
+            learned.pause_ended(now, self.paused_at);
         }
     }
 

@@ -88,10 +88,10 @@ impl WindowRule {
         response: &Context<'_>,
         object: Option<&Value>,
         keys: &[String],
-        cached_auth: Option<(&Source, &[u8])>,
+        known_value: Option<(&Source, &[u8])>,
     ) -> (Window, Option<Duration>) {
         let unit = |source: &Source| self.unit.unwrap_or_else(|| unit_of(source));
-        let figures = Figures { rule: self, response, object, cached_auth };
+        let figures = Figures { rule: self, response, object, known_value };
         let mut overdrawn = false;
         let mut count = |figure: &Option<Figure>| match figure.as_ref()? {
             Figure::Is(count) => Some(*count),
@@ -153,7 +153,7 @@ struct Figures<'f, 'r> {
     response: &'f Context<'r>,
     object: Option<&'f Value>,
     /// A source whose value is already known.
-    cached_auth: Option<(&'f Source, &'f [u8])>,
+    known_value: Option<(&'f Source, &'f [u8])>,
 }
 
 impl Figures<'_, '_> {
@@ -166,7 +166,7 @@ impl Figures<'_, '_> {
                 found = item.map(&mut read);
             }
         };
-        match self.cached_auth {
+        match self.known_value {
             Some((known, text)) if known == source => each(text),
             _ => source.texts(self.response, self.object, |_, text| each(text)),
         }
