@@ -1,4 +1,4 @@
-//! Dead letters in the store: listed, sent again, or deleted.
+//! Dead letters in the store: lists, sends again and deletes them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -71,7 +71,7 @@ impl DeadLetters {
         self
     }
 
-    /// Only letters up to a [place](KeptLetter::place): those that a list has shown, and none that came since.
+    /// Only letters up to a [place](KeptLetter::place): those that a list has shown, and none that were added since.
     #[must_use]
     pub fn upto(mut self, place: i64) -> DeadLetters {
         self.filter.upto = Some(place);
@@ -222,20 +222,20 @@ impl DeadLetters {
     }
 }
 
-/// What became of letters that were to be sent again.
+/// The result of [`DeadLetters::redrive_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Redriven {
     /// Letters that are jobs again.
     pub jobs: usize,
-    /// Letters, of those that were looked at, of which no more than an outline was kept, or which no key of the store opens: they
-    /// stay letters.
+    /// Examined letters that cannot be sent, because only an outline of the request was kept or no key of the store
+    /// opens it: they stay letters.
     pub unsendable: usize,
 }
 
 /// The most letters in one page.
 const MAX_PAGE: usize = 1_000;
-/// Letters that are in memory at once while all are sent again. Each may hold its whole request.
+/// Letters that are in memory at once while all are sent again. Each may hold a whole request.
 const TOGETHER: usize = 50;
 
 impl fmt::Debug for DeadLetters {

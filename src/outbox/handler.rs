@@ -22,7 +22,7 @@ use crate::Priority;
 use crate::dead_letter::DeadLetter;
 use crate::error::panic::catch_panic;
 
-/// Receives the vendors' answers to jobs.
+/// Receives the vendors' responses to jobs.
 ///
 /// # When it is called
 /// The handler is called after the vendor's answer, and usually before the job leaves the outbox. So it is called at
@@ -89,7 +89,7 @@ where
     }
 }
 
-/// The answer to a job.
+/// The response to a job.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivered {
@@ -97,17 +97,17 @@ pub struct Delivered {
     pub id: String,
     /// The tenant on whose behalf the request was sent.
     pub tenant: String,
-    /// The vendor that answered.
+    /// The vendor that responded.
     pub vendor: String,
     /// The priority of the job.
     pub priority: Priority,
     /// The caller's metadata of the request.
     pub metadata: std::collections::BTreeMap<String, String>,
-    /// The answer's status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The headers of the answer.
+    /// The headers of the response.
     pub headers: HeaderMap,
-    /// The body of the answer; empty where the body broke off, because a partial body is discarded.
+    /// The body of the response; empty if the body broke off, because a partial body is discarded.
     pub body: Bytes,
     /// The number of exchanges that the job took.
     pub attempts: u32,
@@ -197,7 +197,7 @@ impl Handler {
             let (waker, taken) = (Waker::from(state.clone()), state.clone());
             self.queue.push(Box::new(move || {
                 if reply.is_closed() {
-                    // Nobody waits any more. The call is dropped here, on a thread that may block.
+                    // The caller has stopped waiting. The call is dropped here, on a thread that may block.
                     return drop(call);
                 }
                 taken.began.store(true, Relaxed);
@@ -205,7 +205,7 @@ impl Handler {
                 let polled = call.poll(&mut Context::from_waker(&waker));
                 let _ = reply.send(polled.is_pending().then_some(call).ok_or(polled));
             }));
-            // Whatever else is ready now is queued first.
+            // Let other ready calls be queued first.
             tokio::task::yield_now().await;
             self.queue.begin(1);
             let polled = loop {
@@ -230,7 +230,7 @@ impl Handler {
     }
 }
 
-/// What is known of a call while it is not polled.
+/// The state of a call while it is not polled.
 #[derive(Default)]
 struct CallState {
     wake: Notify,

@@ -1,4 +1,4 @@
-//! Receipts: what the caller of `enqueue` gets.
+//! Receipts: the values that `enqueue` returns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::store::records::{self, JobState};
 use crate::store::{Id, Opened};
 
-/// A request was accepted. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
+/// The receipt of an accepted request. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
 #[derive(Clone)]
 pub struct Receipt {
     id: Id,
@@ -21,7 +21,7 @@ pub struct Receipt {
     before: bool,
 }
 
-/// What has become of an accepted request.
+/// The state of an accepted request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Status {
@@ -55,7 +55,7 @@ pub enum Status {
     Unknown,
 }
 
-/// An answer that is kept in the store.
+/// A response that is kept in the store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptResponse {
     pub(super) content_type: Option<String>,
@@ -95,7 +95,7 @@ impl Receipt {
         self.before
     }
 
-    /// What has become of the request by now.
+    /// Returns the request's current state.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -103,7 +103,7 @@ impl Receipt {
         Ok(status_of(&self.outbox.store, &self.id, self.outbox.store.read(self.id, records::find).await?))
     }
 
-    /// The request's tenant and vendor; none where the store has no record of it.
+    /// The request's tenant and vendor; `None` if the store has no record of the request.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -111,8 +111,8 @@ impl Receipt {
         self.outbox.store.read(self.id, records::lane).await
     }
 
-    /// Takes the request out of the outbox, unless a process has claimed it or it has ended. Returns whether it was
-    /// taken out; then it is never sent, or not again.
+    /// Cancels the request, unless a process has claimed it or it has ended. Returns whether it was cancelled; then it
+    /// is never sent, or not again.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
