@@ -162,9 +162,10 @@ impl IntegrationClientBuilder {
     /// [`cleanup`](crate::Tenants::cleanup) does. The first cleanup is after `every`, which is a second at least;
     /// cleanups end with the shutdown.
     ///
-    /// No tenant is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
-    /// returns an empty set. The client logs and counts that as an error, in [`overview`](IntegrationClient::overview) and in the
-    /// metrics, and the next try is after `every`. A tenant that is set while the source is asked stays until the next time.
+    /// No tenant is retired if the source fails, panics, takes longer than a minute (or `every`, if that is longer),
+    /// or returns an empty set. The client logs and counts that as an error, in
+    /// [`overview`](IntegrationClient::overview) and in the metrics, and tries again after `every`. A tenant that is
+    /// set while the source is asked stays until the next cleanup.
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -190,7 +191,7 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Adds a tenant at a vendor. It stays through reloads.
+    /// Adds a tenant at a vendor. The tenant stays through reloads.
     pub fn tenant(mut self, tenant: TenantEntry) -> Self {
         self.tenants.push(tenant);
         self

@@ -65,9 +65,9 @@ impl IntegrationClient {
 
     /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
     ///
-    /// A refusal (429) and a failure that is safe to repeat are tried again by the vendor's `retry` policy, never before
-    /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
-    /// exchange has started nothing is spent; after that the request counts as sent.
+    /// A refusal (429) and a failure that is safe to repeat are retried by the vendor's `retry` policy, never earlier
+    /// than the vendor allows. Every other response is `Ok`, whatever its status. Dropping the future cancels the
+    /// request: before the exchange has started no units are spent; after that the request counts as sent.
     ///
     /// `request` is a [`Request`], or an [`http::Request`] (or `reqwest::Request`, feature `reqwest-api`) with a URL below the base URL of
     /// one of the tenant's vendors.
@@ -88,11 +88,11 @@ impl IntegrationClient {
         send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
     }
 
-    /// Sends a request now, or not at all, and once: it is not tried again.
+    /// Sends a request now, or not at all, and once: it is neither queued nor retried.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or others wait;
-    /// [`Error::retry_after`] says when to ask again, where that is known.
+    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or
+    /// others wait; [`Error::retry_after`] says when to try again, if that is known.
     pub fn try_send(
         &self,
         tenant: &str,
@@ -102,8 +102,8 @@ impl IntegrationClient {
         send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), true))
     }
 
-    /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
-    /// the first had. It becomes a new letter if it fails again.
+    /// Sends the request of a dead letter again: with a fresh set of attempts under the usual limits, and with the
+    /// idempotency key of the first. If it fails again, it becomes a new letter.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose

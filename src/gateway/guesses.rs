@@ -9,7 +9,8 @@ use crate::clock::Time;
 /// Wrong tokens from one address, within a second, whose responses are not delayed.
 const FREE: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
-/// Addresses that are counted separately. If more send wrong tokens within a second, every further one is delayed.
+/// The most addresses that are counted separately. While that many have sent wrong tokens within the last second,
+/// wrong tokens from any other address are delayed at once.
 const MOST: usize = 10_000;
 
 /// Counts wrong tokens by address.

@@ -236,7 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any body goes through, in any pieces the same; where no string of it is a URL of the vendor, unchanged.
+        /// The output does not depend on how a body is split into pieces; a body without a URL of the vendor stays
+        /// unchanged.
         #[test]
         fn any_body_goes_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
             let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
@@ -244,7 +245,7 @@ mod tests {
             prop_assert_eq!(whole, body.as_bytes());
         }
 
-        /// What was JSON is JSON, with the same values but for the URLs.
+        /// The output of a JSON body is JSON with the same values, except for the URLs.
         #[test]
         fn json_stays_json(values in proptest::collection::vec("https://api\\.example/v3/[ -~]{0,20}|[ -~]{0,20}", 0..6)) {
             let body = serde_json::to_vec(&values).unwrap();

@@ -158,7 +158,7 @@ mod tests {
                 ("https://evil.example/v3/user", "https://evil.example/v3/user"),
                 ("https://api.example@evil.example/v3", "https://api.example@evil.example/v3"),
                 ("//evil.example/v3", "https://evil.example/v3"),
-                // What is relative is so to what was sent, and leads nowhere else at the gateway.
+                // Relative references resolve against the sent URL, and never lead to another place at the gateway.
                 ("?page=2", "http://127.0.0.1:8099/acme/github/users/7?page=2"),
                 ("8", "http://127.0.0.1:8099/acme/github/users/8"),
                 ("../x", "http://127.0.0.1:8099/acme/github/x"),

@@ -47,7 +47,8 @@ fn segment(path: &str) -> Option<(&str, &str)> {
     Some(path.split_at(end))
 }
 
-/// Whether a path may name a tenant or vendor so. `.` and `..` may be configured, but cannot be used in a path.
+/// Whether `text` can be the name of a tenant or a vendor in a path. `.` and `..` may be configured as names, but
+/// cannot be used in a path.
 fn is_name(text: &str) -> bool {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=128).contains(&text.len()) && text.bytes().all(fine) && !matches!(text, "." | "..")
@@ -137,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a caller writes: what is sent is at the vendor's host and below its base path.
+        /// Whatever path a caller writes, the sent URL is at the vendor's host and below its base path.
         #[test]
         fn no_path_leaves_the_base(path in "(/acme/stripe)?[/.%;@\\\\?#a-f0-9v:~ü-]{0,40}", with_base: bool) {
             let base = Url::parse(if with_base { "https://api.example/v1" } else { "https://api.example" }).unwrap();

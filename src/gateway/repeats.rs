@@ -70,7 +70,7 @@ impl<T> Default for Repeats<T> {
 }
 
 impl<T: Clone> Repeats<T> {
-    /// Whether no request is remembered. Expired requests count until the next call removes them.
+    /// Whether no request is remembered. Expired requests count until `find` or `remember` removes them.
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

@@ -25,7 +25,7 @@ use crate::error::panic::catch_panic;
 /// Receives the vendors' responses to jobs.
 ///
 /// # When it is called
-/// The handler is called after the vendor's answer, and usually before the job leaves the outbox. So it is called at
+/// The handler is called after the vendor's response, and usually before the job leaves the outbox. So it is called at
 /// least once for each job: a process that is killed in between sends the job again, with its key, and calls the
 /// handler again. A call that fails or panics is tried three times in all; then the client logs an error and keeps the
 /// answer in the store ([`Status::Delivered`](crate::outbox::Status::Delivered)).
@@ -33,8 +33,8 @@ use crate::error::panic::catch_panic;
 /// # What it may do
 /// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that is
 ///   waiting in an `await` occupies no thread. Sends, leases and other jobs' outcomes never wait for a call.
-/// - **Take its time.** After one second the client writes the outcome of the job together with the answer, and the
-///   call goes on. A process that is killed later than that does not call again: the answer is in
+/// - **Take its time.** After one second the client writes the outcome of the job together with the response, and the
+///   call goes on. A process that is killed later than that does not call again: the response is in
 ///   [`Status::Delivered`](crate::outbox::Status::Delivered)
 ///   (unless the vendor's entry says `at_rest = "redacted"`).
 /// - **Stay slow.** A job counts against
@@ -43,8 +43,8 @@ use crate::error::panic::catch_panic;
 ///
 /// # What becomes of a call that does not return
 /// After 30 s, which include the wait for one of the 64 threads, the client stops waiting for the call and does not
-/// repeat it, because it may still be running. The client logs an error, and the answer stays in the store. A call that
-/// blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
+/// repeat it, because it may still be running. The client logs an error, and the response stays in the store. A call
+/// that blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
 /// (`Runtime::shutdown_background` does not).
 ///
 /// A closure that takes a [`Delivered`] is a handler too; it ignores jobs that are given up:
@@ -144,7 +144,7 @@ impl Handler {
         Handler { user, queue: Arc::default() }
     }
 
-    /// Passes the answer to a job to the handler. Returns whether the handler succeeded.
+    /// Passes the response to a job to the handler. Returns whether the handler succeeded.
     pub(super) async fn delivered(&self, answer: Delivered) -> bool {
         let answer = Arc::new(answer);
         let begin = || -> Call {

@@ -36,7 +36,7 @@ const MAX_STARTED: i64 = 5;
 /// Claims without an outcome before a job is given up. Higher than [`MAX_STARTED`]: most likely the job only waited for
 /// its permit while processes were killed for another reason.
 const MAX_CLAIMS: i64 = 25;
-/// The wait until a job whose seal key is missing is looked at again.
+/// The wait until a job whose seal key is missing is tried again.
 const NO_KEY: Duration = Duration::from_secs(30);
 
 /// Counts a job as waiting for its permit, until the job has a permit or has ended.
@@ -208,7 +208,7 @@ pub(super) async fn run(
             },
         }
     };
-    // The latest exchange of this claim, where its outcome is known.
+    // The latest exchange of this claim, if its outcome is known.
     let known = |last: Option<&AttemptRecord>| {
         let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
         last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)

@@ -4,8 +4,8 @@
 //! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
 //!
 //! Claims are shared like grants: between tiers by their weights, within a tier between vendors in turn, and within a
-//! vendor between its tenants. Where a vendor's limit is scarce the engine shares it; where the [pool](super::in_hand) is
-//! scarce, because vendors are slow, the claims must be shared.
+//! vendor between its tenants. If a vendor's limit is scarce, the engine shares it; if the [pool](super::in_hand) is
+//! scarce because vendors are slow, the claims must be shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

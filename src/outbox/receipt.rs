@@ -40,7 +40,7 @@ pub enum Status {
         status: u16,
         /// The number of exchanges that the request took.
         attempts: u32,
-        /// The answer, where the request said [`keep_response`](crate::Request::keep_response) or the handler failed.
+        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed.
         response: Option<KeptResponse>,
     },
     /// The request was cancelled.
@@ -48,7 +48,7 @@ pub enum Status {
     /// The request was given up, and is a dead letter.
     #[non_exhaustive]
     Dead {
-        /// The reason; `None` where the row holds a reason that this version does not know.
+        /// The reason; `None` if the row holds a reason that this version does not know.
         reason: Option<Reason>,
     },
     /// The store has no record of the request: it was never accepted, or its record has been deleted by now.
@@ -63,7 +63,7 @@ pub struct KeptResponse {
 }
 
 impl KeptResponse {
-    /// The media type of the answer, where the vendor named one.
+    /// The media type of the response, if the vendor stated one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
@@ -130,7 +130,7 @@ pub(super) fn status_of(store: &Opened, id: &Id, place: JobState) -> Status {
         JobState::Done { outcome: 0, status, attempts, result } => Status::Delivered {
             status: u16::try_from(status).unwrap_or(0),
             attempts: u32::try_from(attempts).unwrap_or(0),
-            // `None` where the answer was sealed with a key that this client does not have.
+            // `None` if the response was sealed with a key that this client does not have.
             response: result.and_then(|result| serde_json::from_slice(&store.unseal(id, &result)?).ok()),
         },
         JobState::Done { .. } => Status::Cancelled,

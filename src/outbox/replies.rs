@@ -32,15 +32,16 @@ pub struct Reply {
     ///
     /// | field | |
     /// |---|---|
-    /// | `id`, `tenant`, `vendor` | of the job |
+    /// | `id`, `tenant`, `vendor` | those of the job |
     /// | `reply_to` | the place that the request named ([`Request::reply_to`](crate::Request::reply_to)); missing where it named none |
-    /// | `metadata` | of the request, by which its sender knows it again; `null` where the vendor's entry states `at_rest`, or the request was stored sealed |
+    /// | `metadata` | the request's metadata; `null` if the vendor's entry states `at_rest`, or the request was stored
+    /// sealed |
     /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
     /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
-    /// | `status` | of the last answer; `null` where there was none |
-    /// | `headers` | of the answer, as pairs of name and value; only for `done` |
+    /// | `status` | the status of the last response; `null` if there was none |
+    /// | `headers` | the headers of the response, as pairs of name and value; only for `done` |
     /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB or broke off, or as for `metadata` |
-    /// | `body_bytes` | the length of the body; only for `done`, and `null` where it broke off |
+    /// | `body_bytes` | the length of the body; only for `done`, and `null` if the body broke off |
     /// | `reason`, `error` | why it was given up; only for `dead`, without `error` as for `metadata` |
     pub json: String,
 }
@@ -143,8 +144,9 @@ fn json(reply: &Written<'_>) -> String {
 }
 
 impl Outbox {
-    /// The oldest replies in the store, at most `most`; they stay there until [`replies_taken`](Self::replies_taken), or for a week.
-    /// Programs in other languages read the table `ic_reply` itself.
+    /// Returns the oldest replies in the store, at most `most`. They stay there until
+    /// [`replies_taken`](Self::replies_taken), or for a week. Programs in other languages read the table `ic_reply`
+    /// itself.
     ///
     /// ```no_run
     /// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {

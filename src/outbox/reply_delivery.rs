@@ -87,16 +87,16 @@ impl Reply {
 }
 
 impl Outbox {
-    /// Delivers the replies in the store to a target until [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's
-    /// own task. Returns how many were delivered.
+    /// Delivers the replies in the store to a target until [`shutdown`](crate::IntegrationClient::shutdown). Runs in
+    /// the caller's own task. Returns how many replies were delivered.
     ///
     /// A reply is deleted when the target has it, and delivered again until then: at least once, under the same
     /// [id](Reply::message_id) each time. Failed deliveries are repeated after 1 s, then at growing intervals of at
     /// most 10 minutes, for a week. A target that is unreachable delays nothing but its replies. Several processes may
     /// deliver: each reply is claimed by one process at a time. Replies are delivered in no particular order.
     ///
-    /// The oldest come first. Replies are not to be taken by [`replies`](Self::replies), or by SQL, at the same time: both would
-    /// get them.
+    /// The oldest replies are claimed first. Do not take replies by [`replies`](Self::replies), or by SQL, at the same
+    /// time: both receivers would get them.
     ///
     /// # Errors
     /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.

@@ -12,7 +12,7 @@ use crate::store::{Id, Opened};
 #[non_exhaustive]
 pub struct KeptLetter {
     /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
-    /// Nothing of the request where the letter is sealed (`at_rest`) and this client has no key that opens it.
+    /// Holds nothing of the request if the letter is sealed (`at_rest`) and this client has no key that opens it.
     pub letter: DeadLetter,
     /// Whether the whole request is kept, so that it can be sent again.
     pub can_be_sent: bool,

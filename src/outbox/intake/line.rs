@@ -29,8 +29,7 @@ use crate::request::{Method, Request};
 ///
 /// | field | what it is |
 /// |---|---|
-/// | `tenant`, `vendor`, `method`, `path` | the sender, the receiver and the request line; the path is sent unchanged,
-/// with its query |
+/// | `tenant`, `vendor`, `method`, `path` | who sends what to whom; the path is sent unchanged, with its query |
 /// | `priority` | `high`, `normal` (the default) or `low` |
 /// | `headers` | an object of strings |
 /// | `body` | a string is sent as its text, any other value as its JSON |

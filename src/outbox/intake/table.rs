@@ -13,7 +13,7 @@ use crate::store::problems::Work;
 use crate::store::{is_down, millis_of};
 use std::sync::Arc;
 
-/// Rows of one read, and of one transaction.
+/// The most rows in one read, and in one transaction.
 const ROWS: i64 = 256;
 /// How often an empty table is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -167,7 +167,7 @@ fn figure(figure: i64) -> u32 {
 fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
     let units = figure(row.units);
     match &*row.unit {
-        // Where other units are not remembered, each request leaves its trace in them.
+        // If other units are not remembered, each request counts as one unit of each of them.
         "" => {
             let requests = figure(row.requests);
             let trace = if vendor.keeps_usage { 0 } else { requests };

@@ -215,7 +215,7 @@ async fn short_body_comes_with_the_headers_or_streams() {
         let mut ready = prepare(Request::get("acme-api", "/"), AuthScheme::None, &server.url()).unwrap();
         let exchange = ready.exchange(attempt(None, Duration::from_secs(2))).unwrap();
         let answer = ReqwestTransport::new().execute(exchange).await.unwrap();
-        // Where it is cut, the end may have come by now as well.
+        // If the body is cut, its end may have arrived by now as well.
         assert!(answer.body.has_arrived() == at_once || whole.is_err(), "{name}");
         let read = answer.body.collect().await;
         assert_eq!(read.as_deref().map_err(|error| (error.sent(), error.kind())), whole.map(str::as_bytes), "{name}");
