@@ -1,6 +1,6 @@
 //! Builds a client: reads and validates the configuration, opens the transport, starts one timer task per shard.
 //!
-//! The only place that spawns, but for refreshes of access tokens.
+//! The only place that spawns tasks, apart from refreshes of access tokens.
 
 use super::builder::IntegrationClientBuilder;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::outbox::{OutboxState, Settings, StoreSink, StoreTokens, keep_usage, w
 use crate::send;
 use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 
-/// How often files are looked at.
+/// How often files are checked for changes.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// How often resting lanes are looked for in simulations.
+/// Interval of the sweeps for idle lanes in simulations.
 const SELDOM: Duration = Duration::from_secs(3600);
 
 impl IntegrationClientBuilder {

@@ -23,11 +23,11 @@ use crate::transport::{CredentialResolver, Credentials, Signer, TokenKeeper, Tok
 pub struct IntegrationClientBuilder {
     pub(super) sources: Sources,
     pub(super) files: Vec<PathBuf>,
-    /// Laid behind the texts and files.
+    /// Sources that take effect after the texts and files.
     pub(super) added: Vec<Arc<dyn ConfigSource>>,
-    /// Zero is off; none where it follows from the source.
+    /// Zero does not watch; `None` takes the interval that the sources ask for.
     pub(super) watch_every: Option<Duration>,
-    /// Off for simulations: on virtual time a tick a second is most of what a month costs.
+    /// Off in simulations: on virtual time one tick per second would be most of the cost of simulating a month.
     pub(super) ticks: bool,
     pub(super) on_remove: OnRemove,
     pub(super) cleaning: Option<Cleaning>,
@@ -36,11 +36,11 @@ pub struct IntegrationClientBuilder {
     pub(super) credentials: Credentials,
     pub(super) signers: HashMap<String, Arc<dyn Signer>>,
     pub(super) transport: Option<Arc<dyn Transport>>,
-    /// `None` where the program states none.
+    /// `None` if the program states none.
     pub(super) default_deadline: Option<Duration>,
     pub(super) max_waiting: u32,
     pub(super) classifiers: HashMap<String, Arc<dyn Classifier>>,
-    /// None: the store, or the log.
+    /// `None` uses the store or, without one, the log.
     pub(super) dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
     pub(super) store: Option<Store>,
     pub(super) works: bool,
@@ -52,7 +52,7 @@ pub struct IntegrationClientBuilder {
     pub(super) event_capacity: usize,
     pub(super) tenant_labels: usize,
     pub(super) policy: Policy,
-    /// What the wall clock is taken to show at `Time::ZERO`, in tests.
+    /// The wall clock's time at `Time::ZERO`, set in tests.
     pub(super) epoch: Option<SystemTime>,
     pub(super) shards: Option<usize>,
     pub(super) share_through: Option<String>,
@@ -61,7 +61,7 @@ pub struct IntegrationClientBuilder {
 }
 
 impl IntegrationClient {
-    /// Starts to describe a client.
+    /// Returns a builder with the default settings.
     pub fn builder() -> IntegrationClientBuilder {
         IntegrationClientBuilder::new()
     }
@@ -117,53 +117,55 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Leaves the shipped catalogue out.
+    /// Omits the shipped catalogue of vendors.
     pub fn without_catalogue(mut self) -> Self {
         self.sources = self.sources.without_catalogue();
         self
     }
 
-    /// Adds vendors and tenants from a source: one on a server ([`RemoteSource`](crate::config::RemoteSource), of the feature
-    /// `remote-config`), or one of your own. It comes behind the texts and files, and behind the sources that were added before. While
-    /// one of them cannot be read, no change of the others is taken.
+    /// Adds vendors and tenants from a source: one on a server ([`RemoteSource`](crate::config::RemoteSource), of the
+    /// feature `remote-config`), or one of your own. It takes effect after the texts and files, and after the sources
+    /// that were added before. While one of them cannot be read, no change of the others is taken.
     pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Self {
         self.added.push(Arc::new(source));
         self
     }
 
-    /// Looks this often whether the configuration has changed, and goes over to it: a change is in use after this time
-    /// and 200 ms. By default every second for files ([`vendors_file`](Self::vendors_file)), which costs one look at
-    /// each file's time and length, and as often as [a source that was added](Self::config_source) wants
-    /// ([`look_every`](ConfigSource::look_every)): every 5 s where it is on a server, never for one of your own that does not
-    /// say. With several of them the shortest of these times counts. At least 10 ms.
+    /// Checks at this interval whether the configuration has changed, and switches to it: a change is in use after
+    /// this time and 200 ms. The default is 1 s for files ([`vendors_file`](Self::vendors_file)), each of which costs
+    /// one look at its time and length. For [a source that was added](Self::config_source) it is the interval that the
+    /// source wants ([`look_every`](ConfigSource::look_every)): 5 s for one on a server, never for one of your own
+    /// that does not say. With several sources the shortest interval counts. At least 10 ms.
     ///
-    /// What is wrong is refused as a whole, and the configuration in use stays:
+    /// An invalid configuration is refused as a whole, and the one in use stays:
+    /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.
     /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.
     pub fn watch_config(mut self, every: Duration) -> Self {
         self.watch_every = Some(every.max(Duration::from_millis(10)));
         self
     }
 
-    /// Never looks whether the configuration has changed: it does so at [`LiveConfig::reload`](crate::LiveConfig::reload) alone.
+    /// Does not watch the configuration: it changes only at [`LiveConfig::reload`](crate::LiveConfig::reload).
     pub fn without_watching(mut self) -> Self {
         self.watch_every = Some(Duration::ZERO);
         self
     }
 
-    /// What becomes of requests that wait when a reload or [`Tenants::cleanup`](crate::Tenants::cleanup) removes their tenant; by
-    /// default they still go.
+    /// What happens to waiting requests when a reload or [`Tenants::cleanup`](crate::Tenants::cleanup) removes their
+    /// tenant; by default they are still sent.
     pub fn on_remove(mut self, waiting: OnRemove) -> Self {
         self.on_remove = waiting;
         self
     }
 
-    /// Asks `active` this often who is still needed, and retires all other tenants, as
-    /// [`cleanup`](crate::Tenants::cleanup) does: for the first time after `every`, which is a second at least, and until
-    /// the shutdown.
+    /// Asks `active` at this interval which tenants are still needed, and retires all others, as
+    /// [`cleanup`](crate::Tenants::cleanup) does. The first cleanup is after `every`, which is a second at least;
+    /// cleanups end with the shutdown.
     ///
-    /// No tenant is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
-    /// returns an empty set. The client logs and counts that as an error, in [`overview`](IntegrationClient::overview) and in the
-    /// metrics, and the next try is after `every`. A tenant that is set while the source is asked stays until the next time.
+    /// No tenant is retired if the source fails, panics, takes longer than a minute (or `every`, if that is longer),
+    /// or returns an empty set. The client logs and counts that as an error, in
+    /// [`overview`](IntegrationClient::overview) and in the metrics, and tries again after `every`. A tenant that is
+    /// set while the source is asked stays until the next cleanup.
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -189,13 +191,13 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Adds a tenant at a vendor. It stays through reloads.
+    /// Adds a tenant at a vendor. The tenant stays through reloads.
     pub fn tenant(mut self, tenant: TenantEntry) -> Self {
         self.tenants.push(tenant);
         self
     }
 
-    /// Answers credential references `NAME:KEY`.
+    /// Resolves credential references `NAME:KEY` with `resolver`.
     pub fn credential_resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Self {
         let name = name.into();
         self.sources = self.sources.resolver(name.clone());
@@ -216,26 +218,26 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Signs every exchange with `vendor`, for HMAC and the like.
+    /// Signs every exchange with `vendor`, for HMAC and similar schemes.
     pub fn signer(mut self, vendor: impl Into<String>, signer: impl Signer) -> Self {
         self.signers.insert(vendor.into(), Arc::new(signer));
         self
     }
 
-    /// Asks `classifier` what the answers of `vendor` mean.
+    /// Lets `classifier` decide what the responses of `vendor` mean.
     pub fn classifier(mut self, vendor: impl Into<String>, classifier: impl Classifier) -> Self {
         self.classifiers.insert(vendor.into(), Arc::new(classifier));
         self
     }
 
-    /// Where requests go that were given up on; by default into the [store](Self::store), and without one into the
-    /// log. Dead letters of accepted requests go into the store in any case.
+    /// Where requests that were given up are written; by default into the [store](Self::store), and without one into
+    /// the log. Dead letters of accepted requests always go into the store.
     pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
         self.dead_letter_sink = Some(Arc::new(sink));
         self
     }
 
-    /// Where accepted requests are kept ([`Outbox::enqueue`](crate::outbox::Outbox::enqueue)).
+    /// The store of accepted requests ([`Outbox::enqueue`](crate::outbox::Outbox::enqueue)).
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
         self
@@ -252,59 +254,60 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Sends what is in the store. Without this the client only accepts, and another process sends. Of the processes that
-    /// share a SQLite file one may work.
+    /// Sends the requests in the store. Without this the client only accepts requests, and another process sends them.
+    /// If several processes share a SQLite file, only one may work.
     pub fn work(mut self) -> Self {
         self.works = true;
         self
     }
 
     /// The most accepted requests that the client holds at once, waiting for the limits or in flight; 1,000 by
-    /// default. One tenant at one vendor may have all of them. A quarter more (four at least) is kept for the others, so that a vendor
-    /// or a tenant that hangs holds up no other tenant: all together have five quarters of it at most.
+    /// default. One tenant at one vendor may take all of them. A quarter more (four at least) is reserved for the
+    /// others, so that a vendor or a tenant that hangs blocks no other tenant: all together hold five quarters of it
+    /// at most.
     pub fn max_jobs(mut self, jobs: usize) -> Self {
         self.max_jobs = jobs.clamp(1, 1 << 30);
         self
     }
 
-    /// The most bytes of accepted requests that the client has in hand at once, as they are stored; 64 MiB by default. It is
-    /// shared as [`max_jobs`](Self::max_jobs) is. One request goes whatever its size.
+    /// The most bytes of accepted requests that the client holds at once, by their size in the store; 64 MiB by
+    /// default. They are shared as [`max_jobs`](Self::max_jobs) is. A single request is sent whatever its size.
     pub fn max_job_bytes(mut self, bytes: usize) -> Self {
         self.max_job_bytes = bytes.clamp(1, 1 << 40);
         self
     }
 
-    /// Says in the store this often what the working client does: limits, queues and pauses of up to 200 lanes that have
-    /// jobs, one row. [`Outbox::workers`](crate::outbox::Outbox::workers) reads it, in whatever process, and so does the command line's
-    /// `status`. Off by default; at least 100 ms.
+    /// Publishes the worker's status in the store at this interval: limits, queues and pauses of up to 200 lanes that
+    /// have jobs, in one row. [`Outbox::workers`](crate::outbox::Outbox::workers) reads it in any process, and so does
+    /// the command line's `status`. Off by default; at least 100 ms.
     pub fn publish_status(mut self, every: Duration) -> Self {
         self.publish_status = Some(every.max(Duration::from_millis(100)));
         self
     }
 
-    /// Takes the answers to accepted requests.
+    /// Receives the responses to accepted requests.
     pub fn response_handler(mut self, handler: impl ResponseHandler) -> Self {
         self.response_handler = Some(Arc::new(handler));
         self
     }
 
     /// How many events a listener of [`IntegrationClient::events`] may be behind before it misses some; 1,024 by
-    /// default, rounded up to a power of two, at most about a million. The room, about 150 bytes each, is taken when the
-    /// first begins to listen.
+    /// default, rounded up to a power of two, at most about a million. The memory, about 150 bytes per event, is
+    /// allocated when the first listener starts.
     pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events.clamp(1, 1 << 20);
         self
     }
 
-    /// Tells tenants apart in the metrics: the first `max` that send anything, and all others together as `other`. With 0,
-    /// the default, metrics name no tenant. Every tenant told apart has a set of series per vendor.
+    /// Labels metrics with the tenant: the first `max` tenants that send anything, and all others together as `other`.
+    /// With 0, the default, metrics name no tenant. Every labelled tenant has a set of series per vendor.
     #[cfg(feature = "metrics")]
     pub fn tenant_labels(mut self, max: usize) -> Self {
         self.tenant_labels = max;
         self
     }
 
-    /// Reckons calendars as if the wall clock showed `began` now.
+    /// Computes calendar windows as if the wall clock showed `began` now.
     #[cfg(feature = "testing")]
     pub(crate) fn beginning_at(mut self, began: SystemTime) -> Self {
         let since = Duration::from_nanos(crate::clock::Clock::system().now().as_nanos());
@@ -312,39 +315,41 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Nothing happens once a second, and lanes that rest are looked for once an hour: on virtual time a month is long.
+    /// For simulations: no task runs every second, and idle lanes are swept once an hour, because a month of virtual
+    /// time has too many seconds.
     #[cfg(feature = "testing")]
     pub(crate) fn without_ticks(mut self) -> Self {
         self.ticks = false;
         self
     }
 
-    /// Sends by a transport of your own instead of reqwest.
+    /// Sends with a transport of your own instead of reqwest.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.transport = Some(Arc::new(transport));
         self
     }
 
-    /// How long a request may take from `send` to the end of the body, waits and retries included, unless it
-    /// [says otherwise](crate::Request::deadline).
+    /// How long a request may take from `send` to the end of the body, waits and retries included, unless it [states a
+    /// deadline](crate::Request::deadline).
     ///
-    /// Where neither says anything, a request has 60 s for each try, and waits that the vendor or the retry policy asks for
-    /// do not count. So it is tried as often as `max_retries` says, whatever the waits between, each of which is `max_hold`
-    /// at most (15 minutes unless the vendor's entry says otherwise): six exchanges that are all refused take about five
-    /// minutes with `Retry-After: 60`.
+    /// If neither states a deadline, a request has 60 s for each attempt, and waits that the vendor or the retry
+    /// policy asks for do not count. So it is retried as often as `max_retries` allows, whatever the waits in between,
+    /// each of which is `max_hold` at most (15 minutes unless the vendor's entry says otherwise): six exchanges that
+    /// are all refused take about five minutes with `Retry-After: 60`.
     pub fn default_deadline(mut self, deadline: Duration) -> Self {
         self.default_deadline = Some(deadline);
         self
     }
 
-    /// The most requests that wait altogether; a million by default. When it is reached, the lane that holds most
-    /// gives way.
+    /// The most requests that may wait in total; a million by default. At this number a new request displaces the last
+    /// request of the lowest priority in the lane with the most waiting requests, or is refused if its own lane is as
+    /// full.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.max_waiting = requests.max(1);
         self
     }
 
-    /// The most requests of one tenant, vendor and priority that wait; 10,000 by default.
+    /// The most requests of one tenant, vendor and priority that may wait; 10,000 by default.
     pub fn max_waiting_per_tier(mut self, requests: u32) -> Self {
         self.policy.max_waiting = requests;
         self
@@ -356,25 +361,28 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Shares every limit with the other processes that share it through the same store, so that all of them together keep to it:
-    /// `"store"` for the [store](Self::store) of this client, or the URL of another: `postgres://…`, `redis://…` (also of Valkey;
-    /// `rediss://…` with TLS; feature `redis`) or `sqlite:PATH`.
+    /// Shares every limit with the other processes that use the same store, so that all of them together keep to it.
+    /// The store is `"store"` for the [store](Self::store) of this client, or the URL of another: `postgres://…`,
+    /// `redis://…` (also of Valkey; `rediss://…` with TLS; feature `redis`) or `sqlite:PATH`.
     ///
-    /// etcd (`etcd://host:2379`, `etcds://…`; feature `etcd`), object stores (`s3://bucket/prefix`, `az://container/prefix`; feature
-    /// `object-store`) and ZooKeeper (`zk://host:2181,host:2181/path`; feature `zookeeper`) hold limits of a minute and more. A tenant's limit that is shorter is an error, unless it states `shared = false`.
+    /// The following stores hold only limits with windows of a minute and more: etcd (`etcd://host:2379`, `etcds://…`;
+    /// feature `etcd`), object stores (`s3://bucket/prefix`, `az://container/prefix`; feature `object-store`) and
+    /// ZooKeeper (`zk://host:2181,host:2181/path`; feature `zookeeper`). A tenant's limit with a shorter window is an
+    /// error, unless it states `shared = false`.
     ///
-    /// Each process holds some of a limit's units under a lease and counts by those. It asks the store a few times a second, in one
-    /// call for all limits, and not when it sends. The first request after a rest waits for one such call. While the store does
-    /// not answer, the process goes on until its lease ends, and then nothing is sent until the store answers again
-    /// (but see [`sharing_floor`](Self::sharing_floor)): a vendor is never asked for more than it allows.
+    /// Each process holds some of a limit's units under a lease, and grants only those. It calls the store a few times
+    /// a second, once for all limits, and not for each request. The first request after an idle time waits for one
+    /// such call. While the store does not respond, the process goes on until its lease ends; then it sends nothing
+    /// until the store responds again (unless [`sharing_floor`](Self::sharing_floor) is set), so that a vendor never
+    /// gets more than it allows.
     ///
-    /// A process that ends by [`shutdown`](IntegrationClient::shutdown) gives its units back at once. Those of a process that is
-    /// killed are away for its lease, the vendor's `max_transit` and a window.
+    /// A process that ends by [`shutdown`](IntegrationClient::shutdown) gives its units back at once. The units of a
+    /// process that is killed are unavailable for its lease, the vendor's `max_transit` and a window.
     ///
-    /// A file says the same by `[sharing]` ([`config`](crate::config)); what is stated here counts first.
+    /// A configuration file sets the same with `[sharing]` ([`config`](crate::config)); this setting takes precedence.
     ///
-    /// All processes that call a vendor must share its limits, or none: one that does not would use them a second time. So start a
-    /// change from processes that do not with `share` (see the guide, "Several processes").
+    /// All processes that call a vendor must share its limits, or none: a process that does not would use them a
+    /// second time. To change over running processes, start with `share` (see the guide, "Several processes").
     ///
     /// ```
     /// use integration_client::IntegrationClient;
@@ -387,28 +395,31 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// For how long a process may use the units that it holds without an answer of the store
-    /// ([`share_through`](Self::share_through)); 10 s by default, from 2 s to 10 minutes. In etcd and ZooKeeper from 6 s; in an object store 30 s by
-    /// default, from 15 s. A longer lease rides out longer outages of
-    /// the store, and keeps the units of a process that was killed away from the others for longer.
+    /// How long a process may use the units that it holds without a response from the store
+    /// ([`share_through`](Self::share_through)): 10 s by default, from 2 s to 10 minutes. In etcd and ZooKeeper at
+    /// least 6 s; in an object store 30 s by default and at least 15 s. A longer lease bridges longer outages of the
+    /// store, but keeps the units of a killed process from the others for longer.
     pub fn sharing_lease(mut self, lease: Duration) -> Self {
         self.sharing_lease = Some(lease.clamp(LEASES.0, LEASES.1));
         self
     }
 
-    /// Lets a process go on with a part of each shared limit when the store does not answer and its lease has ended, for ten minutes from its
-    /// last answer ([`share_through`](Self::share_through)). Without it nothing is sent then.
+    /// Lets a process go on with a part of each shared limit when the store does not respond and its lease has ended,
+    /// until ten minutes after the store's last response ([`share_through`](Self::share_through)). Without it the
+    /// process sends nothing then.
     ///
-    /// All processes together keep the `part` of a limit, half of it at most, and each of them that part divided by `max_processes`, but
-    /// one unit at least while there are some: of a limit of 200 units `sharing_floor(0.1, 5)` leaves 3 or 4 to each. The store never gives more
-    /// than the part, however many processes there are. A process that has used a limit in the last ten minutes holds its floor of it, also
-    /// while it sends nothing; one that is killed keeps it from the others for ten minutes. State the same in all processes.
+    /// All processes together reserve the `part` of a limit, at most half of it, and each of them gets that part
+    /// divided by `max_processes`, but at least one unit while any are left: of a limit of 200 units
+    /// `sharing_floor(0.1, 5)` leaves 3 or 4 to each. The store never hands out more than the part, however many processes
+    /// there are. A process that has used a limit in the last ten minutes holds its floor of it, even while it sends
+    /// nothing; a killed process keeps its floor from the others for ten minutes. State the same values in all
+    /// processes.
     pub fn sharing_floor(mut self, part: f64, max_processes: u32) -> Self {
         self.sharing_floor = Some(SharingFloor::new(part, max_processes));
         self
     }
 
-    /// Into how many parts, each with a lock of its own, the tenants are spread; rounded up to a power of two. By
+    /// Number of shards, each with its own lock, among which the tenants are spread; rounded up to a power of two. By
     /// default four per processor.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.clamp(1, 1024));
@@ -417,7 +428,7 @@ impl IntegrationClientBuilder {
 }
 
 impl std::fmt::Debug for IntegrationClientBuilder {
-    /// The configuration files. Everything else may hold what a tenant brought.
+    /// Shows only the configuration files. Everything else may hold tenants' data.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IntegrationClientBuilder").field("files", &self.files).finish_non_exhaustive()
     }

@@ -1,5 +1,5 @@
-//! Adds, changes and removes tenants while requests are in flight. The lane of a removed tenant leaves memory once it rests
-//! (`engine/src/sweep.rs`).
+//! Adds, changes and removes tenants while requests are in flight. The lane of a removed tenant is freed once it is
+//! idle (`engine/src/sweep.rs`).
 
 use super::Tenants;
 use crate::config::TenantEntry;
@@ -7,8 +7,8 @@ use crate::core::OnRemove;
 use crate::error::Error;
 
 impl Tenants<'_> {
-    /// Adds a tenant at a vendor, or changes it. What its limits have counted stays counted; what waits goes on by the
-    /// new figures. It stays through reloads until [`remove`](Self::remove).
+    /// Adds a tenant at a vendor, or changes it. Units that its limits have counted stay counted; waiting requests go
+    /// on under the new limits. The tenant stays through reloads until [`remove`](Self::remove).
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
@@ -21,7 +21,7 @@ impl Tenants<'_> {
         Ok(())
     }
 
-    /// Removes a tenant at a vendor. What waits still goes, or with [`OnRemove::Refuse`] is told
+    /// Removes a tenant at a vendor. Requests that wait are still sent or, with [`OnRemove::Refuse`], fail with
     /// [`ErrorKind::Retired`](crate::ErrorKind::Retired).
     ///
     /// # Errors
@@ -34,8 +34,8 @@ impl Tenants<'_> {
         Ok(())
     }
 
-    /// Frees what resting tenants do not need, and with `evict` their lanes too: now, rather than at the next of the
-    /// sweeps that each shard makes every 10 s. For measuring memory.
+    /// Frees the memory that idle tenants do not need, and with `evict` their lanes too: immediately, rather than at
+    /// the next of the sweeps that each shard makes every 10 s. For measuring memory.
     #[doc(hidden)]
     pub async fn rest(self, evict: bool) {
         for shard in self.client.core.registry.dispatch.shards() {

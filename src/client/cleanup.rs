@@ -1,5 +1,5 @@
-//! Retires stale tenants on request; `cleanup_schedule.rs` does it on a schedule. A retired tenant's lane leaves memory once it rests
-//! (`engine/src/sweep.rs`).
+//! Retires stale tenants on request; `cleanup_schedule.rs` does it on a schedule. A retired tenant's lane is freed
+//! once it is idle (`engine/src/sweep.rs`).
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -11,19 +11,20 @@ use crate::config::Tenant;
 use crate::core::{Core, OnRemove};
 use crate::route::Route;
 
-/// Tenants that are retired under one hold of the lock, which takes about 50 µs. A caller who sets or removes a tenant
-/// waits for it.
+/// Tenants that are retired under one hold of the configuration's lock, which takes about 50 µs. A caller who sets or
+/// removes a tenant waits for the lock.
 const CHUNK: usize = 64;
 
 impl Tenants<'_> {
-    /// Retires every tenant whose id is not in `active`, at all vendors, and returns them. An empty set retires
-    /// all tenants: make sure that its source meant that.
+    /// Retires every tenant whose id is not in `active`, at all vendors, and returns the retired tenants. An empty set
+    /// retires all tenants: make sure that it is meant.
     ///
-    /// A retired tenant is an unknown one from then on. What waits still goes, or is refused with
-    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as [`IntegrationClientBuilder::on_remove`](crate::IntegrationClientBuilder::on_remove) says; what
-    /// is in flight goes on. Its memory is given back by a sweep (every 10 s) once that cannot be noticed: a tenant that
-    /// comes back before finds the limits that it has used. One that a file states comes back with the file's next
-    /// change: take it out there too.
+    /// A retired tenant is unknown from then on. Its waiting requests are still sent, or refused with
+    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as
+    /// [`IntegrationClientBuilder::on_remove`](crate::IntegrationClientBuilder::on_remove) says; requests in flight go
+    /// on. A sweep (every 10 s) frees its lane once its limits have no use left to remember: a tenant that comes back
+    /// before that finds the used units still counted. A tenant that a file states comes back with the file's next
+    /// change: remove it from the file too.
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -39,7 +40,8 @@ impl Tenants<'_> {
     /// # Ok::<(), integration_client::Error>(()) }).unwrap();
     /// ```
     ///
-    /// [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every) does so from time to time.
+    /// [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every) does the same on a
+    /// schedule.
     pub async fn cleanup<T, S>(self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
     where
         T: Borrow<str> + Eq + Hash,
@@ -48,11 +50,11 @@ impl Tenants<'_> {
         self.retain(|tenant| active.contains(&*tenant.id)).await
     }
 
-    /// As [`cleanup`](Self::cleanup), of every tenant at a vendor that `keep` does not want: for ids in a database's
-    /// cursor, or tenants that leave one vendor and stay at others.
+    /// As [`cleanup`](Self::cleanup), but retires each tenant at a vendor for which `keep` returns `false`: for ids in
+    /// a database's cursor, or tenants that leave one vendor and stay at others.
     ///
-    /// Goes through the tenants in small steps, between which others have their turn. A tenant that is set meanwhile
-    /// stays, or is looked at as it is then.
+    /// Goes through the tenants in small steps, and yields to other tasks between them. A tenant that is set meanwhile
+    /// is not retired, unless `keep` refuses it in its new state.
     pub async fn retain(self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
         let core = &*self.client.core;
         let mut retired = Vec::new();
@@ -65,14 +67,14 @@ impl Tenants<'_> {
         retired
     }
 
-    /// Lanes in memory: tenants at vendors that were used lately, or have not come to rest since.
+    /// Number of lanes in memory: tenants at vendors that were used lately, or have not been idle since.
     pub fn lanes(self) -> u64 {
         self.client.core.registry.dispatch.lanes()
     }
 }
 
 impl Core {
-    /// Retires those of `stale` that are still what they were.
+    /// Retires those routes of `stale` that have not been replaced meanwhile.
     pub(super) async fn retire_all(&self, stale: &[Arc<Route>]) -> Vec<Arc<Tenant>> {
         let mut retired = Vec::new();
         self.retire_in_steps(stale, &mut retired).await;

@@ -1,7 +1,7 @@
 //! Retires stale tenants on a schedule: those that a source of active tenants no longer names. `cleanup.rs` does it on request.
 //!
-//! Only a complete answer retires tenants: a source that fails, hangs, panics or returns an empty set changes nothing, and so
-//! does it with a tenant that was set or changed after the source was asked.
+//! Only a complete answer retires tenants: a source that fails, hangs, panics or returns an empty set changes nothing,
+//! and a tenant that was set or changed after the source was asked stays.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -12,14 +12,15 @@ use crate::BoxFuture;
 use crate::core::Core;
 use crate::error::panic::{catch_panic, catch_panic_in};
 
-/// A source has so long to answer, or the time between two cleanups if that is longer.
+/// Timeout of the source, unless the time between two cleanups is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says which tenants are still needed, for [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every).
+/// A source that says which tenants are still needed, for
+/// [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every).
 ///
 /// Closures are sources too: `|| async { Ok(ids_of_customers().await?) }`.
 pub trait ActiveTenants: Send + Sync + 'static {
-    /// The ids of all tenants that are to stay, at whatever vendor.
+    /// Returns the ids of all tenants that are to stay, whatever their vendors.
     ///
     /// # Errors
     /// After an error no tenant is retired. The error's text is logged, so it must hold no secret.
@@ -36,15 +37,15 @@ where
     }
 }
 
-/// What is to be cleaned up, and how often.
+/// The settings of the scheduled cleanup.
 pub(crate) struct Cleaning {
     pub(crate) every: Duration,
     pub(crate) source: Arc<dyn ActiveTenants>,
-    /// An empty set retires all tenants.
+    /// Whether an empty set retires all tenants. Otherwise it counts as an error.
     pub(crate) may_be_empty: bool,
 }
 
-/// Cleans up until the client shuts down or is gone.
+/// Cleans up on schedule until the client shuts down or is dropped.
 pub(crate) async fn clean_up(core: Weak<Core>, cleaning: Cleaning) {
     let Some(mut stopped) = core.upgrade().map(|core| core.cleanups.stopped()) else { return };
     let run = async {
@@ -65,10 +66,10 @@ pub(crate) async fn clean_up(core: Weak<Core>, cleaning: Cleaning) {
     }
 }
 
-/// One cleanup. How many it has retired, or why it has left all as they are.
+/// Makes one cleanup. Returns how many tenants it retired, or why it retired none.
 async fn once(core: &Weak<Core>, cleaning: &Cleaning) -> Result<usize, String> {
     const GONE: &str = "the client is gone";
-    // Before the source is asked: it cannot know of who comes after that.
+    // Taken before the source is asked, because its answer cannot include tenants that are added later.
     let Some(mut stale) = core.upgrade().map(|core| core.registry.routes.snapshot()) else {
         return Err(GONE.to_owned());
     };

@@ -1,4 +1,4 @@
-//! What a client offers beside sending, by subject: its tenants and its configuration. The outbox has a
+//! Handles for what a client offers beside sending: its tenants and its configuration. The outbox has a
 //! [handle](crate::outbox::Outbox) of the same kind.
 
 use super::IntegrationClient;
@@ -17,18 +17,19 @@ pub struct LiveConfig<'a> {
 }
 
 impl IntegrationClient {
-    /// Its tenants: set, remove, clean up, pause and resume them.
+    /// The client's tenants: set, remove, clean up, pause and resume them.
     pub fn tenants(&self) -> Tenants<'_> {
         Tenants { client: self }
     }
 
-    /// Its configuration: what is in use, what is wrong with its source, rows in the store.
+    /// The client's configuration: the version in use, errors of its source, and the rows in the store.
     pub fn config(&self) -> LiveConfig<'_> {
         LiveConfig { client: self }
     }
 
-    /// Its durable outbox: accepts requests, and shows what waits and what was given up. Without a
-    /// [store](crate::IntegrationClientBuilder::store) each call is an [`ErrorKind::Store`](crate::ErrorKind::Store).
+    /// The client's durable outbox: accepts requests, and shows those that wait and those that were given up. Without
+    /// a [store](crate::IntegrationClientBuilder::store) each call fails with
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub fn outbox(&self) -> Outbox {
         Outbox::new(self.core.clone(), self.outbox.clone(), self.held.clone())
     }

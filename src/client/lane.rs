@@ -1,5 +1,5 @@
-//! Handles for hot paths: a [`Lane`] is one tenant at one vendor, looked up once; a [`Permit`] the right to one exchange
-//! that is made by other means than [`IntegrationClient::send`].
+//! Handles for hot paths: a [`Lane`] is one tenant at one vendor, looked up once; a [`Permit`] is the right to one
+//! exchange that the program makes by means other than [`IntegrationClient::send`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,15 +44,16 @@ pub struct Lane {
     route: Arc<Route>,
     place: LaneRef,
     endpoint: EndpointId,
-    /// What a request costs that states nothing.
+    /// The cost of a request that states none.
     usual: Cost,
-    /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
+    /// The vendor's attempt timeout, copied here because reading it through the tenant would touch two otherwise
+    /// unused cache lines.
     attempt_ns: u64,
     series: Series,
 }
 
 impl IntegrationClient {
-    /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
+    /// Returns a handle to one tenant at one vendor, for hot paths and for exchanges made by other means.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -61,7 +62,7 @@ impl IntegrationClient {
         Lane::new(self.clone(), tenant)
     }
 
-    /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
+    /// Takes a permit for one request of `cost` units, without waiting, for an exchange made by other means.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send), before the exchange.
@@ -71,13 +72,14 @@ impl IntegrationClient {
         let ask = |now: Time, attempt: Duration, usual: Cost| {
             Egress::ask(priority, NO_ENDPOINT, usual.with_points(cost.max(1)), now + wait, attempt)
         };
-        // One hash, one lock: a lane that was used before and shares nothing.
+        // The fast path, with one hash and one lock: the lane was used before and shares no limit.
         if let Some(Ok(held)) = core.registry.dispatch.try_acquire(tenant, vendor, ask) {
             let series = core.telemetry.metrics.series(tenant, vendor);
             return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
         let tenant = core.registry.route(tenant, vendor)?;
-        // A series is made for configured names only: callers' strings must not fill the metrics.
+        // Look the tenant up first, so that only configured names create a series: callers' strings must not fill the
+        // metrics.
         let series = core.telemetry.metrics.series(&tenant.id, vendor);
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
@@ -99,7 +101,7 @@ impl Lane {
     fn new(client: IntegrationClient, route: Arc<Route>) -> Result<Lane, Error> {
         match client.core().registry.place(&route) {
             Ok(place) => Ok(Lane::at(client, route, place, NO_ENDPOINT)),
-            // Removed a moment ago; the priority is in no message about that.
+            // The tenant was removed a moment ago; the message does not show the priority.
             Err(why) => Err(refusal::error(&route, Priority::Normal, Time::ZERO, why)),
         }
     }
@@ -123,8 +125,9 @@ impl Lane {
         Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), EndpointId::at(number)))
     }
 
-    /// The same lane, whose permits take `units` of the kind of points `kind` each, such as `input_tokens`; 0 counts as 1. What no
-    /// kind is stated for is taken as by a request that states nothing, and points are what a permit is asked for with.
+    /// The same lane, whose permits each take `units` of the kind of points `kind`, such as `input_tokens`; 0 counts
+    /// as 1. Of other kinds a permit takes what a request does that states nothing, and of plain points the `cost`
+    /// that is passed when the permit is asked for.
     ///
     /// # Errors
     /// The vendor's entry declares no such kind.
@@ -136,7 +139,7 @@ impl Lane {
         Ok(lane)
     }
 
-    /// The client that the lane is of.
+    /// The client that the lane belongs to.
     pub fn client(&self) -> &IntegrationClient {
         &self.client
     }
@@ -151,7 +154,7 @@ impl Lane {
         &self.route.vendor.name
     }
 
-    /// The endpoint whose limits the lane's permits count in, where it was [named](Lane::endpoint).
+    /// The endpoint in whose limits the lane's permits count, if it was [named](Lane::endpoint).
     pub fn endpoint_name(&self) -> Option<&str> {
         self.route.vendor.endpoint_name(self.endpoint.place())
     }
@@ -163,7 +166,7 @@ impl Lane {
         Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
     }
 
-    /// A reload may have numbered the endpoints anew.
+    /// Returns the endpoint's current number, which a reload may have changed.
     #[inline]
     fn endpoint_now(&self) -> Result<EndpointId, Refusal> {
         match self.endpoint {
@@ -172,7 +175,7 @@ impl Lane {
         }
     }
 
-    /// Where the lane is now: it may have moved to where its new limits are.
+    /// Finds the lane's current shard: the lane moves when its limits do.
     fn place_now(&self) -> LaneRef {
         match self.place.shard.look(|engine, _| engine.has(self.place.lane)) {
             true => self.place.clone(),
@@ -189,8 +192,8 @@ impl Lane {
         refusal::error(&self.route, priority, self.place.shard.clock.now(), why)
     }
 
-    /// Waits for a permit for `cost` points (0 counts as 1), at most as long as the client's default deadline. Of other kinds of
-    /// points the permit takes what the vendor's entry says.
+    /// Waits for a permit for `cost` points (0 counts as 1), at most as long as the client's default deadline. Of
+    /// other kinds of points the permit takes the vendor's configured cost.
     ///
     /// # Errors
     /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.
@@ -204,14 +207,14 @@ impl Lane {
         Ok(Permit::new(grant.held, grant.waited))
     }
 
-    /// A permit now, or not at all.
+    /// Takes a permit without waiting.
     ///
     /// # Errors
     /// As [`acquire`](Lane::acquire), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room
     /// or others wait.
     #[inline]
     pub fn try_acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
-        // The wait does not matter: there is none.
+        // An immediate request never waits, so the deadline does not matter.
         let ask = Ask {
             tier: priority.into(),
             endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
@@ -224,7 +227,7 @@ impl Lane {
         };
         match try_acquire(&self.place.shard, self.place.lane, &ask) {
             Ok(held) => Ok(self.permit(held)),
-            // The lane has moved to where its new limits are.
+            // The lane has moved to the shard of its new limits.
             Err(why) if *why == Refusal::NoLane => {
                 let place =
                     self.client.core().registry.place(&self.route).map_err(|why| self.refused(priority, why))?;
@@ -273,22 +276,23 @@ impl Lane {
         self.request(Method::DELETE, path)
     }
 
-    /// [`IntegrationClient::send`] for this tenant. The request's own vendor and endpoint count.
+    /// [`IntegrationClient::send`] for this tenant. The vendor and endpoint are those of the request, not of the lane.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`IntegrationClient::send`].
     pub async fn send(&self, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
         let core = self.client.core();
         send(core, Job::new(core, Caller::Lane(&self.route), priority, request.into(), false)).await
     }
 
-    /// What is left of the lane's tightest limit: by our own count, or by the vendor's last word of it where that is lower.
+    /// The remaining units of the lane's tightest limit: the client's own count, or the vendor's last report if that
+    /// is lower.
     pub fn headroom(&self) -> Option<Headroom> {
         let (place, endpoint) = (self.place_now(), self.endpoint_now().ok()?);
         place.shard.look(|engine, now| engine.headroom(now, place.lane, endpoint)).map(Headroom::of)
     }
 
-    /// Requests that wait, by priority: high, normal, low.
+    /// Numbers of waiting requests by priority: high, normal, low.
     pub fn waiting(&self) -> [u32; 3] {
         let place = self.place_now();
         place.shard.look(|engine, _| engine.waiting_in(place.lane))
@@ -331,23 +335,23 @@ impl Permit {
         Permit { held, waited }
     }
 
-    /// How long it took to get.
+    /// How long the permit took to get.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
-    /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
+    /// Records that the vendor has responded, or that the exchange has failed: the request counts for one more window
+    /// from now. Its slot in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
         self.held.on_response(self.held.now(), Feedback::Passed(None), &[]);
     }
 
-    /// As [`answered`](Permit::answered), for an exchange whose answer the program knows: the limits learn from its status
-    /// and headers what they learn from an answer to [`send`](IntegrationClient::send). A refusal pauses the lane for as
-    /// long as the vendor says, and headers that say that little is left slow it down.
+    /// As [`answered`](Permit::answered), for an exchange whose response the program knows: the limits learn from its
+    /// status and headers as from a response to [`send`](IntegrationClient::send). A refusal pauses the lane for as
+    /// long as the vendor says, and headers that report few remaining units slow the lane down.
     ///
-    /// Nothing is retried, and no event of a request is told; those of limits are. What the vendor's entry reads from
-    /// bodies is not read.
+    /// Nothing is retried, and no event of a request is emitted, only those of limits. Rules of the vendor's entry
+    /// about bodies do not apply.
     ///
     /// ```
     /// use http::{HeaderMap, HeaderValue, StatusCode};
@@ -374,7 +378,8 @@ impl Permit {
         });
         match known {
             Some((route, core, endpoint)) => permit_answered(&core, &route, endpoint, &self.held, status, headers),
-            // The client or the tenant is gone, or the permit has ended by its deadline: there is no limit to tell.
+            // The client or the tenant is gone, or the permit has ended at its deadline: no limit can learn from the
+            // response.
             None => {
                 self.answered();
                 PermitFeedback::default()
@@ -382,13 +387,13 @@ impl Permit {
         }
     }
 
-    /// The response has been read, or will not be.
+    /// Ends the exchange: the response has been read, or will not be.
     #[inline]
     pub fn finish(self) {
         self.held.finish();
     }
 
-    /// Not a byte of the request has left: everything is given back.
+    /// Gives everything back: not a byte of the request has left.
     pub fn not_sent(self) {
         self.held.not_sent();
     }

@@ -1,4 +1,4 @@
-//! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
+//! [`IntegrationClient`]: sends requests, and shuts the client down in order.
 
 mod build;
 mod builder;
@@ -31,16 +31,17 @@ pub use lane::{Lane, Permit};
 
 /// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
 ///
-/// Cheap to clone; clones share everything. It works inside a tokio runtime, and stops when the last clone, lane handle
-/// and permit are gone or at [`shutdown`](IntegrationClient::shutdown).
+/// Cloning is cheap; clones share all state. The client needs a tokio runtime, and stops when the last clone, lane
+/// handle and permit are dropped or at [`shutdown`](IntegrationClient::shutdown).
 #[derive(Clone)]
 pub struct IntegrationClient {
     core: Arc<Core>,
-    /// Where the client has a store.
+    /// `None` if the client has no store.
     outbox: Option<Arc<OutboxState>>,
-    /// Where limits are shared with other processes.
+    /// `None` if limits are not shared with other processes.
     sharing: Option<Arc<Sharing>>,
-    /// Jobs that are being sent hold `core` too. By this their worker knows when the program holds no client any more.
+    /// The jobs in flight hold `core` too, so the worker uses this reference to notice that the program has dropped
+    /// the client.
     held: Arc<()>,
 }
 
@@ -53,7 +54,7 @@ impl IntegrationClient {
         IntegrationClient { core: Arc::new(core), outbox, sharing, held: Arc::default() }
     }
 
-    /// Ends when the last clone, lane handle and permit is gone.
+    /// A weak reference that is dead once the last clone, lane handle and permit are dropped.
     pub(crate) fn held(&self) -> Weak<()> {
         Arc::downgrade(&self.held)
     }
@@ -64,9 +65,9 @@ impl IntegrationClient {
 
     /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
     ///
-    /// A refusal (429) and a failure that is safe to repeat are tried again by the vendor's `retry` policy, never before
-    /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
-    /// exchange has started nothing is spent; after that the request counts as sent.
+    /// A refusal (429) and a failure that is safe to repeat are retried by the vendor's `retry` policy, never earlier
+    /// than the vendor allows. Every other response is `Ok`, whatever its status. Dropping the future cancels the
+    /// request: before the exchange has started no units are spent; after that the request counts as sent.
     ///
     /// `request` is a [`Request`], or an [`http::Request`] (or `reqwest::Request`, feature `reqwest-api`) with a URL below the base URL of
     /// one of the tenant's vendors.
@@ -87,11 +88,11 @@ impl IntegrationClient {
         send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
     }
 
-    /// Sends a request now, or not at all, and once: it is not tried again.
+    /// Sends a request now, or not at all, and once: it is neither queued nor retried.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or others wait;
-    /// [`Error::retry_after`] says when to ask again, where that is known.
+    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or
+    /// others wait; [`Error::retry_after`] says when to try again, if that is known.
     pub fn try_send(
         &self,
         tenant: &str,
@@ -101,8 +102,8 @@ impl IntegrationClient {
         send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), true))
     }
 
-    /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
-    /// the first had. It becomes a new letter if it fails again.
+    /// Sends the request of a dead letter again: with a fresh set of attempts under the usual limits, and with the
+    /// idempotency key of the first. If it fails again, it becomes a new letter.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose
@@ -115,17 +116,17 @@ impl IntegrationClient {
     /// Admits no new requests, lets requests that wait or are in flight go on for `grace`, and then refuses those that
     /// still wait with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
-    /// Jobs of the outbox that are refused then have one more second to go back into the store. From the beginning the
-    /// store accepts nothing either: [`enqueue`](crate::outbox::Outbox::enqueue) and its like say
-    /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). What was accepted and has not begun waits there for the next
-    /// process.
+    /// Jobs of the outbox that are refused then have one more second to go back into the store. The store accepts no
+    /// requests from the beginning of the shutdown: [`enqueue`](crate::outbox::Outbox::enqueue) and its like fail with
+    /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Jobs that were accepted and have not begun wait in the
+    /// store for the next process.
     ///
     /// Admission ends first, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.core.registry.dispatch;
         let ends = self.core.clock.now() + grace;
         self.core.cleanups.stop();
-        // First: what it has not begun goes back into the store, and need not be waited for.
+        // First, because jobs that have not begun go back into the store and need not be waited for.
         if let Some(outbox) = &self.outbox {
             outbox.stop(grace).await;
         }
@@ -141,11 +142,11 @@ impl IntegrationClient {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
         }
-        // Other processes may have what was shared from now on.
+        // Gives the units of shared limits to the other processes.
         if let Some(sharing) = &self.sharing {
             sharing.leave().await;
         }
-        // A new refresh token that is not kept yet would be lost.
+        // A new refresh token that is not stored yet would be lost.
         let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));
         self.core.egress.credentials.settle(left).await;
         // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.

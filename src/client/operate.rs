@@ -1,4 +1,4 @@
-//! For operators: pauses, events and counts of what is going on.
+//! For operators: pauses, events and counts of current work.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::events::Events;
 use crate::{Priority, send};
 
 impl Tenants<'_> {
-    /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). Requests in flight go on;
-    /// waiting requests wait, each until its own deadline.
+    /// Sends nothing for a tenant to a vendor until [`resume`](Self::resume). Requests in flight go on; waiting
+    /// requests wait, each until its own deadline.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -43,8 +43,8 @@ impl Tenants<'_> {
         Ok(())
     }
 
-    /// How long nothing of a tenant goes to a vendor, because the vendor refused or an operator said so; none where
-    /// nothing is paused, [`Duration::MAX`] where an operator's word must end it.
+    /// How long the tenant's requests to the vendor are paused, because the vendor refused or an operator paused them.
+    /// `None` if nothing is paused, [`Duration::MAX`] if only [`resume`](Self::resume) ends the pause.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -63,10 +63,11 @@ impl Tenants<'_> {
 }
 
 impl IntegrationClient {
-    /// What happens from now on, as a stream. Begin to listen before you send what you want to hear of.
+    /// A stream of the events from now on. Create it before you send the requests whose events you want.
     ///
-    /// A listener that falls more than [`event_capacity`](crate::IntegrationClientBuilder::event_capacity) behind misses the oldest, and is
-    /// [told so](crate::events::EventKind::Missed). Dropping it ends its cost.
+    /// A listener that falls more than [`event_capacity`](crate::IntegrationClientBuilder::event_capacity) behind
+    /// misses the oldest events, and gets a [`Missed`](crate::events::EventKind::Missed) event. A dropped stream costs
+    /// nothing.
     ///
     /// ```no_run
     /// # use integration_client::IntegrationClient;
@@ -81,17 +82,19 @@ impl IntegrationClient {
         self.core.telemetry.feed.listen()
     }
 
-    /// Requests that wait for a permit now.
+    /// Number of requests that wait for a permit now.
     pub fn waiting(&self) -> u64 {
         self.core.registry.dispatch.load().0
     }
 
-    /// Exchanges in flight now, including those that their caller abandoned and that may still keep the vendor busy.
+    /// Number of exchanges in flight now, including those that their caller abandoned and that may still keep the
+    /// vendor busy.
     pub fn in_flight(&self) -> u64 {
         self.core.registry.dispatch.load().1
     }
 
-    /// Dead letters that wait for their sink, that were written, and that were lost (reported in the log instead).
+    /// Numbers of dead letters that wait for their sink, that were written, and that were lost (and are in the log
+    /// instead).
     pub fn dead_letter_counts(&self) -> DeadLetterCounts {
         let writer = &self.core.telemetry.dead_letters;
         DeadLetterCounts { waiting: writer.depth() as u64, written: writer.written(), lost: writer.lost() }

@@ -1,4 +1,4 @@
-//! Goes over from one configuration to the next as a whole or not at all, while requests are in flight.
+//! Switches from one configuration to the next as a whole or not at all, while requests are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use crate::error::Error;
 use crate::events::EventKind;
 
 impl LiveConfig<'_> {
-    /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
+    /// Reads the configuration again and switches to it as a whole, or not at all. Returns its version.
     ///
-    /// A client does so by itself when a file of its configuration changes
-    /// ([`IntegrationClientBuilder::watch_config`](crate::IntegrationClientBuilder::watch_config)); this is for other sources, and for the impatient. A
-    /// tenant that the configuration states and that was removed while running comes back.
+    /// A client reloads by itself when a file of its configuration changes
+    /// ([`IntegrationClientBuilder::watch_config`](crate::IntegrationClientBuilder::watch_config)); this is for other
+    /// sources, or to avoid the wait. A tenant that the configuration states and that was removed while running comes
+    /// back.
     ///
     /// # Errors
     /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
@@ -38,9 +39,9 @@ impl LiveConfig<'_> {
         Ok(version)
     }
 
-    /// Writes a row of the store's [configuration](crate::IntegrationClientBuilder::config_in_store), or removes it. Every process that reads
-    /// it goes over to it within 2 s. A row that is wrong counts as it was before, or not at all, and
-    /// [`problem`](Self::problem) says so.
+    /// Writes a row of the store's [configuration](crate::IntegrationClientBuilder::config_in_store), or removes it if
+    /// `text` is `None`. Every process that reads the rows switches to the change within 2 s. A row that is invalid
+    /// counts as it was before the change, or not at all, and [`problem`](Self::problem) says so.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be written.
@@ -49,7 +50,7 @@ impl LiveConfig<'_> {
         self.client.outbox().state()?.store.write(row, crate::store::config::set).await
     }
 
-    /// The rows of the store's configuration, by name: what [`set_stored`](Self::set_stored) has written.
+    /// The rows of the store's configuration, as name and text, that [`set_stored`](Self::set_stored) has written.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be read.
@@ -63,23 +64,24 @@ impl LiveConfig<'_> {
         self.client.core.registry.config.load_full()
     }
 
-    /// Why the configuration in use is not what its source says now: what was wrong when it was last read. None while
-    /// all is well.
+    /// Why the configuration in use differs from that of its source: what was wrong when the source was last read.
+    /// `None` if nothing was.
     pub fn problem(self) -> Option<String> {
         self.client.core.registry.problem.lock().clone()
     }
 
-    /// How long ago the source of the configuration last answered, whether with something new or not: at the start, at a
-    /// [`reload`](Self::reload), at a look of a client that [watches](crate::IntegrationClientBuilder::watch_config). It grows while
-    /// the source is away, and without end in a client that does not watch its source.
+    /// How long ago the source of the configuration last answered, whether with a change or not: at the start, at a
+    /// [`reload`](Self::reload), or at a check of a client that
+    /// [watches](crate::IntegrationClientBuilder::watch_config). It grows while the source is unreachable, and without
+    /// end in a client that does not watch its source.
     pub fn checked_ago(self) -> Duration {
         self.client.core.registry.checked_ago()
     }
 }
 
 impl Core {
-    /// Parses and checks everything, and then goes over to it. Takes milliseconds, or seconds where there are a million
-    /// tenants: for a thread that may be held up.
+    /// Parses and checks everything, and then switches to it. Takes milliseconds, or seconds if there are a million
+    /// tenants: call it on a thread that may block.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
         let config = self.registry.config.load().reload(sources)?;
         let _changing = self.registry.config_write.lock();

@@ -1,4 +1,4 @@
-//! Answers to: why does it wait, until when, and when would it be done?
+//! Status queries: why requests wait, until when, and when they would be done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use crate::request::Target;
 use crate::request::response::WaitReason;
 use crate::{Priority, Request};
 
-/// Lanes that are looked at under one hold of a lock.
+/// Lanes that are read under one hold of a lock.
 const CHUNK: u32 = 256;
 
 impl IntegrationClient {
-    /// What a tenant at a vendor is doing: what waits and why, what is left of its limits, pauses, throttling.
+    /// The status of a tenant at a vendor: waiting requests and the reason, remaining units of its limits, pauses,
+    /// throttling.
     ///
     /// Takes one shard's lock for some microseconds.
     ///
@@ -43,21 +44,21 @@ impl IntegrationClient {
         status_of(&self.core, tenant, vendor)
     }
 
-    /// How this process shares its limits with others; none where it does not
+    /// How this process shares its limits with others; `None` if it does not
     /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
     pub fn sharing(&self) -> Option<SharingStatus> {
         self.sharing.as_ref().map(|sharing| sharing.status(self.core.clock.now()))
     }
 
-    /// The limits that this process shares with others, by name: how many processes share each, and what they hold and want
-    /// together. Empty where it shares none. As the store said last, at most a minute ago.
+    /// The limits that this process shares with others, by name: how many processes share each, and what they hold and
+    /// want together. Empty if it shares none. The figures are the store's last report, at most a minute old.
     pub fn shared_limits(&self) -> Vec<SharedLimit> {
         self.sharing.as_ref().map(|sharing| sharing.limits(self.core.clock.now())).unwrap_or_default()
     }
 
-    /// What the whole client is doing, by vendor.
+    /// The status of the whole client, by vendor.
     ///
-    /// Looks at all tenants in memory, 256 under each hold of a lock, so that no sender waits longer than some tens of
+    /// Reads all tenants in memory, 256 under each hold of a lock, so that no sender waits longer than some tens of
     /// microseconds for it.
     pub fn overview(&self) -> ClientStatus {
         let core = &self.core;
@@ -84,9 +85,9 @@ impl IntegrationClient {
 
     /// A page of the list of all lanes, searched, filtered and sorted here: for lists of any length.
     ///
-    /// Looks at every configured tenant, of those in memory at 128 under each hold of a lock, and then at the lanes of the
-    /// page as [`status`](Self::status) does. With 100,000 tenants that takes some tens of milliseconds: it is meant for one
-    /// caller a second, and not for each of many.
+    /// Reads every configured tenant (those in memory at 128 under each hold of a lock), and then the lanes of the
+    /// page as [`status`](Self::status) does. With 100,000 tenants that takes some tens of milliseconds: it is meant
+    /// for one caller a second, and not for many.
     ///
     /// ```no_run
     /// # fn run(client: integration_client::IntegrationClient) {
@@ -104,9 +105,9 @@ impl IntegrationClient {
 
     /// At most `most` attempts in flight, the longest-running first.
     ///
-    /// An attempt is in it from the moment at which it leaves until the headers of its answer are there. With more than
-    /// 65,536 in flight some are left out; [`in_flight`](Self::in_flight) counts them all, and those that are made with a
-    /// [`Permit`](crate::Permit) too.
+    /// An attempt is listed from the moment at which it is sent until the headers of its response arrive. With more
+    /// than 65,536 in flight some are left out; [`in_flight`](Self::in_flight) counts them all, and those that are
+    /// made with a [`Permit`](crate::Permit) too.
     ///
     /// ```no_run
     /// # fn run(client: integration_client::IntegrationClient) {
@@ -131,12 +132,12 @@ impl IntegrationClient {
         entries.into_iter().map(of_entry).collect()
     }
 
-    /// Whether a request that states no cost could go now, what is left for it, and until when it would wait: one answer for
-    /// all kinds of limits, pauses and queues. Nothing is taken, and no caller waits for it.
+    /// Whether a request that states no cost could be sent now, the remaining units for it, and until when it would
+    /// wait: one answer for all kinds of limits, pauses and queues. No units are taken, and no caller is delayed.
     ///
-    /// `endpoint` is one of the vendor's by name; none for requests to no endpoint. The answer is that of
-    /// [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned: whether the vendor's host
-    /// can be connected to is not asked. It is no promise, because others may ask for the same units.
+    /// `endpoint` is the name of one of the vendor's endpoints; `None` for requests to no endpoint. The answer is that
+    /// of [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned; it does not
+    /// say whether the vendor's host is reachable. It is no promise, because others may take the same units.
     ///
     /// ```
     /// # use integration_client::config::TenantEntry;
@@ -169,7 +170,7 @@ impl IntegrationClient {
             let place = core.registry.place(&tenant).map_err(refused)?;
             let check =
                 |engine: &mut Engine, now| Some((engine.check(now, place.lane, endpoint, priority.into())?, now));
-            // None where it was dropped or moved between the two lines above.
+            // `None` if the lane was dropped or moved between the two lines above.
             if let Some((check, now)) = place.shard.look(check) {
                 return Ok(of_the_check(check, now));
             }
@@ -179,10 +180,10 @@ impl IntegrationClient {
     /// When `requests` more requests of a tenant would be answered if they were sent now: at the earliest, as expected,
     /// and at the latest while everybody else sends without end.
     ///
-    /// Works on a copy of the tenant's limits and queues, ahead of time, with the same code that grants permits; from
-    /// some thousands of grants on it goes on at the rate that it has seen. It takes up to some tens of milliseconds
-    /// for large numbers, and holds the lock only for the copy. Each request costs what one does that states nothing, and goes to no
-    /// endpoint; see [`estimate_points`](Self::estimate_points).
+    /// Simulates the grants on a copy of the tenant's limits and queues, with the same code that grants permits; after
+    /// some thousands of grants it extrapolates the rate that it has seen. It takes up to some tens of milliseconds
+    /// for large numbers, and holds the lock only for the copy. Each request has the cost of one that states nothing,
+    /// and goes to no endpoint; see [`estimate_points`](Self::estimate_points).
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -190,9 +191,9 @@ impl IntegrationClient {
         self.estimate_points(tenant, vendor, priority, requests, &[])
     }
 
-    /// As [`estimate`](Self::estimate), for requests whose costs add up to `points`: for each kind its sum, such as
-    /// `("input_tokens", 90_000)`. What each request costs is what [`costs`](Self::costs) says. Of kinds that are not named each
-    /// request takes what one does that states nothing.
+    /// As [`estimate`](Self::estimate), for requests whose costs add up to `points`: the sum for each kind, such as
+    /// `("input_tokens", 90_000)`. [`costs`](Self::costs) says what each request costs. Of kinds that are not named,
+    /// each request takes what a request does that states nothing.
     ///
     /// # Errors
     /// Unknown tenant or vendor; a kind that the vendor's entry does not declare.
@@ -215,7 +216,7 @@ impl IntegrationClient {
         let (copy, now) = loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
             let copied = place.shard.look(|engine, now| Some((engine.copy(place.lane)?, now)));
-            // Dropped or moved between the two lines above.
+            // The lane was dropped or moved between the two lines above.
             if let Some(copied) = copied {
                 break copied;
             }
@@ -233,8 +234,9 @@ impl IntegrationClient {
         })
     }
 
-    /// What a request of `tenant` costs of each kind of points that its vendor counts: what it states
-    /// ([`Request::cost`](crate::Request::cost)), and else what the entry of its endpoint or of the vendor does.
+    /// The cost of a request of `tenant` in each kind of points that its vendor counts: what it states
+    /// ([`Request::cost`](crate::Request::cost)), and otherwise the cost in the entry of its endpoint or of the
+    /// vendor.
     ///
     /// # Errors
     /// Unknown tenant, vendor or endpoint, or a path that is none; and a stated kind that the vendor's entry does not declare, which

@@ -1,9 +1,9 @@
-//! Looks whether the configuration has changed, and goes over to it.
+//! Checks whether the configuration has changed, and switches to the new one.
 //!
-//! Every look asks the source for its fingerprint, and loads it only where that does not prove that nothing is new. What
-//! is new is loaded twice, a moment apart, and taken when both are the same: a file that is still being written is
-//! most often wrong, and at worst valid without its last limits. What is wrong is reported once for each content, and not
-//! every second.
+//! Every check asks the source for its fingerprint, and loads the configuration only if the fingerprint does not prove
+//! that nothing has changed. A change is loaded twice, a moment apart, and taken when both texts are the same: a file
+//! that is still being written is usually invalid, and at worst valid without its last limits. Each invalid text is
+//! reported once, and not every second.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,14 +15,14 @@ use crate::config::{ConfigSource, Sources, run_blocking};
 use crate::core::Core;
 use crate::error::Error;
 
-/// How long a change must stay the same before it is taken.
+/// How long a change must stay the same before the client switches to it.
 const SETTLE: Duration = Duration::from_millis(200);
-/// How often a change that goes on changing is loaded in one look.
+/// Most loads within one check, for a source that keeps changing.
 const LOADS: usize = 5;
-/// After this a source that does not answer is reported.
+/// Time after which a source that does not answer is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Watches until the client is gone.
+/// Watches until the client is dropped.
 pub(crate) async fn watch(core: Weak<Core>, source: Arc<dyn ConfigSource>, every: Duration) {
     let mut watch = Watch { core, source, seen: None, reported: None };
     while watch.core.strong_count() > 0 {
@@ -32,22 +32,22 @@ pub(crate) async fn watch(core: Weak<Core>, source: Arc<dyn ConfigSource>, every
 }
 
 struct Watch {
-    /// Not held while the source is asked, which may take for ever.
+    /// Weak, so that the client can be dropped while the source is asked, which may take for ever.
     core: Weak<Core>,
     source: Arc<dyn ConfigSource>,
-    /// The fingerprint of what was taken, or was refused for what it says.
+    /// The fingerprint of the last configuration that was taken, or refused for its content.
     seen: Option<u64>,
-    /// What was reported last.
+    /// The problem that was reported last.
     reported: Option<Reported>,
 }
 
 #[derive(PartialEq)]
 enum Reported {
-    /// It could not be loaded, and why.
+    /// The source could not be loaded, with the reason.
     Unreadable(String),
-    /// What it says is wrong; by the hash of what it says.
+    /// The content is invalid; identified by its hash.
     Wrong(u64),
-    /// Some rows of it are wrong, and the others are used.
+    /// Some rows are invalid, and the others are used; with the reason.
     Rows(String),
 }
 
@@ -104,14 +104,14 @@ impl Watch {
         self.seen = fingerprint;
     }
 
-    /// The source has answered.
+    /// Records that the source has answered.
     fn checked(&self) {
         if let Some(core) = self.core.upgrade() {
             core.registry.checked();
         }
     }
 
-    /// What the source says; nothing while that goes on changing.
+    /// Loads the source until two loads agree; `None` if it keeps changing.
     async fn load(&self, source: &dyn ConfigSource, settle: Duration) -> Result<Option<Sources>, Error> {
         let mut before: Option<u64> = None;
         for _ in 0..LOADS {
@@ -130,7 +130,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// The source has logged it.
+    /// Reports invalid rows without logging them, because the source has logged them.
     fn report_rows(&mut self, core: &Core, why: &str) {
         let error = Error::config(why);
         core.refused(&error);
@@ -157,8 +157,8 @@ impl Watch {
         self.reported = Some(what);
     }
 
-    /// Waits for the source, however long it takes; nothing where it panics. Asking it again meanwhile would only leave
-    /// more threads hanging on a dead disk.
+    /// Waits for the source, however long it takes; returns `None` if it panics. Asking it again meanwhile would only
+    /// leave more threads hanging on a dead disk.
     async fn answer<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let mut answer = pin!(answer);
         let mut contained = poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Where a request goes: tenant, vendor and path, by each of the ways in which a caller names them.
+//! Finds where a request goes (tenant, vendor and path), for each of the ways in which a caller can name them.
 
 use std::sync::Arc;
 
@@ -16,21 +16,22 @@ use crate::config::May;
 use crate::error::Error;
 use crate::route::Route;
 
-/// Where a request goes, and how its caller wrote that.
+/// Where a request goes, and how its caller addressed that.
 pub(super) struct Aim {
     pub(super) route: Arc<Route>,
     pub(super) path: String,
-    /// The caller's form of the vendor's base URL, without a slash at its end.
+    /// The vendor's base URL as the caller addresses it at the gateway, without a trailing slash.
     pub(super) own: String,
-    /// The path named tenant and vendor, so that the gateway's own paths stand beside it.
+    /// Whether the path named tenant and vendor. Only then can the caller reach the gateway's own paths at the same
+    /// address.
     pub(super) is_by_path: bool,
 }
 
 impl Shared {
-    /// Where the request goes.
+    /// Finds where the request goes.
     ///
     /// # Errors
-    /// It cannot be read, or the caller does not have `right` there.
+    /// The target cannot be read, or the caller does not have `right` there.
     pub(super) fn aim(
         &self,
         headers: &HeaderMap,
@@ -90,7 +91,8 @@ impl Shared {
         Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })
     }
 
-    /// The route whose base URL the URL of a forward proxy's request is below: it says `http` where the vendor has `https`.
+    /// Finds the route whose base URL covers the URL of a forward proxy's request. That URL may say `http` for a
+    /// vendor's `https`.
     fn proxied(&self, tenant: &str, uri: &Uri) -> Result<Arc<Route>, Problem> {
         let registry = &self.client.core().registry;
         let text = uri.to_string();

@@ -1,4 +1,4 @@
-//! The bodies of answers.
+//! The bodies of the gateway's responses.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,30 +12,30 @@ use super::wire::Busy;
 use crate::error::BoxError;
 use crate::request::ResponseBody;
 
-/// The body of a gateway's answer: the vendor's as it comes, or one of the gateway's own.
+/// The body of a gateway's response: the vendor's body as it arrives, or one of the gateway's own.
 pub struct GatewayBody {
     content: Content,
     on_break: Option<OnBreak>,
-    /// The connection has something to do until this is dropped.
+    /// Keeps the connection marked as busy until the body is dropped.
     _busy: Option<Busy>,
 }
 
-/// Told why an answer broke off.
+/// Called with the reason when a vendor's body breaks off.
 pub(super) type OnBreak = Box<dyn FnOnce(String) + Send + Sync>;
 
 enum Content {
     Own(Option<Bytes>),
     Vendors(ResponseBody),
-    /// The vendor's, with its URLs rewritten. Boxed: few callers ask for it.
+    /// The vendor's body with its URLs rewritten. Boxed because few callers ask for it.
     Rewritten(Box<Rewritten>),
-    /// Comes piece by piece, without a stated length.
+    /// A body of the gateway's own that is streamed without a stated length.
     Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
 }
 
 struct Rewritten {
     body: ResponseBody,
     links: JsonLinks,
-    /// What comes after the last piece: trailers, or why the body broke off.
+    /// The frame after the last data: trailers, or the error that broke the body off.
     last: Option<Option<Result<Frame<Bytes>, BoxError>>>,
 }
 
@@ -51,7 +51,7 @@ impl Rewritten {
                     Ok(data) => {
                         let out = self.links.piece(&data);
                         if out.is_empty() {
-                            // All of it is held.
+                            // The rewriter holds back the whole piece.
                             continue;
                         }
                         return Poll::Ready(Some(Ok(Frame::data(out.into()))));
@@ -105,7 +105,7 @@ impl GatewayBody {
         GatewayBody::new(Content::Vendors(body))
     }
 
-    /// With the URLs of its JSON rewritten, where it is the vendor's as it comes.
+    /// Rewrites the URLs of the JSON in a vendor's body, or in a buffered one.
     pub(super) fn rewritten(self, links: JsonLinks) -> GatewayBody {
         let content = match self.content {
             Content::Vendors(body) => Content::Rewritten(Box::new(Rewritten { body, links, last: None })),
@@ -115,12 +115,12 @@ impl GatewayBody {
         GatewayBody { content, ..self }
     }
 
-    /// Tells `on_break` where it breaks off.
+    /// Calls `on_break` if the body breaks off.
     pub(super) fn watched(self, on_break: Option<OnBreak>) -> GatewayBody {
         GatewayBody { on_break, ..self }
     }
 
-    /// Its connection is busy until it was handed on.
+    /// Keeps the connection marked as busy until the body is dropped.
     pub(super) fn keeping(self, busy: Busy) -> GatewayBody {
         GatewayBody { _busy: Some(busy), ..self }
     }

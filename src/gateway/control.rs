@@ -18,7 +18,7 @@ const NOT_FOUND: &str =
     "there is no such path of the gateway's own; there are /~/livez, /~/readyz, /~/metrics and /~/receipts/ID";
 
 impl Shared {
-    /// Answers a request for one of the gateway's own paths.
+    /// Serves a request for one of the gateway's own paths.
     pub(super) async fn control(&self, request: &Parts, door: &Door) -> Result<Response<GatewayBody>, Problem> {
         let Parts { method, uri, headers, .. } = request;
         let path = uri.path().strip_prefix(CONTROL).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Shared {
         }
     }
 
-    /// Who asks for something that not everybody may see.
+    /// Authenticates a request for a path that not everybody may see.
     async fn enter(&self, headers: &HeaderMap, uri: &Uri, door: &Door) -> Result<Allowed, Problem> {
         if !self.asks_for_tokens {
             door.refuse_browsers(headers, uri)?;
@@ -54,7 +54,7 @@ impl Shared {
 
     fn readiness(&self) -> Response<GatewayBody> {
         let config_problem = self.client.config().problem();
-        // What fails there keeps nobody from sending: only who leaves requests in the store needs it.
+        // A failing store does not stop direct sends; it matters only if callers may store requests.
         let store_problem = self.client.outbox().problem();
         let status = match (self.draining.load(Ordering::Relaxed), &store_problem) {
             (true, _) => "draining",
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// An answer of the gateway's own.
+/// Builds a JSON response of the gateway's own.
 pub(super) fn json(status: StatusCode, body: &serde_json::Value) -> Response<GatewayBody> {
     let mut answer = Response::new(GatewayBody::own(body.to_string().into()));
     *answer.status_mut() = status;

@@ -1,8 +1,8 @@
-//! By which way a request came in, and what a browser may not send.
+//! The listener through which a request arrived, and the checks against requests of browsers.
 //!
-//! A gateway without tokens is open to every program of the machine, and a browser is one that runs strangers' code: a
-//! page can send a POST to loopback, and read the answer too where its host name is made to lead there (DNS rebinding). So
-//! what shows a page behind it, or names another host, is refused.
+//! A gateway without tokens is open to every program on the machine, and a browser runs strangers' code: a page can
+//! send a POST to loopback, and can read the response if its host name is made to resolve to loopback (DNS rebinding).
+//! So requests that show that a page sent them, or that name another host, are refused.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use http::{StatusCode, Uri};
 
 use super::problem::Problem;
 
-/// A way in.
+/// The listener through which a request arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Door {
-    /// Tenant and vendor of all its requests, where it is a lane's.
+    /// Tenant and vendor of all requests on this listener, if it is a lane listener.
     pub(super) lane: Option<(Arc<str>, Arc<str>)>,
     pub(super) peer: Option<IpAddr>,
-    /// Its own address, as a `Host` header names it; empty where it has none.
+    /// The listener's address in the form of a `Host` header; empty for a Unix socket or an unknown listener.
     pub(super) host: Arc<str>,
 }
 
 impl Door {
-    /// Of a request that another server took.
+    /// The door of a request that another server accepted and passed on.
     pub(super) fn unknown() -> Door {
         Door::default()
     }
 
-    /// Refuses what a page in a browser may have sent.
+    /// Refuses a request that a page in a browser may have sent.
     pub(super) fn refuse_browsers(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let refuse = |why| Err(Problem::refused(StatusCode::FORBIDDEN, "forbidden", why));
         let site = headers.get("sec-fetch-site");
         if headers.contains_key(ORIGIN) || site.is_some_and(|site| site != "none") {
             return refuse("a page in a browser may not use a gateway that asks for no token; give the caller a token");
         }
-        // A forward proxy's request names the vendor.
+        // A forward proxy's request names the vendor as its host.
         if uri.scheme().is_some() || self.host.is_empty() {
             return Ok(());
         }
         let port = self.host.rsplit_once(':').map_or("", |(_, port)| port);
         let hosts =
             [self.host.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
-        // Clients leave out the port that is the scheme's own.
+        // Clients omit the port if it is the scheme's default.
         let bare = ["localhost", "127.0.0.1", "[::1]"].into_iter().filter(|_| port == "80");
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).chain(bare).collect();
         let named = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();

@@ -22,12 +22,12 @@ use crate::BoxFuture;
 use crate::IntegrationClient;
 use crate::error::{BoxError, Error};
 
-/// Below the 60 s after which boto3 and most balancers give up.
+/// The default deadline: below the 60 s after which boto3 and most load balancers give up.
 const DEADLINE: Duration = Duration::from_secs(55);
 const CONNECTIONS: usize = 10_000;
 
-/// A gateway: serve it with [`serve`](Gateway::serve), or nest it as a tower service into a server of your own. Cheap to
-/// clone; clones share everything.
+/// A gateway: serve it with [`serve`](Gateway::serve), or nest it as a tower service into a server of your own.
+/// Cloning is cheap; clones share all state.
 #[derive(Clone, Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ impl fmt::Debug for GatewayBuilder {
 }
 
 impl Gateway {
-    /// A gateway through which others use `client`.
+    /// Returns the builder of a gateway through which other programs use `client`.
     pub fn builder(client: IntegrationClient) -> GatewayBuilder {
         GatewayBuilder {
             client,
@@ -65,8 +65,8 @@ impl Gateway {
         }
     }
 
-    /// Begins to listen. Where the configuration states no `[[callers]]` and the listener is on loopback, the gateway makes
-    /// a token of its own: [`Serving::token`].
+    /// Starts to listen. If the configuration states no `[[callers]]` and the listener is on loopback, the gateway
+    /// generates a token: [`Serving::token`].
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config): an address cannot be listened on; or it is not loopback, and the
@@ -77,34 +77,35 @@ impl Gateway {
 }
 
 impl GatewayBuilder {
-    /// How long a request may wait for the head of its answer, and then for each piece of it, where it states no deadline; 55 s
-    /// unless stated.
+    /// How long a request that states no deadline may wait for the head of its response, and then for each piece of
+    /// the body; 55 s unless stated.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Asks for no tokens: whoever reaches the gateway may send for every tenant. The gateway then listens only on loopback
-    /// or a Unix socket, and refuses the requests of browsers.
+    /// Asks for no tokens: everyone who reaches the gateway may send for every tenant. The gateway then listens only
+    /// on loopback or a Unix socket, and refuses the requests of browsers.
     pub fn without_tokens(mut self) -> Self {
         self.asks_for_tokens = false;
         self
     }
 
-    /// Sends nothing for anybody: what is below `/~/` is all there is, a console for example beside a program that sends by itself.
+    /// Forwards no requests: only paths below `/~/` are served, for example a console beside a program that sends by
+    /// itself.
     pub fn without_sending(mut self) -> Self {
         self.sends = false;
         self
     }
 
-    /// The most connections at once; 10,000 unless stated. One more is answered 503.
+    /// The most connections at once; 10,000 unless stated. Connections above it are answered 503.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
         self
     }
 
-    /// What `/~/metrics` shows to callers with the right `view`: the text of the recorder that the program installed. Without this
-    /// there is no such page.
+    /// Serves `/~/metrics`, to callers with the right `view`, with the text that `render` returns, for example that of
+    /// a metrics recorder installed by the program. Without this setting the page does not exist.
     ///
     /// ```no_run
     /// # async fn run(client: integration_client::IntegrationClient) {
@@ -119,7 +120,7 @@ impl GatewayBuilder {
         self
     }
 
-    /// The gateway.
+    /// Builds the gateway.
     pub fn build(self) -> Gateway {
         Gateway {
             shared: Arc::new(Shared {

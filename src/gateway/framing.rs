@@ -1,4 +1,5 @@
-//! What no request may be, whoever sends it: two programs that read its head differently would be two ways in.
+//! Checks of every request's head. A head that two programs can read differently lets a request slip past one of them
+//! (request smuggling).
 
 use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
 use http::uri::Authority;
@@ -6,17 +7,18 @@ use http::{Method, StatusCode};
 
 use super::problem::Problem;
 
-/// Refuses a tunnel, a body in a coding that would get lost, and a `Host` that is none.
+/// Refuses a tunnel, a body in a transfer coding that would get lost, and an invalid `Host`.
 ///
 /// # Errors
-/// What to send instead.
+/// The error says what to send instead.
 pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if *method == Method::CONNECT {
         let why = "a tunnel cannot be paced from outside, because its TLS hides the requests; use http:// as the SDK's base \
                    URL, or the base URL of the gateway";
         return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "connect", why));
     }
-    // Only `chunked` is taken off on the way: the vendor would get the rest without its name.
+    // Only `chunked` is decoded on the way: the vendor would get any other coding's bytes without the header that
+    // names it.
     let is_chunked = |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
         let why =
@@ -36,10 +38,10 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     }
 }
 
-/// Takes a header out that is `true` or `false`.
+/// Removes a header whose value is `true` or `false`, and returns the value; `false` if the header is absent.
 ///
 /// # Errors
-/// It is neither.
+/// The value is neither.
 pub(super) fn take_flag(headers: &mut HeaderMap, name: &'static str) -> Result<bool, Problem> {
     let Some(value) = headers.remove(name) else { return Ok(false) };
     match value.as_bytes().trim_ascii().to_ascii_lowercase().as_slice() {

@@ -1,4 +1,4 @@
-//! Wrong tokens: whoever tries many waits for each answer.
+//! Slows down guessing of tokens: after many wrong tokens, an address waits for each further response.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Wrong tokens from one address that are answered at once, within a second.
+/// Wrong tokens from one address, within a second, whose responses are not delayed.
 const FREE: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
-/// Addresses that are told apart. Where more try at once, all wait.
+/// The most addresses that are counted separately. While that many have sent wrong tokens within the last second,
+/// wrong tokens from any other address are delayed at once.
 const MOST: usize = 10_000;
 
 /// Counts wrong tokens by address.
@@ -19,9 +20,9 @@ pub(crate) struct Guesses {
 }
 
 impl Guesses {
-    /// Counts a wrong token. Returns how long its answer waits.
+    /// Counts a wrong token. Returns how long to delay its response.
     pub(crate) fn wrong(&mut self, now: Time, from: Option<IpAddr>) -> Duration {
-        // A Unix socket has no address, and its file permissions.
+        // A peer on a Unix socket has no address; file permissions protect the socket.
         let Some(from) = from else { return Duration::ZERO };
         if self.seen.len() >= MOST && !self.seen.contains_key(&from) {
             self.seen.retain(|_, (since, _)| now.since(*since) < SECOND);

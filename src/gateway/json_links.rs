@@ -1,12 +1,13 @@
-//! URLs of the vendor in JSON bodies, in the form in which the caller came.
+//! Rewrites the vendor's URLs in JSON bodies to the form in which the caller addressed the gateway.
 //!
-//! Many vendors state the next page in the body (`"next": "https://api.example/items?page=2"`), and an SDK that follows it leaves the
-//! gateway, with the caller's token. Where a caller asks for it, each string of a JSON answer that is a URL below the vendor's
-//! base URL is rewritten, as those of headers are.
+//! Many vendors state the next page in the body (`"next": "https://api.example/items?page=2"`). An SDK that follows
+//! this URL bypasses the gateway and sends the caller's token to the vendor. If a caller's configuration asks for it,
+//! each string of a JSON response that is a URL below the vendor's base URL is rewritten like the URLs in headers.
 //!
-//! The body goes through as it comes, whatever its length: kept back is one string at a time, while it may be such a URL. A longer
-//! string, and all that is not JSON, goes on as it is. What a body must not do is change anywhere else, so it is not parsed into
-//! values and written anew: the order of fields, numbers and blanks stay.
+//! The body is streamed, whatever its length: the rewriter holds back one string at a time, while the string may be
+//! such a URL. Longer strings, and everything that is not JSON, pass unchanged. The body must not change anywhere
+//! else, so it is not parsed and serialised again: the order of fields, the spelling of numbers and the white space
+//! stay.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -16,15 +17,15 @@ use url::Url;
 use super::links::{Back, below};
 use crate::config::AuthScheme;
 
-/// A longer string is no URL that anybody follows.
+/// Longest string, in bytes, that is held back; no client follows a longer URL.
 const LONGEST: usize = 16 * 1024;
 
-/// Whether an answer has a body in which there may be such URLs.
+/// Whether a response has a JSON body that can be rewritten.
 pub(super) fn is_json(status: StatusCode, headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"));
-    // A part of a body begins anywhere.
+    // Partial content may begin in the middle of a string.
     is_json && status != StatusCode::PARTIAL_CONTENT && !headers.contains_key(CONTENT_ENCODING)
 }
 
@@ -34,17 +35,17 @@ pub(super) struct JsonLinks {
     auth: AuthScheme,
     own: String,
     state: State,
-    /// A string that may be a URL, from its opening quote on.
+    /// The bytes of a string that may be a URL, from its opening quote on.
     held: Vec<u8>,
 }
 
-/// Where in the body the last piece ended.
+/// The parser's state at the end of the last piece.
 #[derive(Clone, Copy)]
 enum State {
     Outside,
-    /// In a string that goes on as it is; after a backslash, or not.
+    /// In a string that passes unchanged; `true` after a backslash.
     Passing(bool),
-    /// In a string that may be a URL; the same.
+    /// In a string that may be a URL and is held back; `true` after a backslash.
     Held(bool),
 }
 
@@ -54,7 +55,7 @@ impl JsonLinks {
         JsonLinks { base, auth, own, state: State::Outside, held: Vec::new() }
     }
 
-    /// Takes the next piece, and returns what may go on.
+    /// Consumes the next piece of the body, and returns the bytes that can be sent on.
     pub(super) fn piece(&mut self, mut piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len() + self.held.len());
         while let Some((byte, rest)) = piece.split_first() {
@@ -107,29 +108,29 @@ impl JsonLinks {
         out
     }
 
-    /// All of a body.
+    /// Rewrites a complete body.
     pub(super) fn whole(mut self, body: &[u8]) -> Bytes {
         let mut out = self.piece(body);
         out.append(&mut self.held);
         out.into()
     }
 
-    /// What is left when the body has ended, in the middle of a string or not.
+    /// Returns the bytes still held back when the body has ended, even in the middle of a string.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    /// The held string in the caller's form, with its quotes; none where it stays as it is.
+    /// Returns the held string in the caller's form, with its quotes, or `None` if it must stay unchanged.
     fn rewritten(&self) -> Option<String> {
         let text: String = serde_json::from_slice(&self.held).ok()?;
         let new = serde_json::to_string(&below(&self.base, &self.auth, &self.own, &text)?).ok()?;
-        // As PHP writes it.
+        // PHP escapes slashes as `\/`: keep that form.
         let has_escaped_slash = memchr::memmem::find(&self.held, b"\\/").is_some();
         Some(if has_escaped_slash { new.replace('/', "\\/") } else { new })
     }
 }
 
-/// Whether the string that begins so, with its quote, may be a URL.
+/// Whether a string with this beginning, opening quote included, may be a URL.
 fn may_be_url(held: &[u8]) -> bool {
     const START: &[u8] = b"\"http";
     let compared = held.len().min(START.len());
@@ -235,7 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any body goes through, in any pieces the same; where no string of it is a URL of the vendor, unchanged.
+        /// The output does not depend on how a body is split into pieces; a body without a URL of the vendor stays
+        /// unchanged.
         #[test]
         fn any_body_goes_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
             let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
@@ -243,7 +245,7 @@ mod tests {
             prop_assert_eq!(whole, body.as_bytes());
         }
 
-        /// What was JSON is JSON, with the same values but for the URLs.
+        /// The output of a JSON body is JSON with the same values, except for the URLs.
         #[test]
         fn json_stays_json(values in proptest::collection::vec("https://api\\.example/v3/[ -~]{0,20}|[ -~]{0,20}", 0..6)) {
             let body = serde_json::to_vec(&values).unwrap();

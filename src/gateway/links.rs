@@ -1,12 +1,12 @@
-//! URLs in a vendor's answer, in the form in which the caller came.
+//! Rewrites the URLs in a vendor's response to the form in which the caller addressed the gateway.
 //!
-//! Pagination follows `Link: <https://api.github.com/…?page=2>` to where it leads. Left as it is, that is past the gateway,
-//! straight to the vendor, with the caller's token as its credential. So what lies below the vendor's base URL leads back
-//! here, without the vendor's key, where its queries hold one.
+//! Pagination follows `Link: <https://api.github.com/…?page=2>` to the URL it names. Unchanged, that URL would bypass
+//! the gateway and go straight to the vendor, with the caller's token as its credential. So URLs below the vendor's
+//! base URL are rewritten to the gateway, and the vendor's key is removed from their queries.
 //!
-//! A relative reference would mean another tenant or another vendor at the gateway: it is read as the vendor means it, against the
-//! URL that was sent. Where it does not lie below the base URL it becomes the vendor's own URL, and so leads away from here.
-//! Other URLs are left alone.
+//! Resolved against the gateway's URL, a relative reference could mean another tenant or vendor, so it is resolved
+//! against the URL that was sent to the vendor. If the result is not below the base URL, it becomes the vendor's
+//! absolute URL, which bypasses the gateway. Other URLs are left alone.
 
 use http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue, LINK, LOCATION};
 use url::Url;
@@ -17,14 +17,14 @@ use crate::transport::target;
 
 const OPERATION_LOCATION: HeaderName = HeaderName::from_static("operation-location");
 
-/// How the URLs of an answer lead back.
+/// What is needed to rewrite the URLs of a response.
 pub(super) struct Back<'a> {
     /// The vendor's base URL.
     pub(super) base: &'a Url,
-    /// What was asked for: path and query below the base URL.
+    /// The path and query of the request, below the base URL.
     pub(super) path: &'a str,
     pub(super) auth: &'a AuthScheme,
-    /// The caller's form of the base URL, without a slash at its end.
+    /// The base URL as the caller addresses it at the gateway, without a trailing slash.
     pub(super) own: &'a str,
 }
 
@@ -46,8 +46,9 @@ fn each(headers: &mut HeaderMap, name: &HeaderName, rewritten: impl Fn(&str) -> 
     }
 }
 
-/// A whole URL in the caller's form, if it lies below the vendor's base URL. What stands behind the base URL stays as it is written,
-/// where the base URL is written as the vendor's entry has it: it may be a template.
+/// Returns an absolute URL in the caller's form, or `None` if it is not below the vendor's base URL. If the URL begins
+/// with the base URL exactly as the vendor's entry writes it, the rest keeps its spelling, because it may be a
+/// template.
 pub(super) fn below(base: &Url, auth: &AuthScheme, own: &str, text: &str) -> Option<String> {
     let (plain, fragment) = text.split_once('#').map_or((text, ""), |(plain, _)| (plain, &text[plain.len()..]));
     let url = Url::parse(plain).ok()?;
@@ -67,7 +68,7 @@ fn is_plain(rest: &str) -> bool {
 }
 
 impl Back<'_> {
-    /// A reference in the caller's form; none where it stays as it is.
+    /// Returns a reference in the caller's form, or `None` if it must stay unchanged.
     fn reference(&self, text: &str) -> Option<String> {
         let text = text.trim();
         let (plain, fragment) = text.split_once('#').map_or((text, None), |(plain, fragment)| (plain, Some(fragment)));
@@ -86,12 +87,12 @@ impl Back<'_> {
         }
     }
 
-    /// The URL that was sent, but for its credential.
+    /// The URL that was sent, without the credential.
     fn sent(&self) -> Option<Url> {
         Url::parse(&format!("{}{}", self.base.as_str().trim_end_matches('/'), self.path)).ok()
     }
 
-    /// The value of a `Link` header, with what stands between `<` and `>` outside of quotes rewritten.
+    /// Rewrites the URL references of a `Link` header: the text between `<` and `>` outside quotes.
     fn links(&self, text: &str) -> Option<String> {
         let (mut out, mut rest, mut is_quoted, mut changed) = (String::with_capacity(text.len()), text, false, false);
         while let Some(at) = rest.find(['<', '"', '\\']) {
@@ -179,7 +180,7 @@ mod tests {
                 ("https://evil.example/v3/user", "https://evil.example/v3/user"),
                 ("https://api.example@evil.example/v3", "https://api.example@evil.example/v3"),
                 ("//evil.example/v3", "https://evil.example/v3"),
-                // What is relative is so to what was sent, and leads nowhere else at the gateway.
+                // Relative references resolve against the sent URL, and never lead to another place at the gateway.
                 ("?page=2", "http://127.0.0.1:8099/acme/github/users/7?page=2"),
                 ("8", "http://127.0.0.1:8099/acme/github/users/8"),
                 ("../x", "http://127.0.0.1:8099/acme/github/x"),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Where a gateway listens: one address, and beside it one for each [lane](Listen::lane).
+/// Where a gateway listens: one address for all tenants and vendors, and one more for each [lane](Listen::lane).
 #[derive(Clone, Debug)]
 pub struct Listen {
     pub(super) at: At,
-    /// Address, tenant and vendor.
+    /// Address, tenant and vendor of each lane listener.
     pub(super) lanes: Vec<(SocketAddr, Arc<str>, Arc<str>)>,
 }
 
@@ -23,24 +23,24 @@ pub(super) enum At {
 }
 
 impl Listen {
-    /// A free port of 127.0.0.1.
+    /// Listens on a free port of 127.0.0.1.
     pub fn loopback() -> Listen {
         Listen::tcp((Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// This address. One that is not loopback needs `[[callers]]`.
+    /// Listens on `address`. An address that is not loopback needs `[[callers]]` in the configuration.
     pub fn tcp(address: SocketAddr) -> Listen {
         Listen { at: At::Tcp(address), lanes: Vec::new() }
     }
 
-    /// A Unix socket at this path, for the user and the group of this process. A socket that is left from a process that
-    /// has ended is replaced.
+    /// Listens on a Unix socket at `path`, accessible to the user and the group of this process. Replaces a socket
+    /// file that a process left when it was killed.
     #[cfg(unix)]
     pub fn unix(path: impl Into<PathBuf>) -> Listen {
         Listen { at: At::Unix(path.into()), lanes: Vec::new() }
     }
 
-    /// One more address, all of whose requests are this tenant's to this vendor: for SDKs that take host and port alone.
+    /// Adds an address all of whose requests are sent for `tenant` to `vendor`: for SDKs that take only host and port.
     #[must_use]
     pub fn lane(mut self, address: SocketAddr, tenant: impl AsRef<str>, vendor: impl AsRef<str>) -> Listen {
         self.lanes.push((address, tenant.as_ref().into(), vendor.as_ref().into()));
@@ -51,7 +51,7 @@ impl Listen {
 impl FromStr for Listen {
     type Err = Error;
 
-    /// `127.0.0.1:8099`, or `unix:PATH`.
+    /// Parses `127.0.0.1:8099` or `unix:PATH`.
     fn from_str(text: &str) -> Result<Listen, Error> {
         #[cfg(unix)]
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {

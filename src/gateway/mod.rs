@@ -1,5 +1,6 @@
-//! A local HTTP server through which programs in any language call: an SDK gets its base URL in place of the vendor's, and
-//! its calls keep to the limits, wait their turn and are tried again as those of [`send`](crate::IntegrationClient::send).
+//! A local HTTP server through which programs in any language call vendors. An SDK gets the gateway's base URL in
+//! place of the vendor's; its calls then keep to the limits, wait for their turn and are retried like those of
+//! [`send`](crate::IntegrationClient::send).
 //!
 //! ```no_run
 //! use integration_client::IntegrationClient;
@@ -22,24 +23,25 @@
 //! | lane listener | [`Listen::lane`] | SDKs that take host and port alone |
 //!
 //! # Who may call
-//! The [`[[callers]]`](crate::config) of the configuration, each by its token: in `Integration-Token`, in
-//! `Proxy-Authorization`, or where the vendor's key would stand, since every SDK insists on an API key. No token reaches a
-//! vendor.
+//! The [`[[callers]]`](crate::config) of the configuration, each identified by its token. The token comes in
+//! `Integration-Token`, in `Proxy-Authorization`, or in the place of the vendor's key, since every SDK insists on an
+//! API key. No token reaches a vendor.
 //!
 //! # Requests that nobody waits for
-//! With `Integration-Async: true` a request is left in the client's store: 202 once it is on the disk, with the path of a
-//! receipt, `/~/receipts/ID`. GET says what has become of it, and has the vendor's answer; DELETE takes it back, where no
-//! process has it yet. The caller needs the right `async`, and should state an idempotency key: then the same request is
-//! accepted once.
+//! With `Integration-Async: true` a request is stored by the client and sent later. The gateway responds 202 once the
+//! request is on the disk, with the path of a receipt, `/~/receipts/ID`. GET on the receipt returns the request's
+//! state and the vendor's response; DELETE cancels the request unless a process has already taken it. The caller needs
+//! the right `async`, and should state an idempotency key, so that the gateway accepts a repeated request only once.
 //!
 //! # How long an answer may take
-//! The [deadline](GatewayBuilder::deadline) is for an answer's head, and then for each piece of its body: a stream may go
-//! on for hours. A deadline that the caller states (`Integration-Deadline`) is for the whole answer.
+//! The [deadline](GatewayBuilder::deadline) bounds the time until a response's head arrives, and then the wait for
+//! each piece of its body, so that a stream may last hours. A deadline that the caller states (`Integration-Deadline`)
+//! is for the whole response.
 //!
 //! # What it speaks
-//! HTTP/1.1 without TLS, on loopback or behind a mesh. Errors of its own are RFC 9457 problem documents with
-//! `Proxy-Status` (RFC 9209). A POST or PATCH without an idempotency key of which nobody knows whether the vendor acted is
-//! 422, and its repetition within ten minutes is not sent.
+//! HTTP/1.1 without TLS, on loopback or behind a mesh. The gateway's own errors are RFC 9457 problem documents with
+//! `Proxy-Status` (RFC 9209). If a POST or PATCH without an idempotency key fails and it is unknown whether the vendor
+//! acted, the gateway responds 422, and does not send the same request again for ten minutes.
 
 mod aim;
 pub(crate) mod answer;

@@ -1,5 +1,5 @@
-//! A service beside the vendors', below `/~/console`: the gateway knows neither its paths nor what it shows, so that it
-//! compiles without the feature.
+//! A service that the gateway hosts below `/~/console`. The gateway knows neither its paths nor its content, so it
+//! compiles without the feature `console`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,12 +16,13 @@ use crate::BoxFuture;
 use crate::error::BoxError;
 
 const AT: &str = "/~/console";
-/// Bodies of the requests to it.
+/// Largest body, in bytes, of a request to the mounted service.
 const MOST: usize = 64 * 1024;
 
-/// What is mounted.
+/// The mounted service.
 pub(crate) trait Mounted: fmt::Debug + Send + Sync {
-    /// Answers a request, whose path begins with the slash behind the place where it is mounted. `callers` are the gateway's.
+    /// Serves a request whose path is relative to the mount point and begins with a slash. `callers` are the
+    /// gateway's.
     fn answer<'a>(
         &'a self,
         request: http::Request<Bytes>,
@@ -29,23 +30,23 @@ pub(crate) trait Mounted: fmt::Debug + Send + Sync {
         callers: &'a Callers,
     ) -> BoxFuture<'a, Response<GatewayBody>>;
 
-    /// What it does beside answering, until it is closed.
+    /// The service's background work; ends when [`close`](Mounted::close) is called.
     fn run(&self) -> BoxFuture<'static, ()>;
 
-    /// Ends answers that would go on for ever.
+    /// Ends responses that would otherwise never end, such as event streams.
     fn close(&self);
 }
 
-/// Path and query below the place where it is mounted; none where the request is for something else.
+/// Path and query below the mount point; `None` if the request is for another path.
 pub(super) fn below(uri: &Uri) -> Option<Uri> {
     let below = uri.path_and_query().map(PathAndQuery::as_str)?.strip_prefix(AT)?;
     (uri.scheme().is_none() && (below.is_empty() || below.starts_with(['/', '?']))).then(|| {
-        // Relative links of a page need the slash at the end of its own path: an empty one is answered with a redirect.
+        // Relative links need a page path that ends with a slash, so an empty path becomes `/.`, which is redirected.
         if below.starts_with('/') { below.parse().unwrap_or_default() } else { Uri::from_static("/.") }
     })
 }
 
-/// Answers a request to what is mounted.
+/// Passes a request to the mounted service.
 pub(super) async fn answer<B>(
     mounted: &dyn Mounted,
     below: Uri,
@@ -66,10 +67,10 @@ where
     }
 }
 
-/// The request with its body.
+/// Reads a request's body to its end.
 ///
 /// # Errors
-/// The answer to a body that is too long, or that breaks off.
+/// Holds the error response if the body is longer than 64 KiB or breaks off.
 pub(crate) async fn collected<B>(request: http::Request<B>) -> Result<http::Request<Bytes>, Box<Response<GatewayBody>>>
 where
     B: Body<Data = Bytes> + Send + 'static,

@@ -1,8 +1,8 @@
-//! How a path names tenant, vendor and the rest: `/TENANT/VENDOR/…`. `aim.rs` puts this way and all others together.
+//! Reads tenant, vendor and the rest from a path: `/TENANT/VENDOR/…`. `aim.rs` combines this way with all others.
 //!
-//! Nothing is decoded and nothing repaired: names are compared as they stand, and the rest of the path goes on byte for
-//! byte, once it has been checked ([`target::check`]). So no path leads to another host or above the base URL, and none is
-//! read one way here and another way by the vendor.
+//! Nothing is decoded or repaired: names are compared as written, and the rest of the path is forwarded byte for byte
+//! once it has been checked ([`target::check`]). So no path leads to another host or above the base URL, and the
+//! gateway and the vendor cannot read the same path differently.
 
 use std::borrow::Cow;
 
@@ -10,25 +10,25 @@ use url::Url;
 
 use crate::transport::target;
 
-/// Stands for the tenant of the caller's token. No tenant has this name.
+/// In place of a tenant: the tenant of the caller's token. No tenant has this name.
 const OF_TOKEN: &str = "@";
-/// Stands before the gateway's own paths. No tenant has this name.
+/// Prefix of the gateway's own paths. No tenant is named `~`.
 pub(super) const CONTROL: &str = "/~/";
 
-/// What a path names.
+/// The parts of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Named<'p> {
-    /// None where it is that of the caller's token.
+    /// `None` if the path names the tenant of the caller's token.
     pub(super) tenant: Option<&'p str>,
     pub(super) vendor: &'p str,
-    /// Path and query below the two: empty, or beginning with `/` or `?`.
+    /// Path and query after tenant and vendor: empty, or beginning with `/` or `?`.
     pub(super) rest: &'p str,
 }
 
-/// Tenant, vendor and rest of a path with its query.
+/// Splits a path with its query into tenant, vendor and rest.
 ///
 /// # Errors
-/// What to write instead. It repeats nothing of the path.
+/// The error says what to write instead, and repeats nothing of the path.
 pub(super) fn by_path(path: &str) -> Result<Named<'_>, &'static str> {
     const FORM: &str = "the path must be /TENANT/VENDOR/…, or /@/VENDOR/… for the tenant of the caller's token; \
                         names have 1 to 128 of A-Z a-z 0-9 . _ -";
@@ -40,24 +40,26 @@ pub(super) fn by_path(path: &str) -> Result<Named<'_>, &'static str> {
     Ok(Named { tenant: Some(tenant).filter(|name| *name != OF_TOKEN), vendor, rest })
 }
 
-/// The first segment after a slash, and what follows it.
+/// Splits off the first segment after the leading slash.
 fn segment(path: &str) -> Option<(&str, &str)> {
     let path = path.strip_prefix('/')?;
     let end = path.find(['/', '?']).unwrap_or(path.len());
     Some(path.split_at(end))
 }
 
-/// Whether a tenant or a vendor may have this name. `.` and `..` may be configured, and are no names in a path.
+/// Whether `text` can be the name of a tenant or a vendor in a path. `.` and `..` may be configured as names, but
+/// cannot be used in a path.
 fn is_name(text: &str) -> bool {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=128).contains(&text.len()) && text.bytes().all(fine) && !matches!(text, "." | "..")
 }
 
-/// Path and query below the vendor's base URL, checked; and whether the caller's path had the base URL's own path before
-/// it, which is taken off once: SDKs differ in whether their base URL ends with it (`…/openai` and `…/openai/v1`).
+/// Returns path and query below the vendor's base URL, checked, and whether the caller's path began with the base
+/// URL's own path. That prefix is removed once, because SDKs differ in whether their base URL ends with it (`…/openai`
+/// and `…/openai/v1`).
 ///
 /// # Errors
-/// Which rule was broken, and the byte where it is one.
+/// The error names the broken rule, and the byte if a single byte breaks it.
 pub(super) fn below<'r>(base: &Url, rest: &'r str) -> Result<(Cow<'r, str>, bool), Cow<'static, str>> {
     let prefix = base.path().trim_end_matches('/');
     let without = rest.strip_prefix(prefix).filter(|after| after.is_empty() || after.starts_with(['/', '?']));
@@ -136,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a caller writes: what is sent is at the vendor's host and below its base path.
+        /// Whatever path a caller writes, the sent URL is at the vendor's host and below its base path.
         #[test]
         fn no_path_leaves_the_base(path in "(/acme/stripe)?[/.%;@\\\\?#a-f0-9v:~ü-]{0,40}", with_base: bool) {
             let base = Url::parse(if with_base { "https://api.example/v1" } else { "https://api.example" }).unwrap();

@@ -1,4 +1,4 @@
-//! Errors that only a gateway has, as HTTP answers.
+//! Errors of the gateway itself, as HTTP responses.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::error::Delivery;
 pub(super) use crate::ingress::{Problem, never_repeat};
 
 impl Problem {
-    /// An error before anything was sent, that would come again.
+    /// An error found before anything was sent; the same request would fail again.
     pub(super) fn refused(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Problem {
         Problem {
             status,
@@ -25,7 +25,7 @@ impl Problem {
         }
     }
 
-    /// The request was not sent, and may be soon.
+    /// The gateway is shutting down and has not sent the request; the caller may repeat it.
     pub(super) fn closing() -> Problem {
         let why = "the gateway is shutting down and has not sent the request; send it again";
         let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "shutdown", why);
@@ -37,7 +37,8 @@ impl Problem {
         }
     }
 
-    /// The answer to a request like one of which nobody knows whether the vendor acted. `why` is what became of the first.
+    /// Refuses a repetition of a request of which nobody knows whether the vendor acted. `why` is the first one's
+    /// outcome.
     pub(super) fn repeated(why: &str) -> Problem {
         let detail = format!(
             "not sent: the same request went to the vendor in the last ten minutes, and nobody knows whether the vendor acted \

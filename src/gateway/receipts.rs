@@ -1,4 +1,5 @@
-//! `Integration-Async: true`: a request is left in the store, and its caller asks later what has become of it.
+//! `Integration-Async: true`: stores a request to be sent later, and serves its receipt to callers who ask for its
+//! state.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +19,8 @@ use crate::outbox::{KeptResponse, Receipt, Status};
 use crate::request::Request;
 
 impl Shared {
-    /// Accepts a request into the store: 202 once it is on the disk. Its answer is kept with the receipt.
+    /// Accepts a request into the store, and responds 202 once it is on the disk. The vendor's response is kept with
+    /// the receipt.
     pub(super) async fn leave(
         &self,
         request: Request,
@@ -27,12 +29,13 @@ impl Shared {
     ) -> Result<Response<GatewayBody>, Problem> {
         let outbox = self.client.outbox();
         let left = outbox.enqueue(&aim.route.id, priority, request.keep_response()).await;
-        // A key makes it one job, and without one the job was accepted or not: a repetition would be a second.
+        // With an idempotency key a repetition finds the same job. Without one, a request that failed here may have
+        // been accepted all the same, and a repetition would be a second job.
         let receipt = left.map_err(|error| Problem::of(&error, false))?;
         let path = format!("/~/receipts/{}", receipt.id());
         let said = json!({"id": receipt.id(), "receipt": path, "accepted_before": receipt.was_accepted_before()});
         let mut answer = control::json(StatusCode::ACCEPTED, &said);
-        // Of a forward proxy and of a lane's own address it would name a path of the vendor.
+        // For callers of a forward proxy or a lane listener the path would be one of the vendor's.
         if aim.is_by_path
             && let Ok(value) = HeaderValue::from_str(&path)
         {
@@ -41,7 +44,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// `/~/receipts/ID`: what has become of a request that was left, or, with DELETE, that it is not to be sent any more.
+    /// Serves `/~/receipts/ID`: returns the state of a stored request or, for DELETE, cancels it.
     pub(super) async fn receipt(
         &self,
         method: &Method,
@@ -54,7 +57,8 @@ impl Shared {
         let of = |error: &crate::Error| Problem::of(error, true);
         let receipt = self.client.outbox().receipt(id).map_err(|error| of(&error))?;
         let lane = receipt.lane().await.map_err(|error| of(&error))?;
-        // One sentence for both: it tells nobody what others have sent.
+        // The same message for unknown receipts and for those of other tenants, so that it does not reveal what others
+        // have sent.
         if !lane.is_some_and(|(tenant, vendor)| allowed.may(May::Async, &tenant, &vendor)) {
             let why = "the store has no such request of this caller's tenants, or its record has been deleted by now";
             return Err(Problem::refused(StatusCode::NOT_FOUND, "not_found", why));
@@ -98,7 +102,7 @@ fn state(status: &Status) -> Value {
     }
 }
 
-/// A body as text where it is text, and otherwise as base64.
+/// Returns the body as text if it is UTF-8, and otherwise as base64.
 fn kept(response: &KeptResponse) -> Value {
     let (name, body) = match std::str::from_utf8(response.body()) {
         Ok(text) => ("body", text.to_owned()),

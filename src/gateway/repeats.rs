@@ -1,7 +1,8 @@
-//! The memory of requests of which nobody knows whether the vendor acted.
+//! Remembers requests of which nobody knows whether the vendor acted.
 //!
-//! Many SDKs repeat a POST after every error, whatever its answer says. What came to such an end without an idempotency
-//! key is remembered for ten minutes, and a repetition of it is answered and not sent.
+//! Many SDKs repeat a POST after every error, whatever the response says. A request without an idempotency key that
+//! ends with an unknown outcome is remembered for ten minutes; a repetition of it is answered with an error and not
+//! sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use http::Method;
 
 use crate::clock::Time;
 
-/// How long a repetition is recognised.
+/// How long a request is remembered.
 const KEPT: Duration = Duration::from_secs(600);
-/// What is remembered at most. Beyond it the oldest is forgotten.
+/// The most requests that are remembered. Above it the oldest is forgotten.
 const MOST: usize = 10_000;
 
-/// What makes two requests the same.
+/// A hash that identifies equal requests.
 pub(super) type Fingerprint = [u8; 32];
 
-/// The fingerprint of a request: equal for two only if caller, tenant, vendor, method, path and body are.
+/// Hashes the parts of a request (caller, tenant, vendor, method, path and body): equal only if all parts are equal.
 fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
     let mut digest = Context::new(&SHA256);
     for part in parts {
-        // With their lengths: "ab", "c" is not "a", "bc".
+        // Each part is preceded by its length, so that "ab", "c" differs from "a", "bc".
         digest.update(&(part.len() as u64).to_le_bytes());
         digest.update(part);
     }
@@ -34,8 +35,8 @@ fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
     out
 }
 
-/// What tells a request from others. Its fingerprint is taken when it is needed: of a large body it costs more than all
-/// else here, and few requests come to an unknown end.
+/// The parts of a request that its fingerprint covers. The fingerprint is computed only when needed: hashing a large
+/// body costs more than all other work here, and few requests end with an unknown outcome.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) caller: Box<str>,
@@ -54,11 +55,11 @@ impl Mark {
     }
 }
 
-/// The memory. `T` is what is answered to a repetition.
+/// The remembered requests. `T` is what is kept of each, to answer its repetitions.
 #[derive(Debug)]
 pub(super) struct Repeats<T> {
     kept: HashMap<Fingerprint, (Time, T)>,
-    /// In the order in which they are forgotten. An entry that was remembered again stands here twice.
+    /// The remembered requests, next to expire first. A request that was remembered twice is listed twice.
     order: VecDeque<(Time, Fingerprint)>,
 }
 
@@ -69,12 +70,12 @@ impl<T> Default for Repeats<T> {
 }
 
 impl<T: Clone> Repeats<T> {
-    /// Whether there is nothing that a request could repeat.
+    /// Whether no request is remembered. Expired requests count until `find` or `remember` removes them.
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// What is to be answered to a repetition of this request at `now`.
+    /// Returns what was kept of an equal request, if one is remembered at `now`.
     pub(super) fn find(&mut self, now: Time, request: &Fingerprint) -> Option<T> {
         self.forget_old(now);
         self.kept.get(request).map(|(_, answer)| answer.clone())

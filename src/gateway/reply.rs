@@ -1,4 +1,4 @@
-//! The vendor's answer, as the caller gets it.
+//! Turns the vendor's response into the one that the caller gets.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::error::{Delivery, Error};
 use crate::request::Response as Answer;
 use crate::route::Route;
 
-/// An answer that says itself that it is longer than the vendor's entry allows is an error from its head on: the connection would
-/// break off without a word.
+/// Refuses a response whose stated length exceeds the vendor's `max_response_bytes`: passed on, its body would break
+/// off midway without an explanation.
 pub(super) fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
     let stated = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
@@ -30,7 +30,7 @@ pub(super) fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
     }
 }
 
-/// The vendor's answer.
+/// The response for the caller, made from the vendor's, with timing and number of attempts added.
 pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
     let (attempts, request_id) = (answer.attempts(), answer.request_id());
     let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
@@ -54,7 +54,7 @@ pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Resp
     out
 }
 
-/// The vendor's last answer, where retries ended with one: that is what a direct call would have got.
+/// The vendor's last response, if retries ended with one: a direct call would have got the same.
 pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> Option<Response<GatewayBody>> {
     let is_last = matches!(error.kind(), crate::ErrorKind::Exhausted | crate::ErrorKind::Status);
     let last = error.response().filter(|_| is_last)?;
@@ -63,7 +63,7 @@ pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> O
     let headers = out.headers_mut();
     *headers = last.headers().clone();
     prepare(headers, back);
-    // Of a long body the beginning is there.
+    // The error keeps only the beginning of a long body, so the stated length may be wrong.
     headers.remove(CONTENT_LENGTH);
     headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
     headers.insert("integration-attempts", error.attempts().into());
@@ -73,13 +73,13 @@ pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> O
     Some(out)
 }
 
-/// Has the body of an answer rewritten, if it is JSON.
+/// Rewrites the URLs in the body of a response if it is JSON.
 pub(super) fn rewrite_json(answer: Response<GatewayBody>, back: &Back<'_>) -> Response<GatewayBody> {
     if !is_json(answer.status(), answer.headers()) {
         return answer;
     }
     let mut answer = answer.map(|body| body.rewritten(JsonLinks::new(back)));
-    // They are those of the vendor's body. The entity tag stays: it is the vendor that compares it.
+    // These headers describe the vendor's unmodified body. The entity tag stays, because only the vendor compares it.
     for name in ["content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
         answer.headers_mut().remove(HeaderName::from_static(name));
     }
@@ -87,7 +87,7 @@ pub(super) fn rewrite_json(answer: Response<GatewayBody>, back: &Back<'_>) -> Re
     answer
 }
 
-/// Takes out what belongs to the connection to the vendor, and leads the URLs back.
+/// Removes the headers of the connection to the vendor and those reserved for the gateway, and rewrites the URLs.
 fn prepare(headers: &mut HeaderMap, back: &Back<'_>) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -98,7 +98,7 @@ fn prepare(headers: &mut HeaderMap, back: &Back<'_>) {
         .collect();
     let ours: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("integration-")).cloned().collect();
-    // A length beside a coding is wrong (RFC 9112, section 6.3), and would be ours to keep.
+    // A `Content-Length` beside a `Transfer-Encoding` is invalid (RFC 9112, section 6.3), and hyper would send it on.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

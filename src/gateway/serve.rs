@@ -23,16 +23,16 @@ use super::shared::Shared;
 use super::wire::{Busy, Wire};
 use crate::error::Error;
 
-/// All headers of a request together.
+/// Largest total size of a request's headers.
 const HEAD_BYTES: usize = 64 * 1024;
-/// What the connection beyond the last is told.
+/// The response to a connection above `max_connections`.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
     connection: close\r\nproxy-status: integration-client; error=connection_limit_reached\r\ncontent-length: 92\r\n\r\n\
     {\"kind\":\"connections\",\"error\":{\"message\":\"the gateway has as many connections as it takes\"}}";
-/// How long refused requests have to be answered at the end.
+/// How long requests refused at the end of a shutdown have to receive their responses.
 const LAST: Duration = Duration::from_secs(2);
 
-/// A gateway that listens. Dropped, it ends at once with all its connections.
+/// A gateway that listens. Dropping it ends the gateway and all its connections at once.
 #[derive(Debug)]
 pub struct Serving {
     shared: Arc<Shared>,
@@ -48,11 +48,11 @@ pub struct Serving {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Open,
-    /// No new connections; each ends with the request that it has.
+    /// The gateway accepts no new connections; each open connection ends with its current request.
     Closing,
 }
 
-/// Removes a socket's file at the end.
+/// Removes a Unix socket's file when the gateway ends.
 #[cfg(unix)]
 #[derive(Debug)]
 struct SocketFile(std::path::PathBuf);
@@ -65,7 +65,7 @@ impl Drop for SocketFile {
 }
 
 impl Serving {
-    /// The address; none of a Unix socket.
+    /// The address on which the gateway listens; `None` for a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -75,25 +75,27 @@ impl Serving {
         &self.lanes
     }
 
-    /// The base URL for an SDK that calls `vendor` on behalf of `tenant`; of a Unix socket its path alone.
+    /// The base URL for an SDK that calls `vendor` on behalf of `tenant`; for a Unix socket, only the URL's path.
     pub fn base_url(&self, tenant: &str, vendor: &str) -> String {
         let host = self.address.map(|address| format!("http://{address}")).unwrap_or_default();
         format!("{host}/{tenant}/{vendor}")
     }
 
-    /// The token that the gateway made, because the configuration states no callers: the SDK's API key, and what a console asks
-    /// for. It is valid as long as this gateway runs, for all tenants and vendors.
+    /// The token that the gateway generated because the configuration states no callers. SDKs use it as their API key,
+    /// and the console asks for it. It is valid as long as this gateway runs, for all tenants and vendors.
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
-    /// Says from now on that it is not ready (`/~/readyz`), so that balancers send no more. It still answers.
+    /// Reports from now on that the gateway is not ready (`/~/readyz`), so that load balancers stop sending to it. The
+    /// gateway still serves requests.
     pub fn drain(&self) {
         self.shared.draining.store(true, Relaxed);
     }
 
-    /// Ends: takes no new connections, and lets requests go on for `grace`. Those that still wait then are answered 503, not
-    /// sent; those that the vendor has are cut off. Returns whether all had ended by then. The client goes on.
+    /// Shuts the gateway down: refuses new connections, and lets requests go on for `grace`. Requests that still wait
+    /// for a permit then are answered 503 as not sent; those that the vendor has are cut off. Returns whether all
+    /// requests had ended within `grace`. The client keeps running.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.drain();
         if let Some(console) = &self.shared.console {
@@ -113,7 +115,7 @@ impl Serving {
     }
 }
 
-/// Begins to listen.
+/// Binds the addresses and starts to accept connections.
 pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving, Error> {
     let has_callers = !shared.client.config().current().callers().is_empty();
     let addresses = listen.lanes.iter().map(|(address, ..)| *address).chain(match &listen.at {
@@ -204,7 +206,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 #[cfg(unix)]
 async fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    // A file that nobody listens on is left from a process that was killed.
+    // A socket file without a listener was left by a process that was killed.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket && tokio::net::UnixStream::connect(path).await.is_err() {
         std::fs::remove_file(path)?;
@@ -214,7 +216,7 @@ async fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListene
     Ok(listener)
 }
 
-/// Takes the connections of one listener.
+/// Accepts the connections of one listener.
 #[derive(Clone)]
 struct Accepting {
     shared: Arc<Shared>,
@@ -227,7 +229,7 @@ impl Accepting {
     async fn tcp(self, listener: TcpListener) {
         let next = async move || {
             let (stream, peer) = listener.accept().await?;
-            // Small answers must not wait for acknowledgements of earlier ones.
+            // Small responses must not wait for the acknowledgements of earlier ones (Nagle's algorithm).
             let _ = stream.set_nodelay(true);
             Ok((stream, Some(peer.ip())))
         };
@@ -258,28 +260,28 @@ impl Accepting {
                                 drop(place);
                             });
                         }
-                        // So few that wait to be told are no load themselves.
+                        // Bounds how many connections may wait for their 503, so that refusing is no load itself.
                         Err(_) if connections.len() < self.shared.max_connections + 100 => {
                             self.shared.client.core().telemetry.gateway.turned_away();
                             connections.spawn(refuse(stream));
                         }
                         Err(_) => {}
                     },
-                    // Mostly a lack of file handles: without a wait it would spin.
+                    // Usually the process has no free file handles; without this sleep the loop would spin.
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 },
                 Some(_) = connections.join_next() => {}
                 () = closing(&mut phases) => break,
             }
         }
-        // With it goes the listener: who connects from now on is refused by the system.
+        // Closes the listener, so that the system refuses new connections from now on.
         drop(next);
         while connections.join_next().await.is_some() {}
     }
 }
 
-/// Tells a connection that there is no place for it. Read on for a moment: closed with unread bytes, it would be reset
-/// before its peer has read why.
+/// Responds 503 because the gateway has as many connections as it accepts, then reads on for a moment: if the gateway
+/// closed the connection with unread bytes, the peer would get a reset before it could read the response.
 async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let told = async {
         stream.write_all(FULL).await?;
@@ -301,7 +303,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let wire = Wire::new(stream, busy.clone());
     let service = service_fn(|request| {
         let (shared, door, busy) = (&shared, &door, Busy::begin(&busy));
-        // The connection rests when the answer's last byte was handed on.
+        // The connection counts as idle once the last byte of the response has been handed to hyper.
         async move { Ok::<_, Infallible>(shared.answer(request, door).await.map(|body| body.keeping(busy))) }
     });
     let mut builder = http1::Builder::new();
@@ -312,11 +314,11 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         () = closing(&mut phases) => {}
     }
     connection.as_mut().graceful_shutdown();
-    // An error means that the caller has gone, or that a body broke off.
+    // An error means that the caller has disconnected, or that a body broke off.
     let _ = connection.await;
 }
 
-/// Waits until the gateway takes no more. Where it is gone, it takes none either.
+/// Waits until the gateway accepts no more connections, or has been dropped.
 async fn closing(phases: &mut watch::Receiver<Phase>) {
     let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
 }

@@ -1,4 +1,4 @@
-//! One request through the gateway: who asks, where it goes, how it is sent, and what is answered.
+//! One request through the gateway: authentication, the choice of the lane, sending, and the response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,19 +29,19 @@ use crate::send::key;
 
 const SEND_AGAIN: &str = "integration-send-again";
 const ASYNC: &str = "integration-async";
-/// A larger body is sent as it comes, and once.
+/// Bytes of a body that are buffered for retries. A larger body is streamed, and sent only once.
 const BUFFER: usize = 1 << 20;
 
-/// What the caller says of a request to the gateway alone.
+/// The headers of a request that are meant only for the gateway.
 struct Asked {
-    /// It has looked, and wants a request sent that came to an unknown end.
+    /// `Integration-Send-Again`: send a request even though an earlier one like it had an unknown outcome.
     again: bool,
-    /// It does not wait for the answer.
+    /// `Integration-Async`: store the request; the caller does not wait for the response.
     later: bool,
 }
 
 impl Shared {
-    /// Answers a request that came in by `door`.
+    /// Serves a request that arrived through `door`.
     pub(super) async fn answer<B>(self: &Arc<Self>, request: http::Request<B>, door: &Door) -> Response<GatewayBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -53,11 +53,11 @@ impl Shared {
             return mounted::answer(&**console, mounted, request, door.peer, &self.callers).await;
         }
         let accept = request.headers().get(ACCEPT).cloned();
-        // Of a lane's own address, and in a forward proxy's request, the path is the vendor's.
+        // For a lane listener and for a forward proxy's request, the whole path is the vendor's, even below `/~/`.
         let is_own = door.lane.is_none() && request.uri().scheme().is_none();
         let answered = match is_own && request.uri().path().starts_with(path::CONTROL) {
             true => self.control(&request.into_parts().0, door).await,
-            // Boxed: hyper keeps the room for a request's future as long as the connection rests.
+            // Boxed: hyper keeps the memory of a request's future as long as the connection, even while it is idle.
             false => {
                 let passed = Box::pin(self.pass(request, door)).await;
                 self.client.core().telemetry.gateway.ended(match &passed {
@@ -96,7 +96,7 @@ impl Shared {
         };
         let right = if asked.later { May::Async } else { May::Send };
         let mut aim = self.aim(request.headers(), request.uri(), door, &allowed, right)?;
-        // Where the vendor's key stands in the query, the caller's token stood in its place.
+        // If the vendor's key goes into the query, the caller's token took its place there: remove it.
         aim.path = without_credential(&aim.path, &aim.route.vendor.auth).into_owned();
         if let Some(token) = &token {
             if callers::stands_in(aim.path.as_bytes(), token) {
@@ -114,7 +114,7 @@ impl Shared {
         self.send(request, aim, &allowed, &asked).await
     }
 
-    /// Who calls, and with which token.
+    /// Finds the caller of a request by its token. Returns what the caller may do, and the token.
     pub(super) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -176,7 +176,8 @@ impl Shared {
         let Accepted { mut request, priority, immediate, stated_deadline } = accepted;
         let priority = allowed.capped(priority);
         if asked.later {
-            // The deadline of who waits is none of who does not.
+            // The gateway's default deadline is for callers that wait for the response: a stored request has only the
+            // one it states.
             request.parts.deadline = stated_deadline;
             return self.leave(request, priority, &aim).await;
         }
@@ -202,7 +203,7 @@ impl Shared {
         request.parts.begun = Some(begun.clone());
         let mut guard = Guard { shared: self, mark, begun: &begun };
         let sent = async {
-            // Boxed: the futures around it are moved a few times, and this is most of them.
+            // Boxed: the enclosing futures are moved several times, and the send makes up most of their size.
             match immediate {
                 true => Box::pin(self.client.try_send(&tenant, priority, request)).await,
                 false => Box::pin(self.client.send(&tenant, priority, request)).await,
@@ -226,7 +227,7 @@ impl Shared {
         match result.and_then(|answer| if method == Method::HEAD { Ok(answer) } else { fits(answer, &aim.route) }) {
             Ok(answer) => {
                 let took = core.clock.now().since(began);
-                // What has arrived breaks off no more.
+                // A response that has arrived completely cannot break off any more.
                 let mark = guard.mark.take().filter(|_| !answer.is_whole());
                 let on_break = mark.map(|mark| {
                     let (shared, mark) = (self.clone(), mark.fingerprint());
@@ -234,7 +235,8 @@ impl Shared {
                         Box::new(move |why| shared.remember(mark, format!("its answer broke off: {why}")));
                     remember
                 });
-                // A stream goes on for as long as something comes, unless its caller stated when it must have ended.
+                // A stream may last as long as data keeps coming, unless the caller stated a deadline for the whole
+                // response.
                 let answer = match stated_deadline {
                     Some(_) => answer,
                     None => answer.idle_timeout(self.deadline),
@@ -255,12 +257,12 @@ impl Shared {
         }
     }
 
-    /// What became of an earlier request that this one repeats.
+    /// The outcome of an earlier request with the same fingerprint, if one is remembered.
     fn repeated(&self, now: Time, mark: &Mark) -> Option<Arc<str>> {
         if self.repeats.lock().is_empty() {
             return None;
         }
-        // Not under the lock: a body may be long.
+        // Hash outside the lock: a body may be long.
         let fingerprint = mark.fingerprint();
         self.repeats.lock().find(now, &fingerprint)
     }
@@ -270,21 +272,22 @@ impl Shared {
     }
 }
 
-/// The answer with the URLs of its JSON rewritten, if the caller asks for it.
+/// Rewrites the URLs in a JSON response if the caller's configuration asks for it.
 fn with_links(
     answer: Response<GatewayBody>,
     back: &Back<'_>,
     method: &Method,
     allowed: &Allowed,
 ) -> Response<GatewayBody> {
-    // Of an answer without a body the length is the vendor's word about the body.
+    // The response to HEAD has no body; its `Content-Length` describes the vendor's body and must stay.
     match allowed.rewrites_json() && method != Method::HEAD {
         true => rewrite_json(answer, back),
         false => answer,
     }
 }
 
-/// Remembers a request whose caller goes away while the vendor may have it: the SDK is about to send it again.
+/// When dropped after the exchange may have begun, remembers the request: its caller disconnected while the vendor may
+/// have had it, and the SDK is likely to send it again.
 struct Guard<'s> {
     shared: &'s Shared,
     mark: Option<Mark>,

@@ -1,4 +1,5 @@
-//! The state of a gateway, which all its requests share: the client, the callers, the bounds, and the memory of ambiguous requests.
+//! The state that all requests of a gateway share: the client, the callers, the bounds, and the memory of requests
+//! with unknown outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,27 +15,27 @@ use super::mounted::Mounted;
 use super::repeats::Repeats;
 use crate::IntegrationClient;
 
-/// The text of the metrics page.
+/// Renders the text of the metrics page.
 pub(super) type Metrics = Box<dyn Fn() -> String + Send + Sync>;
 
 pub(super) struct Shared {
     pub(super) client: IntegrationClient,
     pub(super) asks_for_tokens: bool,
-    /// Requests to vendors are passed on.
+    /// Whether requests to vendors are forwarded.
     pub(super) sends: bool,
-    /// Of requests that state none: for the answer's head, and for each piece of its body.
+    /// The deadline of requests that state none: for the response's head, and for each piece of its body.
     pub(super) deadline: Duration,
     pub(super) max_connections: usize,
     pub(super) metrics: Option<Metrics>,
     pub(super) callers: Callers,
-    /// With what became of the first.
+    /// The requests with unknown outcome, each with a description of its outcome.
     pub(super) repeats: Mutex<Repeats<Arc<str>>>,
     pub(super) guesses: Mutex<Guesses>,
-    /// What answers below `/~/console`.
+    /// The service mounted below `/~/console`.
     pub(super) console: Option<Arc<dyn Mounted>>,
-    /// It takes no new requests soon.
+    /// Whether the gateway reports that it is not ready, because it is about to shut down.
     pub(super) draining: AtomicBool,
-    /// What still waits is refused.
+    /// Set when the grace period of a shutdown ends: requests that still wait are refused.
     pub(super) over: watch::Sender<bool>,
 }
 

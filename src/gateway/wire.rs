@@ -1,8 +1,9 @@
-//! A connection with bounds on how long it may hold a place without doing anything.
+//! Wraps a connection, and bounds how long it may stay open without progress.
 //!
-//! hyper's own bound on heads also ends connections that rest between two requests, which every SDK keeps for a while: a
-//! request that crosses that end fails. So a head gets ten seconds from its first byte, a resting connection five minutes,
-//! and a reader that takes nothing of an answer one minute.
+//! hyper's `header_read_timeout` also closes connections that are idle between two requests. Every SDK keeps idle
+//! connections for a while, and a request that is sent just as the connection closes fails. So this wrapper allows ten
+//! seconds for a request's head from its first byte, five minutes for an idle connection, and one minute for a reader
+//! that accepts no bytes of a response.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ const HEAD: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(300);
 const READER: Duration = Duration::from_secs(60);
 
-/// A request's head is in, and its answer is not out yet: until this is dropped.
+/// Marks a connection as busy, from a request's head to the end of its response, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<AtomicBool>);
 
@@ -38,7 +39,7 @@ impl Drop for Busy {
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     stream: S,
-    /// As [`Busy`] sets it.
+    /// Set and cleared by [`Busy`].
     busy: Arc<AtomicBool>,
     reading: Option<(Pin<Box<Sleep>>, bool)>,
     writing: Option<Pin<Box<Sleep>>>,
@@ -63,7 +64,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
             this.reading = None;
             return read;
         }
-        // The first bytes of a head begin its time; more of them do not begin it anew.
+        // The timeout of a head runs from its first bytes; further bytes do not restart it.
         if buf.filled().len() > before && !matches!(this.reading, Some((_, true))) {
             this.reading = Some((Box::pin(sleep(HEAD)), true));
         }
@@ -73,7 +74,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Wire<S> {
-    /// `written`, or an error where the reader has taken nothing for too long.
+    /// Returns `written`, or an error if the reader has accepted no bytes for too long.
     fn unless_stuck<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.writing = None;

@@ -154,8 +154,8 @@ impl Batch {
         self.accept_with_note(requests, mark, Vec::new()).await
     }
 
-    /// As [`accept`](Self::accept), and keeps a note about the page, such as hashes of what it was made of. The notes of a run
-    /// are kept until the run after the next has begun.
+    /// As [`accept`](Self::accept), and stores a note about the page, such as hashes of the lines that it was made of.
+    /// The notes of a run are kept until the run after the next has begun.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -254,7 +254,7 @@ impl Batch {
 pub struct Numbers(Run);
 
 impl Numbers {
-    /// The number of a request of the batch, by its id; `None` where the id belongs to no request of the batch.
+    /// The number of a request of the batch, by its id; `None` if the id belongs to no request of the batch.
     pub fn of(&self, id: &str) -> Option<u64> {
         let id = Id::try_parse(id).ok()?;
         (id.as_bytes()[..8] == self.0).then(|| number(&id))

@@ -1,9 +1,9 @@
-//! The queue of calls of handlers, and the threads that take them.
+//! The queue of handler calls, and the threads that run them.
 //!
-//! A handler may block, so it is called on the runtime's threads for blocking work. Handing a call to a thread and hearing of its
-//! end costs two wake-ups, which is more than most handlers take. So calls that are ready at the same time are queued, and
-//! one thread takes them one after another. A call that is not taken for [`PATIENCE`] waits behind one that blocks: then
-//! another thread begins, up to [`THREADS`]. A thread ends when the queue is empty.
+//! A handler may block, so it is called on the runtime's threads for blocking work. Passing a call to a thread and
+//! learning of its end costs two wake-ups, which is more than most handlers take. So calls that are ready at the same
+//! time are queued, and one thread runs them one after another. A call that is not started for [`PATIENCE`] is behind
+//! one that blocks: then another thread starts, up to [`THREADS`]. A thread ends when the queue is empty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 
 use crate::error::panic::catch_panic;
 
-/// The most threads. tokio has 512 for blocking work by default, which files and host names need too.
+/// The most threads. tokio has 512 threads for blocking work by default, which file access and name resolution need
+/// too.
 pub(super) const THREADS: usize = 64;
-/// How long a call waits for a thread that works before it begins another one.
+/// How long a call waits for a running thread before another one is started.
 pub(super) const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Polls a call, once.
+/// A closure that polls a call once.
 type Turn = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -35,8 +36,8 @@ impl CallQueue {
         self.0.lock().waiting.push_back(turn);
     }
 
-    /// Begins a thread unless there are `most` already or nothing waits. Returns whether there are [`THREADS`], which take all that
-    /// waits.
+    /// Starts a thread unless `most` are running or no call waits. Returns whether [`THREADS`] are running, which will
+    /// take every waiting call.
     pub(super) fn begin(self: &Arc<CallQueue>, most: usize) -> bool {
         {
             let mut state = self.0.lock();

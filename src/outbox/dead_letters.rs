@@ -1,4 +1,4 @@
-//! Dead letters in the store: listed, sent again, or deleted.
+//! Dead letters in the store: lists, sends again and deletes them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -71,7 +71,7 @@ impl DeadLetters {
         self
     }
 
-    /// Only letters up to a [place](KeptLetter::place): those that a list has shown, and none that came since.
+    /// Only letters up to a [place](KeptLetter::place): those that a list has shown, and none that were added since.
     #[must_use]
     pub fn upto(mut self, place: i64) -> DeadLetters {
         self.filter.upto = Some(place);
@@ -91,7 +91,7 @@ impl DeadLetters {
         Ok(found.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)).collect())
     }
 
-    /// One letter, by its id; `None` where the store has no such letter, or it does not match the filter.
+    /// Finds one letter by its id; `None` if the store has no such letter, or the letter does not match the filter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -100,7 +100,7 @@ impl DeadLetters {
         Ok(self.find(&id).await?.map(|(kept, _)| kept))
     }
 
-    /// One letter, and whether it is sealed in the store.
+    /// Finds one letter, and whether it is sealed in the store.
     async fn find(&self, id: &Id) -> Result<Option<(KeptLetter, bool)>, Error> {
         let store = &self.outbox.store;
         let Some(found) = store.read(*id, dead::show).await? else { return Ok(None) };
@@ -134,7 +134,8 @@ impl DeadLetters {
         self.outbox.store.read((), dead::newest).await
     }
 
-    /// Deletes one letter, by its id. Returns false where there is no such letter, or it does not match the filter.
+    /// Deletes one letter by its id. Returns false if there is no such letter, or the letter does not match the
+    /// filter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -180,9 +181,9 @@ impl DeadLetters {
         }
     }
 
-    /// Turns all letters that match the filter and can be sent into jobs again, oldest first and `most` at most.
-    /// Returns how many, and how many matching letters cannot be sent. Each becomes a job once: a job that is given up again while
-    /// the call runs stays a letter.
+    /// Turns the letters that match the filter and can be sent into jobs again, oldest first and `most` at most.
+    /// Returns how many jobs, and how many matching letters cannot be sent. Each letter becomes a job once: a job that
+    /// is given up again while the call runs stays a letter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs.
@@ -222,20 +223,20 @@ impl DeadLetters {
     }
 }
 
-/// What became of letters that were to be sent again.
+/// The result of [`DeadLetters::redrive_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Redriven {
     /// Letters that are jobs again.
     pub jobs: usize,
-    /// Letters, of those that were looked at, of which no more than an outline was kept, or which no key of the store opens: they
-    /// stay letters.
+    /// Examined letters that cannot be sent, because only an outline of the request was kept or no key of the store
+    /// opens it: they stay letters.
     pub unsendable: usize,
 }
 
 /// The most letters in one page.
 const MAX_PAGE: usize = 1_000;
-/// Letters that are in memory at once while all are sent again. Each may hold its whole request.
+/// Letters that are in memory at once while all are sent again. Each may hold a whole request.
 const TOGETHER: usize = 50;
 
 impl fmt::Debug for DeadLetters {

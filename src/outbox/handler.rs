@@ -22,10 +22,10 @@ use crate::Priority;
 use crate::dead_letter::DeadLetter;
 use crate::error::panic::catch_panic;
 
-/// Receives the vendors' answers to jobs.
+/// Receives the vendors' responses to jobs.
 ///
 /// # When it is called
-/// The handler is called after the vendor's answer, and usually before the job leaves the outbox. So it is called at
+/// The handler is called after the vendor's response, and usually before the job leaves the outbox. So it is called at
 /// least once for each job: a process that is killed in between sends the job again, with its key, and calls the
 /// handler again. A call that fails or panics is tried three times in all; then the client logs an error and keeps the
 /// answer in the store ([`Status::Delivered`](crate::outbox::Status::Delivered)).
@@ -33,8 +33,8 @@ use crate::error::panic::catch_panic;
 /// # What it may do
 /// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that is
 ///   waiting in an `await` occupies no thread. Sends, leases and other jobs' outcomes never wait for a call.
-/// - **Take its time.** After one second the client writes the outcome of the job together with the answer, and the
-///   call goes on. A process that is killed later than that does not call again: the answer is in
+/// - **Take its time.** After one second the client writes the outcome of the job together with the response, and the
+///   call goes on. A process that is killed later than that does not call again: the response is in
 ///   [`Status::Delivered`](crate::outbox::Status::Delivered)
 ///   (unless the vendor's entry says `at_rest = "redacted"`).
 /// - **Stay slow.** A job counts against
@@ -43,8 +43,8 @@ use crate::error::panic::catch_panic;
 ///
 /// # What becomes of a call that does not return
 /// After 30 s, which include the wait for one of the 64 threads, the client stops waiting for the call and does not
-/// repeat it, because it may still be running. The client logs an error, and the answer stays in the store. A call that
-/// blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
+/// repeat it, because it may still be running. The client logs an error, and the response stays in the store. A call
+/// that blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
 /// (`Runtime::shutdown_background` does not).
 ///
 /// A closure that takes a [`Delivered`] is a handler too; it ignores jobs that are given up:
@@ -89,7 +89,7 @@ where
     }
 }
 
-/// The answer to a job.
+/// The response to a job.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivered {
@@ -97,17 +97,17 @@ pub struct Delivered {
     pub id: String,
     /// The tenant on whose behalf the request was sent.
     pub tenant: String,
-    /// The vendor that answered.
+    /// The vendor that responded.
     pub vendor: String,
     /// The priority of the job.
     pub priority: Priority,
     /// The caller's metadata of the request.
     pub metadata: std::collections::BTreeMap<String, String>,
-    /// The answer's status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The headers of the answer.
+    /// The headers of the response.
     pub headers: HeaderMap,
-    /// The body of the answer; empty where the body broke off, because a partial body is discarded.
+    /// The body of the response; empty if the body broke off, because a partial body is discarded.
     pub body: Bytes,
     /// The number of exchanges that the job took.
     pub attempts: u32,
@@ -144,7 +144,7 @@ impl Handler {
         Handler { user, queue: Arc::default() }
     }
 
-    /// Passes the answer to a job to the handler. Returns whether the handler succeeded.
+    /// Passes the response to a job to the handler. Returns whether the handler succeeded.
     pub(super) async fn delivered(&self, answer: Delivered) -> bool {
         let answer = Arc::new(answer);
         let begin = || -> Call {
@@ -197,7 +197,7 @@ impl Handler {
             let (waker, taken) = (Waker::from(state.clone()), state.clone());
             self.queue.push(Box::new(move || {
                 if reply.is_closed() {
-                    // Nobody waits any more. The call is dropped here, on a thread that may block.
+                    // The caller has stopped waiting. The call is dropped here, on a thread that may block.
                     return drop(call);
                 }
                 taken.began.store(true, Relaxed);
@@ -205,7 +205,7 @@ impl Handler {
                 let polled = call.poll(&mut Context::from_waker(&waker));
                 let _ = reply.send(polled.is_pending().then_some(call).ok_or(polled));
             }));
-            // Whatever else is ready now is queued first.
+            // Let other ready calls be queued first.
             tokio::task::yield_now().await;
             self.queue.begin(1);
             let polled = loop {
@@ -230,7 +230,7 @@ impl Handler {
     }
 }
 
-/// What is known of a call while it is not polled.
+/// The state of a call while it is not polled.
 #[derive(Default)]
 struct CallState {
     wake: Notify,

@@ -1,19 +1,19 @@
 //! How many jobs and bytes this process holds, and which lanes may take more. Pure.
 //!
-//! All tenants and vendors share one pool, and no vendor can be relied on to answer soon: a vendor that hangs keeps its
-//! jobs until they time out. Fixed shares would leave most of the pool unused. So a vendor may take more while it holds
-//! less than eight times what is free, and a tenant at a vendor while it holds less than four times that ("dynamic
-//! thresholds", Choudhury and Hahne 1998): a lane with no competitor gets all that is configured for it, and there is
-//! always room for one that comes later. The pool is larger than what one tenant may hold by the part that is kept free
-//! for the others.
+//! All tenants and vendors share one pool, and no vendor can be relied on to respond soon: a vendor that hangs keeps
+//! its jobs until they time out. Fixed shares would leave most of the pool unused. So a vendor may take more while it
+//! holds less than eight times the free part of the pool, and a tenant at a vendor while it holds less than four times
+//! that part ("dynamic thresholds", Choudhury and Hahne 1998). A lane with no competitor gets all that is configured
+//! for it, and there is always room for a lane that comes later: the pool is larger than the most that one tenant may
+//! hold, by the part that is kept free for the others.
 
 use std::collections::HashMap;
 
 use crate::store::LaneTier;
 
-/// A vendor may take more while it holds less than this many times what is free.
+/// A vendor may take more while it holds less than this many times the free part of the pool.
 const VENDOR: usize = 8;
-/// A tenant at a vendor may take more while it holds less than this many times what is free.
+/// A tenant at a vendor may take more while it holds less than this many times the free part of the pool.
 const TENANT: usize = 4;
 /// The least number of jobs that is kept free for others, however small the pool is.
 const SPARE_JOBS: usize = 4;
@@ -53,8 +53,8 @@ pub(super) struct Pool {
     vendors: HashMap<String, Group>,
 }
 
-/// How many more a holder of `held` may take so that it then holds at most `times` what is free. A holder of nothing
-/// may take the last free one.
+/// How many more a holder of `held` may take so that it then holds at most `times` the free amount. A holder of
+/// nothing may take the last free one.
 fn more(held: usize, free: usize, times: usize) -> usize {
     let more = times.saturating_mul(free).saturating_sub(held) / (times + 1);
     if held == 0 { more.max(free.min(1)) } else { more }
@@ -96,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// What no lane holds.
+    /// The part of the pool that no lane holds.
     pub(super) fn free(&self) -> Amount {
         Amount {
             jobs: self.whole.jobs.saturating_sub(self.held.jobs),

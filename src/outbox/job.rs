@@ -36,7 +36,7 @@ const MAX_STARTED: i64 = 5;
 /// Claims without an outcome before a job is given up. Higher than [`MAX_STARTED`]: most likely the job only waited for
 /// its permit while processes were killed for another reason.
 const MAX_CLAIMS: i64 = 25;
-/// The wait until a job whose seal key is missing is looked at again.
+/// The wait until a job whose seal key is missing is tried again.
 const NO_KEY: Duration = Duration::from_secs(30);
 
 /// Counts a job as waiting for its permit, until the job has a permit or has ended.
@@ -208,7 +208,7 @@ pub(super) async fn run(
             },
         }
     };
-    // The latest exchange of this claim, where its outcome is known.
+    // The latest exchange of this claim, if its outcome is known.
     let known = |last: Option<&AttemptRecord>| {
         let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
         last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)
@@ -248,8 +248,8 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
     record
 }
 
-/// The job is sealed and no key opens it: it waits for the key, unless that would forget that the job may have been
-/// sent.
+/// Ends a claim whose job no seal key opens: the job waits for the key, unless waiting would forget that the job may
+/// have been sent.
 async fn sealed(
     core: &Core,
     outbox: &OutboxState,
@@ -273,7 +273,8 @@ async fn sealed(
     Some(JobEnd { id: job.id, fence: job.fence, known: None, end })
 }
 
-/// Whether a stored request with an unknown outcome may be sent again. Not without its tenant, whose policy decides.
+/// Whether a stored request with an unknown outcome may be sent again. `false` if its tenant is missing, whose policy
+/// decides.
 fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else { return false };
     let policy = &tenant.vendor.retry;
@@ -317,7 +318,7 @@ async fn bury(
     given_up(outbox, (job, None), letter, kept).await
 }
 
-/// Passes a letter to the handler, and ends its job, with the number of the exchange whose outcome is `known`.
+/// Passes a letter to the handler, and ends its job. `known` is the number of the exchange whose outcome is known.
 async fn given_up(
     outbox: &OutboxState,
     (job, known): (&Claimed, Option<i64>),
@@ -360,8 +361,8 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
     }
 }
 
-/// Reads the answer, passes it to the handler, and returns the outcome to be written. A reply is written where `told` says
-/// which.
+/// Reads the response, passes it to the handler, and returns the outcome to be written. Writes a reply if `told` asks
+/// for one.
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
@@ -371,7 +372,7 @@ async fn delivered(
 ) -> Option<JobEnd> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let read = response.bytes().await.inspect_err(|error| {
-        // The job was delivered all the same.
+        // The vendor accepted the job, so a broken body does not change the outcome.
         tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
     });
     let read = read.ok();

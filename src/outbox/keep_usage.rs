@@ -1,4 +1,5 @@
-//! The task that writes what lanes take, counts what waits, and, where no worker does so, counts what earlier processes sent.
+//! The task that writes the lanes' usage, counts the backlog and, if no worker does so, counts what earlier processes
+//! sent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,22 +9,23 @@ use super::recall;
 use crate::core::Core;
 use crate::store::usage;
 
-/// How often it is written.
+/// How often usage is written.
 const EVERY: Duration = Duration::from_secs(1);
-/// Lanes and endpoints in one piece of work for the store.
+/// Lanes and endpoints in one write to the store.
 const TOGETHER: usize = 256;
 
 impl OutboxState {
-    /// Writes what lanes have taken since the last time.
+    /// Writes the units that lanes have taken since the last call.
     pub(crate) async fn write_usage(&self) {
         for some in self.usage.take().chunks(TOGETHER) {
-            // Not tried again where it may have been written: twice counted is a quota that ends too early.
+            // Not retried, because a failed write may have been committed: usage counted twice would end a quota too
+            // early.
             let _ = self.store.write_once((self.store.owner, some.to_vec()), usage::add).await;
         }
     }
 }
 
-/// Writes what lanes take, until the client goes; and where no worker does so, counts what earlier processes sent.
+/// Writes the lanes' usage until the client is dropped and, if no worker does so, counts what earlier processes sent.
 pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let recalled = async {
         if !outbox.works {
@@ -33,7 +35,7 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let written = async {
         let mut stop = outbox.stop.subscribe();
         loop {
-            // Where a worker runs, jobs may end until it does.
+            // If a worker runs, jobs may end until it does.
             let is_over =
                 |outbox: &OutboxState| core.strong_count() == 0 || (*outbox.stop.borrow() && *outbox.ended.borrow());
             if !is_over(&outbox) {
@@ -45,7 +47,7 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
             outbox.write_usage().await;
             outbox.measure_backlog().await;
             if is_over(&outbox) {
-                // The other half has no end of its own.
+                // The recall task ends only when it is told to stop.
                 outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 return;
             }

@@ -4,8 +4,8 @@
 //! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
 //!
 //! Claims are shared like grants: between tiers by their weights, within a tier between vendors in turn, and within a
-//! vendor between its tenants. Where a vendor's limit is scarce the engine shares it; where the [pool](super::in_hand) is
-//! scarce, because vendors are slow, the claims must be shared.
+//! vendor between its tenants. If a vendor's limit is scarce, the engine shares it; if the [pool](super::in_hand) is
+//! scarce because vendors are slow, the claims must be shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(super) struct Lanes {
 #[derive(Default)]
 struct Known {
     in_line: bool,
-    /// The ticket with which the lane is queued. An entry of a queue with another one is left over, and is dropped when its turn
-    /// comes: to look for it when the lane leaves would read all lanes.
+    /// The ticket with which the lane is queued. A queue entry with another ticket is stale, and is dropped when its
+    /// turn comes: removing it when the lane leaves would scan all lanes.
     ticket: u64,
     /// Whether the lane got a job since it was last asked for jobs.
     again: bool,
@@ -45,14 +45,14 @@ struct Known {
 
 /// The jobs of a lane that this process has claimed and that have no permit yet.
 ///
-/// The worker writes `low` and then reads `waiting`, a job changes `waiting` and then reads `low`: in one order for all
-/// threads (`SeqCst`), or both could miss what the other wrote, and nobody would ask for more.
+/// The worker writes `low` and then reads `waiting`; a job changes `waiting` and then reads `low`. All threads must
+/// see these in one order (`SeqCst`): otherwise both could miss the other's write, and nobody would ask for more jobs.
 #[derive(Default)]
 pub(super) struct Gauge {
     waiting: AtomicU32,
     /// Jobs that have got a permit, or have ended without one, since the lane was last asked for jobs.
     drained: AtomicU32,
-    /// At this number of waiting jobs the worker is to ask for more.
+    /// The number of waiting jobs at which the worker should ask for more.
     low: AtomicU32,
 }
 
@@ -61,8 +61,8 @@ impl Gauge {
         self.waiting.fetch_add(1, SeqCst);
     }
 
-    /// A job waits no longer. Returns whether the worker should ask for more: once when half of what the lane may have is
-    /// left, and once when nothing is left, and not for each job.
+    /// Records that a job no longer waits. Returns whether the worker should ask for more jobs: once when half of the
+    /// lane's allowance is left, and once when none is left, rather than for each job.
     pub(super) fn end(&self) -> bool {
         self.drained.fetch_add(1, Relaxed);
         let left = self.waiting.fetch_sub(1, SeqCst).saturating_sub(1);
@@ -121,10 +121,10 @@ impl Lanes {
         }
     }
 
-    /// What to claim: of each lane as many jobs as `room` allows, less those that already wait for a permit, and none while more
-    /// than half of them wait; `room` is given how many of the lane's jobs got a permit since the lane was last asked for jobs.
-    /// Of `most` lanes at most; and no more than the pool has room for. The jobs are taken from the pool until
-    /// [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
+    /// Chooses the jobs to claim, of `most` lanes at most and no more than the pool has room for. A lane gets as many
+    /// jobs as `room` allows, less those that already wait for a permit, and none while more than half of them wait;
+    /// `room` is given the number of the lane's jobs that got a permit since the lane was last asked. The jobs are
+    /// counted in the pool until [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
     pub(super) fn wanted(
         &mut self,
         pool: &mut Pool,
@@ -149,7 +149,7 @@ impl Lanes {
                 gauge.low.store(room / 2, SeqCst);
                 let waiting = gauge.waiting.load(SeqCst);
                 let left = if waiting > room / 2 { 0 } else { room - waiting };
-                // Of many lanes most have no room, and each of those is asked only once.
+                // With many lanes most have no room, so each of those is asked only once.
                 if left > 0 {
                     rooms.insert(lane.clone(), left);
                 }
@@ -239,7 +239,7 @@ impl Lanes {
         self.known.retain(|_, known| known.in_line || Arc::strong_count(&known.gauge) > 1);
     }
 
-    /// All lanes that are known.
+    /// All known lanes.
     pub(super) fn all(&self) -> impl Iterator<Item = LaneTier> {
         self.known.keys().cloned()
     }
@@ -269,7 +269,7 @@ impl Tier {
         }
     }
 
-    /// The next jobs, of the vendor and tenant whose turn it is. `None` where no lane can take any.
+    /// Takes the next jobs of the vendor and tenant whose turn it is. `None` if no lane can take any.
     fn take(
         &mut self,
         pool: &Pool,

@@ -1,4 +1,4 @@
-//! What of the outbox is measured for metrics: how many jobs wait and for how long, how many are in hand, how they ended.
+//! Measures the outbox for metrics: how many jobs wait and for how long, how many are held, and how jobs ended.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,18 +9,19 @@ use crate::metrics::{self, OutboxFigures};
 use crate::store::jobs::End;
 use crate::store::records;
 
-/// How often what waits is counted, at most.
+/// Shortest interval between two counts of the backlog.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
-/// And no more often than this many times as long as the count took: a backlog of millions takes a while.
+/// The interval is also at least this many times the duration of the last count: counting a backlog of millions is
+/// slow.
 const SHARE: u32 = 50;
 
 impl OutboxState {
-    /// The worker has so many jobs in hand.
+    /// Records how many jobs the worker holds.
     pub(super) fn has_in_hand(&self, jobs: usize) {
         self.measured.in_hand.store(jobs, Relaxed);
     }
 
-    /// The end of a job is on the disk.
+    /// Counts a job whose outcome is on the disk.
     pub(super) fn job_ended(&self, end: &End) {
         let (count, left) = match end {
             End::Delivered { .. } => (&self.measured.delivered, true),
@@ -34,7 +35,7 @@ impl OutboxState {
         }
     }
 
-    /// Counts what waits, where that is due and somebody will see it.
+    /// Counts the backlog, if a count is due and metrics are on.
     pub(super) async fn measure_backlog(&self) {
         let now = self.clock.now();
         if !metrics::IS_ON || now < *self.measured.count_at.lock() {
@@ -48,7 +49,7 @@ impl OutboxState {
         }
     }
 
-    /// All of it.
+    /// Returns all figures.
     pub(super) fn figures(&self) -> OutboxFigures {
         let Measured { delivered, dead, later, in_hand, backlog, .. } = &self.measured;
         let backlog = backlog.lock().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Counts of the outbox that its metrics state.
+//! Counts of the outbox for its metrics.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -15,39 +15,40 @@ pub(super) struct Measured {
     pub(super) later: AtomicU64,
     pub(super) in_hand: AtomicUsize,
     pub(super) intake: Intake,
-    /// What waited when it was counted last.
+    /// The backlog at its last count.
     pub(super) backlog: Mutex<Option<Backlog>>,
-    /// When it is counted next.
+    /// When the backlog is counted next.
     pub(super) count_at: Mutex<Time>,
 }
 
-/// What was handed over by sources.
+/// Counts of the messages that sources handed over.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     taken: AtomicU64,
     refused: AtomicU64,
-    /// The oldest that was seen since this was read last.
+    /// The largest age of a message since the last read, in milliseconds.
     behind_ms: AtomicU64,
 }
 
 impl Intake {
-    /// Messages became jobs.
+    /// Counts messages that became jobs.
     pub(super) fn taken(&self, count: u64) {
         self.taken.fetch_add(count, Relaxed);
     }
 
-    /// Messages were refused.
+    /// Counts refused messages.
     pub(super) fn refused(&self, count: u64) {
         self.refused.fetch_add(count, Relaxed);
     }
 
-    /// A message arrived that is so old.
+    /// Records the age of a message that arrived.
     pub(super) fn behind(&self, age: Option<Duration>) {
         let age = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         self.behind_ms.fetch_max(age, Relaxed);
     }
 
-    /// Messages that became jobs, messages that were refused, and the age of the oldest since the last call.
+    /// Returns the number of messages that became jobs, the number that were refused, and the largest age since the
+    /// last call.
     pub(super) fn read(&self) -> ([u64; 2], Duration) {
         let age = Duration::from_millis(self.behind_ms.swap(0, Relaxed));
         ([self.taken.load(Relaxed), self.refused.load(Relaxed)], age)

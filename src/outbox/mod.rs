@@ -89,8 +89,8 @@ pub(crate) use self::state::{OutboxState, Settings};
 pub(crate) use self::tokens::StoreTokens;
 pub(crate) use self::worker::work;
 
-/// The durable outbox of a client, from [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone;
-/// a clone keeps the client alive.
+/// The durable outbox of a client, from [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cloning is
+/// cheap; a clone keeps the client alive.
 #[derive(Clone)]
 pub struct Outbox {
     core: Arc<Core>,

@@ -1,14 +1,14 @@
-//! What the row of a job holds, while the job is in memory.
+//! The content of a job's row while the job is in memory.
 
 use super::OutboxState;
 use super::stored::Stored;
 use crate::store::Id;
 
-/// What a row holds, once in memory.
+/// The content of a job's row.
 pub(super) enum Payload {
-    /// The row as it is, where it cannot be read.
+    /// The row's bytes, if they cannot be read.
     Row(Vec<u8>),
-    /// The request of the row. Its body shares its memory with the request that is sent.
+    /// The row's request. Its body shares its memory with the request that is sent.
     Read { stored: Box<Stored>, was_sealed: bool },
 }
 
@@ -27,7 +27,7 @@ impl Payload {
         }
     }
 
-    /// What the row of the job's dead letter holds.
+    /// Returns the bytes for the row of the job's dead letter.
     pub(super) fn row(&self, outbox: &OutboxState, id: &Id) -> Option<Vec<u8>> {
         match self {
             Payload::Row(row) => Some(row.clone()),

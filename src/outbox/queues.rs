@@ -30,8 +30,8 @@ pub struct Queue {
     /// limits.
     #[serde(rename = "due_in_s", serialize_with = "crate::core::status::types::seconds")]
     pub due_in: Option<Duration>,
-    /// For how long the first waiting request could have been sent, had there been a worker and room in its limits: its age, unless
-    /// it was tried before. None while none is due.
+    /// For how long the first waiting request could have been sent, if there had been a worker and room in its limits:
+    /// its age, unless it was tried before. `None` while none is due.
     #[serde(rename = "due_for_s", serialize_with = "crate::core::status::types::seconds")]
     pub due_for: Option<Duration>,
 }
@@ -88,16 +88,16 @@ impl Outbox {
         Ok(found.into_iter().map(worker).collect())
     }
 
-    /// What fails in the store at the moment: a full disk, an unreachable server, a damaged page. Problems are kept by
-    /// what the store is used for: to accept jobs, to claim them (also of a single tenant), to record exchanges and
-    /// outcomes, to do its maintenance, to read. Each problem is reported until the same kind of work succeeds again,
-    /// or was not tried for two and a half minutes. `None` without a store.
+    /// The store's current problems: a full disk, an unreachable server, a damaged page. Problems are kept separately
+    /// for each use of the store: accepting jobs, claiming them (also of a single tenant), recording exchanges and
+    /// outcomes, maintenance, and reading. Each problem is reported until the same kind of work succeeds again, or has
+    /// not been tried for two and a half minutes. `None` without a store.
     pub fn problem(self) -> Option<String> {
         self.state.as_ref()?.store.problems.now()
     }
 }
 
-/// The statuses of these lanes, each once, as JSON.
+/// The statuses of these lanes, without duplicates, as JSON.
 pub(super) fn said(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();

@@ -1,4 +1,4 @@
-//! Receipts: what the caller of `enqueue` gets.
+//! Receipts: the values that `enqueue` returns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::store::records::{self, JobState};
 use crate::store::{Id, Opened};
 
-/// A request was accepted. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
+/// The receipt of an accepted request. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
 #[derive(Clone)]
 pub struct Receipt {
     id: Id,
@@ -21,7 +21,7 @@ pub struct Receipt {
     before: bool,
 }
 
-/// What has become of an accepted request.
+/// The state of an accepted request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Status {
@@ -40,7 +40,7 @@ pub enum Status {
         status: u16,
         /// The number of exchanges that the request took.
         attempts: u32,
-        /// The answer, where the request said [`keep_response`](crate::Request::keep_response) or the handler failed.
+        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed.
         response: Option<KeptResponse>,
     },
     /// The request was cancelled.
@@ -48,14 +48,14 @@ pub enum Status {
     /// The request was given up, and is a dead letter.
     #[non_exhaustive]
     Dead {
-        /// The reason; `None` where the row holds a reason that this version does not know.
+        /// The reason; `None` if the row holds a reason that this version does not know.
         reason: Option<Reason>,
     },
     /// The store has no record of the request: it was never accepted, or its record has been deleted by now.
     Unknown,
 }
 
-/// An answer that is kept in the store.
+/// A response that is kept in the store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptResponse {
     pub(super) content_type: Option<String>,
@@ -63,7 +63,7 @@ pub struct KeptResponse {
 }
 
 impl KeptResponse {
-    /// The media type of the answer, where the vendor named one.
+    /// The media type of the response, if the vendor stated one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
@@ -95,7 +95,7 @@ impl Receipt {
         self.before
     }
 
-    /// What has become of the request by now.
+    /// Returns the request's current state.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -103,7 +103,7 @@ impl Receipt {
         Ok(status_of(&self.outbox.store, &self.id, self.outbox.store.read(self.id, records::find).await?))
     }
 
-    /// The request's tenant and vendor; none where the store has no record of it.
+    /// The request's tenant and vendor; `None` if the store has no record of the request.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -111,8 +111,8 @@ impl Receipt {
         self.outbox.store.read(self.id, records::lane).await
     }
 
-    /// Takes the request out of the outbox, unless a process has claimed it or it has ended. Returns whether it was
-    /// taken out; then it is never sent, or not again.
+    /// Cancels the request, unless a process has claimed it or it has ended. Returns whether it was cancelled; then it
+    /// is never sent, or not again.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -130,7 +130,7 @@ pub(super) fn status_of(store: &Opened, id: &Id, place: JobState) -> Status {
         JobState::Done { outcome: 0, status, attempts, result } => Status::Delivered {
             status: u16::try_from(status).unwrap_or(0),
             attempts: u32::try_from(attempts).unwrap_or(0),
-            // `None` where the answer was sealed with a key that this client does not have.
+            // `None` if the response was sealed with a key that this client does not have.
             response: result.and_then(|result| serde_json::from_slice(&store.unseal(id, &result)?).ok()),
         },
         JobState::Done { .. } => Status::Cancelled,

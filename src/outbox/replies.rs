@@ -1,4 +1,4 @@
-//! Replies: what became of a stored request whose sender wants to know, as JSON, in the table `ic_reply` of the store.
+//! Replies: the outcome of a stored request as JSON, for senders that want it, in the table `ic_reply` of the store.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::dead_letter::{Content, DeadLetter};
 use crate::error::Error;
 use crate::store::replies;
 
-/// A longer body is left out of a reply.
+/// Largest body, in bytes, that a reply includes.
 const MAX_BODY: usize = 256 * 1024;
 
-/// What became of a stored request that asked for a reply ([`Request::reply`](crate::Request::reply)).
+/// The outcome of a stored request that asked for a reply ([`Request::reply`](crate::Request::reply)).
 ///
 /// A reply is written in the transaction in which its job is delivered or given up. It is handed out until
-/// [`Outbox::replies_taken`] is called with it: at least once, and known again by its number. A job may end twice, with two
-/// replies of the same id: a letter that is sent again, and one with the reason `ambiguous` whose outcome was learnt later. The
-/// last one counts. There is none for a job that is [cancelled](crate::outbox::Receipt::cancel), and none for one whose row cannot
-/// be read.
+/// [`Outbox::replies_taken`] is called with it: at least once, and its number identifies repetitions. A job may end
+/// twice, with two replies of the same id: a letter that is sent again, and one with the reason `ambiguous` whose
+/// outcome was learnt later. The last reply counts. A job that is [cancelled](crate::outbox::Receipt::cancel), or
+/// whose row cannot be read, has no reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Reply {
@@ -32,15 +32,16 @@ pub struct Reply {
     ///
     /// | field | |
     /// |---|---|
-    /// | `id`, `tenant`, `vendor` | of the job |
+    /// | `id`, `tenant`, `vendor` | those of the job |
     /// | `reply_to` | the place that the request named ([`Request::reply_to`](crate::Request::reply_to)); missing where it named none |
-    /// | `metadata` | of the request, by which its sender knows it again; `null` where the vendor's entry states `at_rest`, or the request was stored sealed |
+    /// | `metadata` | the request's metadata; `null` if the vendor's entry states `at_rest`, or the request was stored
+    /// sealed |
     /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
     /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
-    /// | `status` | of the last answer; `null` where there was none |
-    /// | `headers` | of the answer, as pairs of name and value; only for `done` |
+    /// | `status` | the status of the last response; `null` if there was none |
+    /// | `headers` | the headers of the response, as pairs of name and value; only for `done` |
     /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB or broke off, or as for `metadata` |
-    /// | `body_bytes` | the length of the body; only for `done`, and `null` where it broke off |
+    /// | `body_bytes` | the length of the body; only for `done`, and `null` if the body broke off |
     /// | `reason`, `error` | why it was given up; only for `dead`, without `error` as for `metadata` |
     pub json: String,
 }
@@ -68,7 +69,7 @@ struct Written<'a> {
     error: Option<&'a str>,
 }
 
-/// The answer to a job that was delivered.
+/// The response to a delivered job.
 #[derive(Clone, Copy)]
 pub(super) struct Answered<'a> {
     pub(super) id: &'a str,
@@ -78,22 +79,22 @@ pub(super) struct Answered<'a> {
     pub(super) attempts: u32,
     pub(super) status: u16,
     pub(super) headers: &'a HeaderMap,
-    /// None where it broke off.
+    /// `None` if the body broke off.
     pub(super) body: Option<&'a Bytes>,
     pub(super) wanted: &'a Wanted,
 }
 
-/// What the sender of a request wants to be told, and where.
+/// The reply that the sender of a request wants.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The place that it named.
+    /// The place for the reply that the request named.
     pub(super) to: Option<String>,
-    /// Whether metadata, headers, body and errors may lie on the disk as they are.
+    /// Whether metadata, headers, body and errors may be stored in plain text.
     pub(super) is_plain: bool,
 }
 
 impl Answered<'_> {
-    /// The reply as it is written.
+    /// Renders the reply as JSON.
     pub(super) fn reply(&self) -> String {
         let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), content(value))).collect();
@@ -117,7 +118,7 @@ impl Answered<'_> {
     }
 }
 
-/// The reply to a job that was given up.
+/// Renders the reply to a job that was given up.
 pub(super) fn given_up(letter: &DeadLetter, wanted: &Wanted) -> String {
     let last = letter.attempts.last().filter(|_| wanted.is_plain);
     json(&Written {
@@ -143,8 +144,9 @@ fn json(reply: &Written<'_>) -> String {
 }
 
 impl Outbox {
-    /// The oldest replies in the store, at most `most`; they stay there until [`replies_taken`](Self::replies_taken), or for a week.
-    /// Programs in other languages read the table `ic_reply` itself.
+    /// Returns the oldest replies in the store, at most `most`. They stay there until
+    /// [`replies_taken`](Self::replies_taken), or for a week. Programs in other languages read the table `ic_reply`
+    /// itself.
     ///
     /// ```no_run
     /// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
@@ -164,7 +166,7 @@ impl Outbox {
         Ok(found.into_iter().map(|kept| Reply { number: kept.seq, id: kept.id, json: kept.reply }).collect())
     }
 
-    /// Deletes replies whose receiver has them. Those that are not there any more are passed over.
+    /// Deletes replies whose receiver has them. Replies that have been deleted already are ignored.
     ///
     /// # Errors
     /// The client has no store, or it cannot be written.

@@ -1,8 +1,8 @@
-//! Replies that go by themselves to where their senders wait: a queue, a subject, a topic, a webhook.
+//! Delivers replies to the place where their senders wait: a queue, a subject, a topic, a webhook.
 //!
-//! A reply lies in the store from the transaction that ended its job until its target has it. A process claims replies for a
-//! while, delivers them, and deletes those that the target has: a kill anywhere in between only has them delivered again, under
-//! the same id.
+//! A reply is in the store from the transaction that ended its job until its target has it. A process claims replies
+//! for a limited time, delivers them, and deletes those that the target has. If it is killed in between, the replies
+//! are delivered again under the same id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::store::replies::{self, Claim, Settled, ToDeliver};
 use crate::store::{is_down, millis_of};
 use crate::{BoxError, BoxFuture};
 
-/// Replies of one claim.
+/// The most replies in one claim.
 const TOGETHER: usize = 64;
-/// How often a store without due replies is looked at.
+/// How often the store is checked while no replies are due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The wait after a failure of the store.
 const AWAY: Duration = Duration::from_secs(1);
-/// The waits before a reply is tried again: the first, and the longest.
+/// The first and the longest wait before a reply is delivered again.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
-/// The longest wait while the target takes nothing at all.
+/// The longest wait while the target accepts no reply at all.
 const TARGET_AWAY: Duration = Duration::from_secs(30);
 
 /// Where replies go: a queue, a topic, a webhook. See [`Outbox::deliver_replies`].
@@ -32,19 +32,19 @@ pub trait ReplyTarget: Send + Sync {
     /// The name of the target, for the log. Holds no secret.
     fn name(&self) -> &str;
 
-    /// Delivers replies, and says of each whether the target has it for good, in the same order. A reply for which there is no
-    /// result counts as not delivered. A reply may be delivered again: [`Reply::message_id`] is the same each time, and should go
-    /// with it, so that its receiver recognises it.
+    /// Delivers replies, and returns for each, in the same order, whether the target has stored it. A reply without a
+    /// result counts as not delivered. A reply may be delivered again: [`Reply::message_id`] is the same each time,
+    /// and should be sent with it, so that its receiver recognises repetitions.
     fn deliver<'a>(&'a self, replies: &'a [Reply]) -> BoxFuture<'a, Vec<Result<(), BoxError>>>;
 
-    /// How long a call of [`deliver`](Self::deliver) may take before it is dropped, and its replies are delivered again: 30 s unless
-    /// implemented. For half as long again no other process takes the same replies.
+    /// How long a call of [`deliver`](Self::deliver) may take before it is dropped and its replies are delivered
+    /// again; 30 s unless implemented. No other process takes the same replies until half as long after that.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
 }
 
-/// What of a reply says where it goes.
+/// The fields of a reply that say where it goes.
 #[derive(Deserialize)]
 struct Routed {
     reply_to: Option<String>,
@@ -52,7 +52,7 @@ struct Routed {
 }
 
 impl Reply {
-    /// The id under which the reply is delivered: that of the job and the number of the reply, for a job may end twice.
+    /// The id under which the reply is delivered: the job's id and the reply's number, because a job may end twice.
     pub fn message_id(&self) -> String {
         format!("{}-{}", self.id, self.number)
     }
@@ -62,7 +62,7 @@ impl Reply {
         self.routed().and_then(|routed| routed.reply_to)
     }
 
-    /// A note of the request ([`Request::metadata`](crate::Request::metadata)), where it may lie on the disk.
+    /// A value of the request's [`metadata`](crate::Request::metadata), if it may be stored in plain text.
     pub fn metadata(&self, name: &str) -> Option<String> {
         self.routed().and_then(|routed| routed.metadata?.remove(name))
     }
@@ -71,8 +71,8 @@ impl Reply {
         serde_json::from_str(&self.json).ok()
     }
 
-    /// [`json`](Self::json) in at most `bytes`, for targets with a bound: without the body where it is longer. One that is still
-    /// longer then stays so.
+    /// Returns [`json`](Self::json) in at most `bytes`, for targets with a size limit: without the body if it is
+    /// longer. If it is still longer then, it is returned all the same.
     pub fn json_within(&self, bytes: usize) -> std::borrow::Cow<'_, str> {
         if self.json.len() <= bytes {
             return (&*self.json).into();
@@ -87,16 +87,16 @@ impl Reply {
 }
 
 impl Outbox {
-    /// Delivers the replies in the store to a target until [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's
-    /// own task. Returns how many were delivered.
+    /// Delivers the replies in the store to a target until [`shutdown`](crate::IntegrationClient::shutdown). Runs in
+    /// the caller's own task. Returns how many replies were delivered.
     ///
     /// A reply is deleted when the target has it, and delivered again until then: at least once, under the same
-    /// [id](Reply::message_id) each time. What is not delivered is tried again after 1 s, then less and less often, at least every
-    /// 10 minutes, for a week. A target that is away holds up nothing but its replies. Several processes may deliver: each reply is
-    /// one process's at a time. Replies come in no order.
+    /// [id](Reply::message_id) each time. Failed deliveries are repeated after 1 s, then at growing intervals of at
+    /// most 10 minutes, for a week. A target that is unreachable delays nothing but its replies. Several processes may
+    /// deliver: each reply is claimed by one process at a time. Replies are delivered in no particular order.
     ///
-    /// The oldest come first. Replies are not to be taken by [`replies`](Self::replies), or by SQL, at the same time: both would
-    /// get them.
+    /// The oldest replies are claimed first. Do not take replies by [`replies`](Self::replies), or by SQL, at the same
+    /// time: both receivers would get them.
     ///
     /// # Errors
     /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.
@@ -104,7 +104,7 @@ impl Outbox {
         let outbox = self.state()?.clone();
         outbox.check_open()?;
         let (mut stop, mut delivered, mut failures) = (outbox.stop.subscribe(), 0, 0);
-        // What could not be recorded as delivered yet.
+        // Results that could not be written to the store yet.
         let mut unsettled = None;
         loop {
             let is_last = *stop.borrow();
@@ -134,11 +134,11 @@ impl Outbox {
     }
 }
 
-/// What one claim came to.
+/// The result of one claim.
 struct Round {
     delivered: u64,
     failed: usize,
-    /// Others may be due.
+    /// Whether further replies may be due.
     is_full: bool,
 }
 
@@ -188,14 +188,15 @@ async fn round(
             "replies could not be delivered; they are tried again"
         );
     }
-    // Kept where it cannot be written: what the target has must not be delivered again for that.
+    // Kept until it is written, so that a failing store does not cause replies to be delivered again.
     *unsettled = Some(settled.clone());
     outbox.store.write(settled, replies::settle).await?;
     *unsettled = None;
     Ok(round)
 }
 
-/// The wait after `failures` in a row: twice as long each time, up to `longest`, and a random quarter less.
+/// The wait after `failures` consecutive failures: doubled each time up to `longest`, less up to a quarter at random
+/// (jitter).
 fn wait_after(failures: u32, longest: Duration, random: f64) -> Duration {
     let doubled = AGAIN.0.saturating_mul(1 << (failures.clamp(1, 20) - 1)).min(longest);
     doubled.mul_f64(1.0 - 0.25 * random.clamp(0.0, 1.0))

@@ -1,5 +1,4 @@
-//! What is written about a job besides its request, the history of attempts and the dead letter; sealed where the
-//! vendor's entry says so.
+//! The stored form of a job's history of attempts and of its dead letter; sealed if the vendor's entry says so.
 
 use super::priority;
 use super::receipt::reason_of;
@@ -13,7 +12,7 @@ use crate::store::{Id, Opened};
 #[non_exhaustive]
 pub struct KeptLetter {
     /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
-    /// Nothing of the request where the letter is sealed (`at_rest`) and this client has no key that opens it.
+    /// Holds nothing of the request if the letter is sealed (`at_rest`) and this client has no key that opens it.
     pub letter: DeadLetter,
     /// Whether the whole request is kept, so that it can be sent again.
     pub can_be_sent: bool,
@@ -21,7 +20,7 @@ pub struct KeptLetter {
     pub place: i64,
 }
 
-/// The stored form of a letter. Where it must be sealed and there is no key, it says nothing of the request.
+/// The stored form of a letter. If it must be sealed and there is no key, it omits everything of the request.
 pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) -> Vec<u8> {
     // Serialization cannot fail: all map keys are strings.
     let text = serde_json::to_vec(letter).unwrap_or_default();
@@ -31,7 +30,7 @@ pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) 
     store.seal(id, text).unwrap_or_else(|| serde_json::to_vec(&outline(letter)).unwrap_or_default())
 }
 
-/// The stored form of a history. Where it must be sealed and there is no key, it holds the counts only.
+/// The stored form of a history. If it must be sealed and there is no key, it holds only the counts.
 pub(super) fn history(store: &Opened, id: &Id, history: &History, seals: bool) -> Vec<u8> {
     let text = |history: &History| serde_json::to_vec(history).unwrap_or_default();
     match seals {
@@ -54,8 +53,8 @@ fn nothing() -> LetterRequest {
     LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None }
 }
 
-/// The public form of a stored letter. Of a letter that no key opens only its columns are shown; a row that holds no
-/// letter is logged and left out.
+/// The public form of a stored letter. If no key opens the letter, only its columns are shown; a row that holds no
+/// letter is logged and skipped.
 pub(super) fn open(store: &Opened, kept: DeadLetterRow) -> Option<KeptLetter> {
     let shown = |letter| Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq });
     // The id of the row is used, not that in the letter: all other statements use the row's.

@@ -39,7 +39,7 @@ impl DeadLetterSink for StoreSink {
             let store = &self.0.store;
             let seals = letter.at_rest == AtRest::Sealed;
             let request = stored.map(|stored| serde_json::to_vec(&stored)).transpose()?;
-            // Where there is no key to seal the request with, nothing of it is written.
+            // If there is no key to seal the request with, nothing of the request is written.
             let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
             let text = sealing::letter(store, &id, letter, seals);

@@ -25,7 +25,7 @@ struct State {
     since: Time,
 }
 
-/// A record that is being written, until this is dropped.
+/// Counts a record as being written until this value is dropped.
 pub(crate) struct Writing<'a>(&'a Starts);
 
 impl Starts {
@@ -47,7 +47,7 @@ impl Starts {
         state.writing > 0 && self.clock.now().since(state.since) >= STALL
     }
 
-    /// While the store is stalled, a future that completes when it is not any more.
+    /// If the store is stalled, returns a future that completes when it makes progress again.
     pub(crate) fn stall(&self) -> Option<BoxFuture<'_, ()>> {
         self.stalls().then(|| {
             Box::pin(async {

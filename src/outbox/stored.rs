@@ -18,10 +18,10 @@ pub(crate) struct Stored {
     pub(crate) request: LetterRequest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) endpoint: Option<String>,
-    /// Points, as earlier versions of the library wrote them.
+    /// Points, as earlier versions of the library stored them.
     #[serde(default, skip_serializing)]
     pub(crate) cost: Option<u32>,
-    /// By kind of points.
+    /// The stated cost by kind of points.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) costs: BTreeMap<String, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ pub(crate) struct Stored {
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Its sender wants a reply.
+    /// Whether the sender of the request wants a reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reply: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ impl Stored {
         }
     }
 
-    /// Identifies a repeated request: a hash of 122 bits over all that is sent and how.
+    /// Identifies a repeated request: a hash of 122 bits over the request and its sending options.
     pub(crate) fn fingerprint(&self) -> String {
         let mut text = Vec::new();
         if let LetterRequest::Whole { method, path, headers, body } = &self.request {
@@ -78,7 +78,7 @@ impl Stored {
             text.push(b'\n');
             text.extend_from_slice(body.as_bytes());
         }
-        // As earlier versions wrote it, where points alone are stated.
+        // The form that earlier versions wrote if only points are stated.
         let points = self.costs.get(POINTS).copied().or(self.cost);
         text.extend_from_slice(format!("{:?} {points:?}", self.endpoint).as_bytes());
         for (kind, units) in self.costs.iter().filter(|(kind, _)| *kind != POINTS) {
@@ -94,7 +94,7 @@ impl Stored {
         }
     }
 
-    /// The request; `None` where the row does not hold one.
+    /// Restores the request; `None` if the row does not hold one.
     pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
         let mut request = self.request.request(vendor)?;
         if let Some(endpoint) = &self.endpoint {

@@ -1,4 +1,4 @@
-//! Keeps refresh tokens in the client's store.
+//! Stores refresh tokens in the client's store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::store::{Id, millis_of, tokens};
 use crate::transport::{KeptToken, TokenKeeper, TokenOwner};
 use crate::{BoxError, BoxFuture};
 
-/// A keeper that has no other place than the store.
+/// The keeper that the client uses unless the program sets its own.
 pub(crate) struct StoreTokens(pub(crate) Arc<OutboxState>);
 
-/// What is sealed.
+/// The content of a row before sealing.
 #[derive(Serialize, Deserialize)]
 struct Row<T> {
     token: T,
@@ -28,10 +28,10 @@ fn whose(owner: &TokenOwner) -> tokens::Whose {
     [&owner.vendor, &owner.environment, &owner.account].map(|text| text.to_string())
 }
 
-/// What a sealed token is bound to: moved to another account's row it does not open.
+/// The id to which a sealed token is bound, so that it does not open in another account's row.
 fn id_of(owner: &TokenOwner) -> Id {
     let TokenOwner { vendor, environment, account } = owner;
-    // None of the names has a control character.
+    // No name contains a control character, so the newlines separate unambiguously.
     Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("token\n{vendor}\n{environment}\n{account}").as_bytes())
 }
 
@@ -49,7 +49,7 @@ impl TokenKeeper for StoreTokens {
         Box::pin(async move {
             let store = &self.0.store;
             let id = id_of(owner);
-            // Before a refresh begins whose new token could not be kept.
+            // Fail before a refresh begins whose new token could not be sealed.
             store.seal(&id, Vec::new()).ok_or(NO_KEY)?;
             let Some(sealed) = store.read(whose(owner), tokens::load).await? else { return Ok(None) };
             let opened = store.unseal(&id, &sealed).ok_or("no key of the store opens the kept refresh token")?;
@@ -73,7 +73,7 @@ impl TokenKeeper for StoreTokens {
     fn give_back<'a>(&'a self, owner: &'a TokenOwner) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let store = &self.0.store;
-            // Otherwise it ends by itself.
+            // If this fails, the reservation ends by timeout.
             let _ = store.write((whose(owner), store.owner), tokens::give_back).await;
         })
     }

@@ -8,12 +8,12 @@ use crate::clock::Time;
 use crate::store::jobs::{End, JobEnd};
 use crate::store::{Id, LaneTier};
 
-/// How often the write of an outcome is tried where the outcome itself, and not the store, is what fails.
+/// Attempts to write an outcome that fails for its own reason, and not because the store fails.
 const TRIES: u32 = 4;
 /// The wait before the next try.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// A job that this process holds, and what it takes of the pool.
+/// A job that this process holds, and the amount that it takes of the pool.
 pub(super) struct Hand {
     pub(super) id: Id,
     pub(super) fence: i64,

@@ -1,9 +1,9 @@
-//! What lanes take of long windows, beside the records of jobs' exchanges: plain sends, other units than requests and
-//! points, and what answers say that a request cost. It is written a second later (`keep_usage.rs`), so that the next process
-//! knows how much of a day's quota is used.
+//! Usage of long windows that the records of jobs' exchanges do not cover: plain sends, units other than requests and
+//! points, and corrections of a request's cost by its response. It is written within about a second (`keep_usage.rs`),
+//! so that the next process knows how much of a day's quota is used.
 //!
-//! A process that is killed loses the last second of it. Records of jobs' exchanges are written before the exchange leaves
-//! (`outbox/job.rs`), and lose nothing.
+//! A process that is killed loses the last second of this usage. Records of jobs' exchanges are written before the
+//! exchange leaves (`outbox/job.rs`), and lose nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::engine::plan::EndpointId;
 use crate::route::Route;
 use crate::store::usage::Taken;
 
-/// Lanes and endpoints that are remembered while the store is away. What is taken of others is forgotten.
+/// The most lanes and endpoints whose usage is held while the store is unreachable. Usage of others is lost.
 const MOST: usize = 100_000;
 
-/// The address of a route, an endpoint's number in that route's configuration, and whether in the high tier. A reload makes a new
-/// route, so that endpoints and kinds of points keep the names that they had when the units were taken.
+/// The address of a route, an endpoint's number in that route's configuration, and whether the tier is high. A reload
+/// makes a new route, so that endpoints and kinds of points keep the names that they had when the units were taken.
 type Key = (usize, EndpointId, bool);
 
-/// What was taken and is not written yet.
+/// Usage that is not written yet.
 #[derive(Default)]
 pub(super) struct NewUsage {
     /// Each entry keeps its route alive, so that no other route gets the address.
@@ -33,7 +33,7 @@ pub(super) struct NewUsage {
 }
 
 impl NewUsage {
-    /// Adds what a request took, or what its answer corrected.
+    /// Adds the units that a request took, or the correction from its response.
     pub(super) fn add(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
         let key = (Arc::as_ptr(route).addr(), endpoint, high);
         let mut lanes = self.lanes.lock();
@@ -42,7 +42,7 @@ impl NewUsage {
         }
     }
 
-    /// All of it, to be written.
+    /// Takes all usage, to be written.
     pub(super) fn take(&self) -> Vec<Taken> {
         let lanes = std::mem::take(&mut *self.lanes.lock());
         let taken = lanes.into_iter().map(|((_, endpoint, high), (route, used))| {

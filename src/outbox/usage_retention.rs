@@ -1,4 +1,4 @@
-//! How long what was sent is remembered in the store.
+//! How long the usage of limits is kept in the store.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ fn rates(tenant: &Tenant) -> impl Iterator<Item = &Rate> {
     })
 }
 
-/// The width of a slot of a tenant's usage, and how long its row is kept, in milliseconds. `late`: how much later the last exchange
-/// in it may have left. No slot lies in two windows of a calendar.
+/// The width of a time slot of a tenant's usage, and how long the slot's row is kept, in milliseconds. `late` is how
+/// much later than its record the last exchange in a slot may have been sent. No slot spans two calendar windows.
 pub(super) fn kept_for(tenant: &Tenant, late: Duration) -> (i64, i64) {
     let counts_ms = remembered(tenant);
     if counts_ms == 0 {
@@ -34,7 +34,7 @@ pub(super) fn kept_for(tenant: &Tenant, late: Duration) -> (i64, i64) {
     (slot_ms, counts_ms.saturating_add(slot_ms).saturating_add(millis_of(late)))
 }
 
-/// The longest part of `grid_ms` that is at most `most_ms`, and of which a whole number make up `grid_ms`.
+/// The largest divisor of `grid_ms` that is at most `most_ms`.
 fn part_of(grid_ms: Option<i64>, most_ms: i64) -> i64 {
     let Some(grid_ms) = grid_ms.filter(|grid_ms| *grid_ms > 0) else { return most_ms };
     let fewest = grid_ms.saturating_add(most_ms - 1) / most_ms;

@@ -35,12 +35,12 @@ use crate::store::{LaneTier, is_down};
 const LOOK: Duration = Duration::from_millis(250);
 /// The most bytes of one claim, which are in memory more than once while it is read.
 const CLAIM_BYTES: usize = 8 << 20;
-/// Ended tasks that are dealt with in one turn of the loop, beside the first.
+/// Ended tasks that one turn of the loop handles, beside the first.
 const AT_ONCE: usize = 255;
 /// The wait before the next claim after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What the worker does periodically.
+/// The worker's periodic chores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chore {
     Look,
@@ -153,7 +153,8 @@ impl Worker {
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = core.is_none() || *stop.borrow_and_update();
             if stopping {
-                // Only once: each further change would wake this loop again, and it would do nothing else.
+                // Set the flag only once: each further change would wake this loop again, and it would do nothing
+                // else.
                 self.outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
@@ -170,7 +171,8 @@ impl Worker {
                 biased;
                 Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => {
                     self.joined(done);
-                    // What the loop does besides is done once for all tasks that have ended by now.
+                    // Handle all tasks that have ended by now, so that the loop's other work is done once for all of
+                    // them.
                     for _ in 0..AT_ONCE {
                         let Some(done) = self.tasks.try_join_next_with_id() else { break };
                         self.joined(done);

@@ -16,7 +16,7 @@ const LIMITS_DIFFER_EVERY_NS: u64 = 60_000_000_000;
 /// Shared by the routes of all tenants at one vendor in one environment.
 #[derive(Debug)]
 pub(crate) struct VendorMemory {
-    /// The entry that it was made for.
+    /// The vendor's entry for which the figures were collected.
     vendor: Arc<Vendor>,
     /// The base URL if it has no variables, parsed by the first request.
     base: OnceLock<Url>,
@@ -27,9 +27,9 @@ pub(crate) struct VendorMemory {
     connections: Arc<Connections>,
     /// When a differing limit was last logged, in nanoseconds; 0 for never.
     limits_differed: AtomicU64,
-    /// It was logged that a request went without the idempotency key that its caller stated.
+    /// Whether it has been logged that a request was sent without the idempotency key that its caller stated.
     key_unsent: AtomicBool,
-    /// It was logged that a request's cost is ignored.
+    /// Whether it has been logged that a request's cost is ignored.
     cost_ignored: AtomicBool,
 }
 
@@ -85,17 +85,17 @@ impl VendorMemory {
         self.answer_bytes.figure()
     }
 
-    /// Whether no request has gone yet without the idempotency key that its caller stated: true once.
+    /// Whether this is the first request sent without the idempotency key that its caller stated: true once.
     pub(super) fn is_first_unsent_key(&self) -> bool {
         !self.key_unsent.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether an ignored cost may be logged: once.
+    /// Whether an ignored cost may be logged: true once.
     pub(super) fn may_log_cost(&self) -> bool {
         !self.cost_ignored.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether a differing limit may be logged at `now`: once a minute, by one thread.
+    /// Whether a differing limit may be logged at `now`: true once a minute, for one thread.
     pub(super) fn may_log_limits(&self, now: Time) -> bool {
         let last = self.limits_differed.load(Ordering::Relaxed);
         let now = now.as_nanos().max(1);

@@ -63,7 +63,7 @@ impl Route {
         Arc::new(Route::new(Arc::new(tenant), self.memory.clone()))
     }
 
-    /// Its configuration.
+    /// The tenant's configuration.
     pub(crate) fn tenant(&self) -> &Arc<Tenant> {
         &self.tenant
     }
@@ -80,7 +80,7 @@ impl Route {
 
     /// Like [`Tenant::base_url`], but parsed once for all tenants if the base URL has no variables.
     #[inline(always)]
-    /// The host, without a port; empty where the tenant's variables make no address.
+    /// The host, without a port; empty if the tenant's variables make no valid address.
     pub(crate) fn host(&self) -> String {
         self.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
     }

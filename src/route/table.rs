@@ -86,7 +86,7 @@ impl RouteTable {
         }
     }
 
-    /// The same of a client whose limits are shared through a store that can hold these.
+    /// Returns the table for a client whose limits are shared through a store that holds only the limits in `holds`.
     pub(crate) fn shared(self, holds: Option<Holds>) -> RouteTable {
         RouteTable { holds, ..self }
     }
@@ -172,8 +172,8 @@ impl RouteTable {
 
     /// Calls `each` with every tenant of one part, while the part cannot change.
     pub(crate) fn each_of_part(&self, number: usize, mut each: impl FnMut(&Arc<Route>)) {
-        // A change would wait for the end, and look-ups would wait behind the change. During a reload, which holds this lock for
-        // long, a few may.
+        // Holding this lock keeps writers out: a writer would wait for this scan, and look-ups would queue behind the
+        // writer. A reload holds this lock for long, so the scan does not wait for it; then a few look-ups may wait.
         let _no_changes = self.memories.try_lock();
         let part = self.shards[number].read();
         part.iter().for_each(|slot| each(&slot.route));

@@ -1,21 +1,21 @@
-//! Which addresses a host that a tenant chose may lead to.
+//! The addresses to which a host chosen by a tenant may resolve.
 //!
-//! `https://{host}/api` hands the choice of the host to a tenant's row. A name may resolve to anything: to this machine, to
-//! a neighbour in the private network, to the cloud's metadata service, and to another address at each question. So the
-//! check is where the connection is made: the HTTP client asks this resolver, and connects only to what it answers. A host
-//! that the operator's own entry spells out is trusted and not checked.
+//! With `https://{host}/api` a tenant's row chooses the host. Its name may resolve to anything: to this machine, to a
+//! neighbour in the private network, to the cloud's metadata service, and to another address at each query. So the
+//! addresses are checked when the connection is made: the HTTP client asks this resolver, and connects only to the
+//! addresses it returns. A host that the operator's own entry spells out is trusted and not checked.
 //!
-//! Allowed is what the IANA registries of special-purpose addresses call globally reachable
-//! (<https://www.iana.org/assignments/iana-ipv4-special-registry>, <https://www.iana.org/assignments/iana-ipv6-special-registry>),
-//! less multicast and less the ranges that carry another address inside (NAT64, 6to4, Teredo): those lead wherever the
-//! inner address does.
+//! Allowed are the addresses that the IANA registries of special-purpose addresses call globally reachable
+//! (<https://www.iana.org/assignments/iana-ipv4-special-registry>,
+//! <https://www.iana.org/assignments/iana-ipv6-special-registry>), except multicast and the ranges that embed another
+//! address (NAT64, 6to4, Teredo), because those lead wherever the embedded address does.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Address and length of the prefix, with the registry's name for it.
+/// Network address and prefix length, with the registry's name for the range.
 const DENIED_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private use
@@ -34,7 +34,7 @@ const DENIED_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, broadcast
 ];
 
-/// Global unicast, outside of which no IPv6 address is allowed: that leaves out loopback, unspecified, link local, unique
+/// Global unicast. No IPv6 address outside of it is allowed, which excludes loopback, unspecified, link local, unique
 /// local, multicast and NAT64 (`64:ff9b::/96`, `64:ff9b:1::/48`).
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
@@ -45,7 +45,7 @@ const DENIED_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// Whether a host that a tenant chose may lead to `address`.
+/// Whether a host chosen by a tenant may resolve to `address`.
 pub(super) fn is_public(address: IpAddr) -> bool {
     // An IPv4 address in IPv6 form (`::ffff:127.0.0.1`) is the IPv4 address.
     match address.to_canonical() {
@@ -63,14 +63,14 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The system's resolver, without the addresses that are not public.
+/// The system's resolver, restricted to public addresses.
 #[derive(Debug)]
 pub(super) struct PublicOnly;
 
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            // The port is replaced by that of the URL.
+            // The HTTP client replaces the port with the URL's.
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let public: Vec<SocketAddr> = found.iter().copied().filter(|address| is_public(address.ip())).collect();
             if public.is_empty() && !found.is_empty() {
@@ -81,12 +81,12 @@ impl Resolve for PublicOnly {
     }
 }
 
-/// A host that a tenant chose leads to no public address.
+/// The error for a host chosen by a tenant that resolves to no public address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrivateAddress;
 
 impl PrivateAddress {
-    /// For the caller. It names neither host nor address: both may be what a probing tenant wants to learn.
+    /// The message for the caller. It names neither host nor address, because a probing tenant may want to learn them.
     pub(super) const MESSAGE: &'static str = "the host comes from the tenant's variables and leads to an address that is \
          not public (loopback, private, link-local or reserved); correct the variable, or set \
          `connection.allow_private = true` in the vendor's entry if its hosts are in a private network";

@@ -1,4 +1,4 @@
-//! A response body: read as it arrives, bounded in size and time.
+//! A response body that is read as it arrives, bounded in size and time.
 
 use std::fmt;
 use std::future::Future;
@@ -15,34 +15,34 @@ use tokio::time::{Instant, Sleep};
 use super::{Sent, TransportError};
 use crate::error::ErrorKind;
 
-/// A body up to this size is taken together with the headers, if it is here by then.
+/// Bodies up to this many bytes are read together with the headers, if they have arrived by then.
 const AT_ONCE: u64 = 16 * 1024;
 
-/// A response body, read as it arrives: at most so many decoded bytes, and at the latest until the deadline, or until nothing
-/// has come for an idle timeout where one was set in place of the deadline.
+/// A response body, read as it arrives. At most `max_bytes` decoded bytes are read, until the deadline; if an idle
+/// timeout was set, it replaces the deadline, and bounds the wait for each piece.
 ///
-/// Whatever the vendor does (stall, a compressed bomb, an endless stream), reading ends: with the last byte, or with an error.
-/// Dropping it frees the connection.
+/// Whatever the vendor does (stall, a decompression bomb, an endless stream), reading ends with the last byte or with
+/// an error. Dropping the body frees the connection.
 pub struct AnswerBody {
-    /// `None` after the end or an error, so that the connection is given back at once.
+    /// `None` after the end or an error, so that the connection is released at once.
     inner: Option<Inner>,
     deadline: Instant,
-    /// In place of the deadline: the longest wait for one piece.
+    /// The longest wait for one piece; replaces the deadline if set.
     idle: Option<Duration>,
-    /// Made when the body first keeps us waiting: most bodies have arrived with the headers and never need it.
+    /// Created at the first wait for the body: most bodies arrive with the headers and need no timer.
     sleep: Option<Pin<Box<Sleep>>>,
     max_bytes: u64,
     left: u64,
-    /// Boxed: few bodies are read ahead, and every send would carry it.
+    /// Boxed, because few bodies are read ahead and the buffer would enlarge every send's future.
     ahead: Option<Box<Ahead>>,
 }
 
-/// What was read before anybody asked for it.
+/// Data that [`peek`](AnswerBody::peek) has read and the reader of the body has not.
 #[derive(Default)]
 struct Ahead {
-    /// Still to be handed on.
+    /// Content that the reader still has to get.
     data: BytesMut,
-    /// What came after it: trailers, or an error.
+    /// What followed the content: trailers, or an error.
     after: Option<Result<Frame<Bytes>, TransportError>>,
 }
 
@@ -59,7 +59,7 @@ impl Inner {
 }
 
 impl AnswerBody {
-    /// The body of a transport of your own, held to `max_bytes` and `deadline` like any other.
+    /// The body of a response of your own transport, bounded by `max_bytes` and `deadline` like any other.
     pub fn new<B>(body: B, max_bytes: u64, deadline: Instant) -> AnswerBody
     where
         B: HttpBody<Data = Bytes, Error = TransportError> + Send + Sync + 'static,
@@ -67,15 +67,15 @@ impl AnswerBody {
         AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
     }
 
-    /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and a caller who
-    /// sent the request need not wait for anybody to read it before the exchange counts as finished.
+    /// The body of `response`. A short body has usually arrived together with the headers and is read at once, so that
+    /// the exchange ends without waiting for the caller to read it.
     pub(crate) fn from_reqwest(
         mut response: reqwest::Response,
         max_bytes: u64,
         deadline: Instant,
         cx: &mut Context<'_>,
     ) -> AnswerBody {
-        // The end of an HTTP/2 body is a frame of its own, and of a compressed one the length is not known.
+        // The end of an HTTP/2 body is a separate frame, and a compressed body's decoded length is unknown.
         let length = response.content_length().filter(|_| response.version() <= Version::HTTP_11);
         let Some(length) = length.filter(|length| *length <= AT_ONCE.min(max_bytes)) else {
             return AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
@@ -105,7 +105,7 @@ impl AnswerBody {
         }
     }
 
-    /// A body that is in memory already, at most `max_bytes` long.
+    /// A body that is already in memory, bounded by `max_bytes`.
     pub fn from_bytes(bytes: impl Into<Bytes>, max_bytes: u64, deadline: Instant) -> AnswerBody {
         AnswerBody::limited(Inner::Bytes(bytes.into()), max_bytes, deadline)
     }
@@ -114,14 +114,14 @@ impl AnswerBody {
         AnswerBody { inner: Some(inner), deadline, idle: None, sleep: None, max_bytes, left: max_bytes, ahead: None }
     }
 
-    /// From now on the deadline does not count, and each piece may take `idle`.
+    /// Replaces the deadline with a bound on the wait for each piece.
     pub(crate) fn set_idle_timeout(&mut self, idle: Duration) {
         self.idle = Some(idle);
         self.sleep = None;
     }
 
-    /// Reads ahead until `most` bytes are there, or the end; the reader of the body still gets all of it. May be given
-    /// up at any time.
+    /// Reads ahead until `most` bytes have arrived, or the end; the reader of the body still gets all of it.
+    /// Cancel-safe.
     pub(crate) async fn peek(&mut self, most: usize) {
         while self.ahead.as_ref().is_none_or(|ahead| ahead.data.len() < most && ahead.after.is_none()) {
             let Some(frame) = std::future::poll_fn(|cx| self.poll_arriving(cx)).await else { return };
@@ -134,19 +134,19 @@ impl AnswerBody {
         }
     }
 
-    /// Nothing more of it comes from the connection.
+    /// Whether no more data will come from the connection.
     pub(crate) fn has_arrived(&self) -> bool {
         matches!(self.inner, None | Some(Inner::Bytes(_)))
     }
 
-    /// All of it is here, and it is no part of a body that broke off.
+    /// Whether the complete body has arrived, and it did not break off.
     #[cfg(feature = "gateway")]
     pub(crate) fn is_whole(&self) -> bool {
         let broke_off = self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))));
         self.has_arrived() && !broke_off
     }
 
-    /// The whole of it, where it has arrived in one piece.
+    /// Takes the whole body, if it has arrived in one piece.
     pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
         match &mut self.inner {
             Some(Inner::Bytes(bytes)) if self.ahead.is_none() && bytes.len() as u64 <= self.left => {
@@ -157,12 +157,12 @@ impl AnswerBody {
         }
     }
 
-    /// What has arrived, decoded.
+    /// Decoded bytes read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.max_bytes - self.left
     }
 
-    /// What was read ahead.
+    /// The content that was read ahead.
     pub(crate) fn ahead(&self) -> &[u8] {
         self.ahead.as_ref().map_or(&[], |ahead| &ahead.data)
     }
@@ -176,7 +176,7 @@ impl AnswerBody {
         self.read().await
     }
 
-    /// As [`collect`](AnswerBody::collect), where it lies.
+    /// As [`collect`](AnswerBody::collect), without consuming the body.
     pub(crate) async fn read(&mut self) -> Result<Bytes, TransportError> {
         if let Some(whole) = self.take_arrived() {
             return Ok(whole);
@@ -194,7 +194,7 @@ impl AnswerBody {
         Ok(whole.freeze())
     }
 
-    /// The next piece of content; trailers are passed over.
+    /// Returns the next piece of content, and skips trailers.
     pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, TransportError> {
         while let Some(frame) = self.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -234,7 +234,7 @@ impl AnswerBody {
         self.sleep.get_or_insert_with(|| Box::pin(sleep())).as_mut().poll(cx)
     }
 
-    /// The size of what has not been read yet.
+    /// Size of the data still to come from the connection.
     fn arriving(&self) -> SizeHint {
         match &self.inner {
             None => SizeHint::with_exact(0),
@@ -244,7 +244,7 @@ impl AnswerBody {
         }
     }
 
-    /// The next frame from the connection. After the end, and after an error, it is given back.
+    /// Reads the next frame from the connection, and releases the connection after the end or an error.
     fn poll_arriving(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let frame = ready!(self.poll_limited(cx));
         if !matches!(frame, Some(Ok(_))) {
@@ -255,13 +255,14 @@ impl AnswerBody {
     }
 
     fn poll_limited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
-        // A stated length over the cap needs no reading. The status and headers have been handed over by now, so
-        // what they say about limits is not lost with the body.
+        // If the stated length exceeds `max_bytes`, fail without reading. The caller already has status and headers,
+        // so what they say about limits is not lost with the body.
         if self.left == self.max_bytes && self.arriving().lower() > self.max_bytes {
             return Poll::Ready(Some(Err(self.too_large())));
         }
-        // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun the deadline.
-        // An idle timeout counts from when a piece is first waited for, so that a slow reader does not use it up.
+        // If a timer exists, poll it before the body: a vendor that always has one more chunk ready must not outrun
+        // the deadline. An idle timeout runs from the first wait for a piece, so that a slow reader does not use it
+        // up.
         if self.sleep.is_some() && self.idle.is_none() && self.poll_deadline(cx).is_ready() {
             return Poll::Ready(Some(Err(TransportError::body_timeout())));
         }

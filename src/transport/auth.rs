@@ -1,7 +1,7 @@
-//! Authentication: where a secret goes in a request, and signatures over the whole of it.
+//! Authentication: places the secret in a request, and signs the whole request.
 //!
-//! It is applied last, per attempt, to a request that nothing else changes any more: a retry gets the credential that
-//! is valid then, and nothing before this point ever held it.
+//! It is applied last in each attempt, when nothing else changes the request any more: a retry gets the credential
+//! that is valid then, and no earlier step holds a secret.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ use crate::clock::Time;
 use crate::config::AuthScheme;
 use crate::route::Authorization;
 
-/// Signs requests of a vendor that wants more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
+/// Signs requests to a vendor that needs more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
 ///
 /// Called once per attempt, after everything else is set. Add headers or query parameters; the scheme, host and port
 /// must stay as they are.
@@ -43,10 +43,10 @@ use crate::route::Authorization;
 /// # drop(builder);
 /// ```
 pub trait Signer: Send + Sync + 'static {
-    /// Changes `parts` so that the vendor accepts them. It is called between the grant of the limits and the exchange, on
-    /// a thread of the runtime, and must not block. One that takes longer than the vendor's `max_transit` without its
-    /// `connect_timeout` is called again with a new grant, until the request's deadline. `secret` is the tenant's credential, if it has one; `now` is
-    /// the wall clock.
+    /// Changes `parts` so that the vendor accepts the request. It is called between the grant of the limits and the
+    /// exchange, on a thread of the runtime, and must not block. If it takes longer than the vendor's `max_transit`
+    /// less its `connect_timeout`, it is called again with a new grant, until the request's deadline. `secret` is the
+    /// tenant's credential, if it has one; `now` is the wall clock.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// The request as it will leave.
+/// The request as it will be sent.
 #[non_exhaustive]
 pub struct SigningParts<'a> {
     /// The method.
@@ -104,7 +104,7 @@ impl<'a> SigningParts<'a> {
     }
 }
 
-/// The header that `scheme` fills, if it fills one.
+/// The header in which `scheme` puts the secret, if it uses one.
 pub(crate) fn header_of(scheme: &AuthScheme) -> Result<Option<HeaderName>, &'static str> {
     match scheme {
         AuthScheme::None | AuthScheme::Query { .. } => Ok(None),
@@ -122,7 +122,7 @@ impl Authorization {
         Authorization { secret, header, until }
     }
 
-    /// Puts the secret where `scheme` wants it.
+    /// Adds the secret to the request as `scheme` prescribes.
     pub(crate) fn apply(
         &self,
         scheme: &AuthScheme,
@@ -145,7 +145,7 @@ impl Authorization {
     }
 }
 
-/// The header that carries `secret`, if `scheme` has one.
+/// Builds the header that carries `secret`, if `scheme` uses one.
 fn header(scheme: &AuthScheme, secret: &str) -> Result<Option<(HeaderName, HeaderValue)>, &'static str> {
     let value = match scheme {
         AuthScheme::None | AuthScheme::Query { .. } => return Ok(None),
@@ -169,7 +169,7 @@ fn sensitive(parts: &[&str]) -> Result<HeaderValue, &'static str> {
     Ok(value)
 }
 
-/// The text of a header, zeroed when the last that points to it is gone.
+/// The text of a header value, zeroed when the last reference to it is dropped.
 struct Zeroed(SecretString);
 
 impl AsRef<[u8]> for Zeroed {

@@ -36,7 +36,7 @@ impl Default for Content {
 }
 
 impl Body {
-    /// A body of unknown length from a stream of chunks. It is sent once and never buffered whole.
+    /// A body of unknown length from a stream of chunks. It is sent once and never buffered as a whole.
     pub fn stream<S, C, E>(stream: S) -> Body
     where
         S: Stream<Item = Result<C, E>> + Send + 'static,
@@ -47,7 +47,7 @@ impl Body {
         Body(Content::Stream(reqwest::Body::wrap_stream(stream)))
     }
 
-    /// A body of another kind, sent once, as it comes. Where its length is known, the vendor learns it.
+    /// A body of another type, streamed and sent once. If its length is known, it is stated to the vendor.
     pub fn wrap<B>(body: B) -> Body
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -68,7 +68,7 @@ impl Body {
         }
     }
 
-    /// The same body again; `None` for a stream. Copies no content.
+    /// Clones the body without copying its content; `None` for a stream.
     pub fn try_clone(&self) -> Option<Body> {
         self.bytes().cloned().map(Body::from)
     }
@@ -119,7 +119,7 @@ impl From<()> for Body {
 
 #[cfg(feature = "reqwest-api")]
 impl From<reqwest::Body> for Body {
-    /// Bytes are copied, because reqwest lends them only; a stream stays a stream.
+    /// Copies bytes, because reqwest only lends them; a stream stays a stream.
     fn from(body: reqwest::Body) -> Body {
         match body.as_bytes() {
             Some(bytes) => Bytes::copy_from_slice(bytes).into(),
@@ -129,7 +129,7 @@ impl From<reqwest::Body> for Body {
 }
 
 impl fmt::Debug for Body {
-    /// The size only: a body may hold anything.
+    /// Prints only the size, because a body may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Content::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),

@@ -1,13 +1,13 @@
-//! Foreign errors, as our errors keep them.
+//! Converts errors of other crates into causes that this crate's errors can hold.
 
 use std::fmt;
 
 use super::{Sent, TransportError};
 use crate::error::ErrorKind;
 
-/// A foreign error as text: its chain of messages, without the URL and without control characters.
+/// The text of another crate's error: its chain of messages, without the URL and without control characters.
 ///
-/// The value itself is not kept: its `Debug` may hold what ours must not, and no foreign type belongs in the public API.
+/// The error value is not kept: its `Debug` may show secrets, and no foreign type belongs in the public API.
 pub(super) struct Cause(String);
 
 impl Cause {
@@ -40,7 +40,7 @@ impl fmt::Display for Cause {
 
 impl std::error::Error for Cause {}
 
-/// The one place where reqwest's errors while a response body is read become ours.
+/// The only place that converts reqwest's errors while a response body is read.
 pub(super) fn body_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let message = if error.is_decode() {

@@ -1,8 +1,8 @@
-//! Secrets: read when needed, shared while fresh, read once however many requests want them. Access tokens of OAuth are
+//! Resolves and caches secrets: concurrent requests for the same secret share one read. Access tokens of OAuth are
 //! refreshed in `oauth/`.
 //!
-//! Both caches are moka's, whose `try_get_with` lets one caller do the work for all that ask meanwhile; when that
-//! caller is dropped, another takes over. moka reads its own clock, so paused tests do not move these expiries.
+//! Both caches are moka's. Its `try_get_with` lets one caller do the work for all concurrent callers; if that caller
+//! is dropped, another takes over. moka reads its own clock, so paused time in tests does not move these expiries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,20 +24,20 @@ use crate::config::{AuthScheme, CredentialRef, OAuth, Tenant};
 use crate::error::{Error, ErrorKind};
 use crate::route::{Authorization, Route};
 
-/// A resolved secret. Shared, so that handing it out copies no secret; zeroed when the last holder drops it.
+/// A resolved secret. Shared, so that no copies are made; zeroed when the last reference is dropped.
 pub type Secret = Arc<SecretString>;
 
 /// How long a resolved reference is used before it is read again.
 const TTL: Duration = Duration::from_secs(60);
-/// How long a secret is used without asking the caches. Less than any [`Token`] is kept short of its expiry, but for
-/// tokens of less than ten seconds.
+/// How long a route uses a secret without asking the caches. Shorter than the margin by which a [`Token`] is replaced
+/// before its expiry, except for tokens that live less than ten seconds.
 const AT_HAND: Duration = Duration::from_secs(1);
-/// A token whose source does not say when it expires is asked for again after this; a 401 does so at once.
+/// A token without a stated expiry is replaced after this time, or at once after a 401.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// Entries in each cache. Above it the least used are forgotten, which costs a look-up and nothing else.
+/// The most entries in each cache. Above it the least used are evicted, which costs another look-up.
 const MAX_CACHED: u64 = 100_000;
 
-/// Finds the secrets that an application keeps in a place of its own: a vault, a database, a secret manager.
+/// Finds secrets in a place of the application's own: a vault, a database, a secret manager.
 ///
 /// Register one under a name; a tenant's credential `NAME:KEY` then asks it for `KEY`. Closures are resolvers:
 ///
@@ -51,7 +51,7 @@ const MAX_CACHED: u64 = 100_000;
 /// # drop(builder);
 /// ```
 pub trait CredentialResolver: Send + Sync + 'static {
-    /// The secret called `key`.
+    /// Returns the secret called `key`.
     ///
     /// # Errors
     ///
@@ -71,7 +71,8 @@ where
 
 /// Gets access tokens, for vendors with OAuth.
 ///
-/// Asked once per tenant and vendor while a token is fresh, however many requests wait for it. Closures are token sources:
+/// Called once per tenant and vendor while a token is fresh, however many requests wait for it. Closures are token
+/// sources:
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,7 +88,7 @@ where
 /// # drop(builder);
 /// ```
 pub trait TokenSource: Send + Sync + 'static {
-    /// A new token for `tenant` at [`Tenant::vendor`].
+    /// Gets a new token for `tenant` at [`Tenant::vendor`].
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A token, and how long it is valid from now if the vendor says.
+    /// A token, and how long it is valid from now on, if the vendor states it.
     pub fn new(secret: impl Into<SecretString>, expires_in: Option<Duration>) -> Token {
         Token { secret: Arc::new(secret.into()), expires_in }
     }
@@ -136,8 +137,8 @@ impl moka::Expiry<TokenKey, Token> for TokenExpiry {
     }
 }
 
-/// The owner of a token, and the configuration for which it was fetched: a token is not sent to another base
-/// URL, nor for another credential's account.
+/// The owner of a token and the configuration for which it was fetched, so that a token is never sent to another base
+/// URL or used for another credential's account.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TokenKey {
     tenant: Arc<str>,
@@ -155,7 +156,7 @@ impl TokenKey {
             tenant: tenant.id.clone(),
             vendor: vendor.name.clone(),
             environment: vendor.environment.clone(),
-            // A base URL that cannot be filled in has no request that could carry the token.
+            // If the base URL's variables are missing, no request can be sent that would carry the token.
             base_url: tenant.base_url().map(|base| base.as_str().to_owned()).unwrap_or_default(),
             account: tenant.account.clone(),
             credential: tenant.credential.clone(),
@@ -202,21 +203,21 @@ impl Credentials {
         self
     }
 
-    /// Asks `resolver` for references `NAME:KEY`.
+    /// Resolves references `NAME:KEY` with `resolver`.
     #[must_use]
     pub fn resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Credentials {
         self.resolvers.insert(name.into(), Arc::new(resolver));
         self
     }
 
-    /// Takes the secrets of all tenants of `vendor` from `source`.
+    /// Gets the secrets of all tenants of `vendor` from `source`.
     #[must_use]
     pub fn token_source(mut self, vendor: impl Into<String>, source: impl TokenSource) -> Credentials {
         self.sources.insert(vendor.into(), Arc::new(source));
         self
     }
 
-    /// The secret that authenticates `tenant` at its vendor; `None` when it has none and the vendor wants none.
+    /// Returns the secret that authenticates `tenant` at its vendor; `None` if it has none and the vendor needs none.
     ///
     /// # Errors
     ///
@@ -235,14 +236,14 @@ impl Credentials {
         }
     }
 
-    /// The secret behind a reference, read now.
+    /// Reads the secret behind a reference, bypassing the cache.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway reads its callers' tokens"))]
     pub(crate) async fn reference(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {
         self.resolve(reference).await
     }
 
     async fn read(&self, reference: &CredentialRef) -> Result<Secret, Arc<BoxError>> {
-        // Most often it is there, and then needs none of what reading it takes.
+        // The secret is usually cached; this look-up avoids building the future that would read it.
         if let Some(known) = self.secrets.get(reference).await {
             return Ok(known);
         }
@@ -273,23 +274,23 @@ impl Credentials {
         self
     }
 
-    /// Where token requests go, and what keeps refresh tokens unless the program has a place of its own.
+    /// Sets the transport of token requests, and the keeper of refresh tokens unless the program has set its own.
     pub(crate) fn begin(&mut self, transport: Arc<dyn Transport>, clock: Clock, keeper: Option<Arc<dyn TokenKeeper>>) {
         self.oauth.begin(transport, clock, keeper);
     }
 
-    /// How it stands with the access token of `tenant`; none where it has none.
+    /// The state of `tenant`'s access token; `None` if it uses none.
     pub(crate) fn token_view(&self, tenant: &Tenant) -> Option<TokenView> {
         let by_source = self.sources.contains_key(&*tenant.vendor.name);
         (tenant.oauth.is_some() && !by_source).then(|| self.oauth.view(tenant))
     }
 
-    /// Waits for refreshes that are under way.
+    /// Waits for token refreshes that are in progress.
     pub(crate) async fn settle(&self, grace: Duration) {
         self.oauth.settle(grace).await;
     }
 
-    /// The secret, where it can be told without waiting; none in it where none is needed.
+    /// Returns the authorization if the route has it cached. `Some(None)` means that the vendor needs none.
     #[inline]
     pub(crate) fn cached_auth(&self, route: &Route, now: Time) -> Option<Option<Arc<Authorization>>> {
         if route.credential.is_none() && route.oauth.is_none() && route.vendor.auth == AuthScheme::None {
@@ -298,7 +299,7 @@ impl Credentials {
         route.authorization(now).map(Some)
     }
 
-    /// Keeps `secret` in its route, for a second at most.
+    /// Caches `secret` in its route, for a second at most.
     pub(crate) fn cache(&self, route: &Route, secret: Secret, now: Time) -> Arc<Authorization> {
         let known = Arc::new(Authorization::new(&route.vendor.auth, secret, now + self.at_hand_for));
         route.keep_authorization(known.clone());
@@ -312,7 +313,7 @@ impl Credentials {
 
     /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
     ///
-    /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
+    /// A secret that has been replaced since is kept: a hundred requests refused with one old token cause one refresh.
     pub(crate) async fn invalidate(&self, route: &Route, stale: &Secret) {
         route.forget_authorization(stale);
         if self.sources.contains_key(&*route.vendor.name) {
@@ -341,7 +342,7 @@ impl Credentials {
             CredentialRef::Env(_) => reference.read()?,
             CredentialRef::File(_) => {
                 let reference = reference.clone();
-                // A file may lie on a slow mount; the engine's thread must not wait for it.
+                // A file may be on a slow mount, and reading it must not block the runtime's thread.
                 tokio::task::spawn_blocking(move || reference.read()).await.map_err(|_| "the reader was stopped")??
             }
             CredentialRef::Resolver { resolver, key } => match self.resolvers.get(resolver) {
@@ -362,7 +363,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Keyed by hashbrown's hasher: SipHash over the reference cost more than the look-up.
+/// Uses hashbrown's hasher: SipHash over the reference cost more than the look-up.
 fn secrets(ttl: Duration) -> Cache<CredentialRef, Secret, DefaultHashBuilder> {
     Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build_with_hasher(DefaultHashBuilder::default())
 }
@@ -371,12 +372,12 @@ fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {
     tenant.not_sent(ErrorKind::Credential, format_args!("no credential: {why}")).with_source(Shared(why))
 }
 
-/// One failure, told to every request that waited for it.
+/// One failure, reported to every request that waited for the same secret.
 struct Shared(Arc<BoxError>);
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the value's own Debug, which an application may have derived over its secrets.
+        // Not the error's own `Debug`, which an application may have derived over its secrets.
         write!(f, "{:?}", self.0.to_string())
     }
 }

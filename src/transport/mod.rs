@@ -1,12 +1,13 @@
-//! One HTTP exchange per call: what leaves, where it goes, how it is authenticated, and what came back.
+//! One HTTP exchange per call: its request, its target, its authentication and its response.
 //!
-//! A [`Transport`] makes exactly one exchange. It retries nothing, follows nothing and waits for no limit: the limits
-//! count permits, so a hidden second request would break the promise that no vendor sees more than it allows.
+//! A [`Transport`] makes exactly one exchange. It does not retry, follow redirects or wait for limits: a permit pays
+//! for one request, so a hidden second request could exceed the vendor's limits.
 //!
-//! The hard question after a failure is whether the vendor may have acted. HTTP clients do not say when the first byte
-//! left, so [`Sent::NotSent`] is claimed only where it is certain: no connection was made, or the request never reached
-//! one. A stream that an HTTP/2 vendor says it did not process is [`Sent::Unprocessed`]: the vendor did not act, but it
-//! has seen the request and may have counted it. Everything else [may have been sent](Sent::MaybeSent).
+//! After a failure the caller must know whether the vendor may have acted. HTTP clients do not report when the first
+//! byte left, so [`Sent::NotSent`] is claimed only if it is certain: no connection was made, or the request never
+//! reached one. A stream that an HTTP/2 vendor says it did not process is [`Sent::Unprocessed`]: the vendor did not
+//! act, but it has seen the request and may have counted it. Every other request [may have been
+//! sent](Sent::MaybeSent).
 
 mod addresses;
 mod answer_body;
@@ -44,7 +45,7 @@ pub use self::body::Body;
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
 pub use self::tokens::{KeptToken, TokenKeeper, TokenOwner};
-/// A text that is zeroed when dropped and does not print: what a [`CredentialResolver`] returns.
+/// A string that is zeroed when dropped and does not print; a [`CredentialResolver`] returns it.
 pub use secrecy::{ExposeSecret, SecretString};
 
 /// Makes exactly one HTTP exchange.
@@ -62,7 +63,7 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// One request as it will leave, credential included. Its `Debug` shows no header value, query or body.
+/// One request exactly as it will be sent, credential included. Its `Debug` shows no header value, query or body.
 #[non_exhaustive]
 pub struct Exchange {
     /// The method.
@@ -73,13 +74,13 @@ pub struct Exchange {
     pub headers: HeaderMap,
     /// The body.
     pub body: Body,
-    /// Connection settings and caps.
+    /// The vendor's entry, with its connection settings and size limits.
     pub vendor: Arc<Vendor>,
-    /// PEM file with the tenant's own client certificate and key; without it the vendor's counts.
+    /// PEM file with the tenant's own client certificate and key; `None` uses the vendor's, if it has one.
     pub client_certificate: Option<String>,
-    /// The exchange, body included, ends here.
+    /// When the exchange, response body included, is cut off.
     pub deadline: Instant,
-    /// The connections of the vendor.
+    /// The HTTP client that the vendor's exchanges last used, so that most exchanges need no look-up.
     pub(crate) connections: Arc<Connections>,
 }
 
@@ -95,7 +96,7 @@ impl fmt::Debug for Exchange {
     }
 }
 
-/// A response whose headers are in and whose body is still to be read.
+/// A response whose headers have arrived and whose body is still to be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Answer {
@@ -110,27 +111,27 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An HTTP/1.1 answer, for a transport of your own.
+    /// An HTTP/1.1 response, for a transport of your own.
     pub fn new(status: StatusCode, headers: HeaderMap, body: AnswerBody) -> Answer {
         Answer { status, version: Version::HTTP_11, headers, body }
     }
 }
 
-/// How far an exchange that failed had come.
+/// How far a failed exchange had got.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sent {
-    /// It is certain that the request never left: no vendor has seen or counted it.
+    /// The request certainly never left: no vendor has seen or counted it.
     NotSent,
     /// The request reached the vendor, which said that it did not process it. The vendor may have counted it.
     Unprocessed,
     /// The request may have reached the vendor.
     MaybeSent,
-    /// The status and headers came; the body failed.
+    /// The status and headers arrived; the body failed.
     Answered,
 }
 
 impl Sent {
-    /// The public word for it.
+    /// The [`Delivery`] that [`Error::delivery`](crate::Error::delivery) reports for it.
     pub fn delivery(self) -> Delivery {
         match self {
             Sent::NotSent => Delivery::NotSent,
@@ -141,13 +142,13 @@ impl Sent {
     }
 }
 
-/// An exchange that failed. It holds no URL, header or body.
+/// The error of a failed exchange. It holds no URL, header or body.
 #[derive(Debug)]
 pub struct TransportError {
     sent: Sent,
     kind: ErrorKind,
     message: String,
-    /// The vendor is closing the connection, which says nothing about its load.
+    /// Whether the vendor was closing the connection, which says nothing about its load.
     closing: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -158,7 +159,7 @@ impl TransportError {
         TransportError { sent, kind, message: message.into(), closing: false, source: None }
     }
 
-    /// Adds what caused it.
+    /// Adds the error's cause.
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TransportError {
         self.source = Some(source.into());
         self
@@ -168,12 +169,12 @@ impl TransportError {
         TransportError::new(Sent::Answered, ErrorKind::Timeout, "the response body did not end before the deadline")
     }
 
-    /// No connection could be made.
+    /// Whether no connection could be made.
     pub(crate) fn is_connect(&self) -> bool {
         self.sent == Sent::NotSent && self.kind == ErrorKind::Connect
     }
 
-    /// The request was on a connection that the vendor was closing.
+    /// Records whether the request was on a connection that the vendor was closing.
     fn on_closing_connection(mut self, closing: bool) -> TransportError {
         self.closing = closing;
         self
@@ -184,7 +185,8 @@ impl TransportError {
         self.closing
     }
 
-    /// The failure at a vendor that is not trusted when it says that it did not process a request.
+    /// Turns [`Sent::Unprocessed`] into [`Sent::MaybeSent`], for a vendor whose claim that it did not process a
+    /// request is not trusted.
     pub(crate) fn doubted(mut self) -> TransportError {
         if self.sent == Sent::Unprocessed {
             self.sent = Sent::MaybeSent;
@@ -192,17 +194,17 @@ impl TransportError {
         self
     }
 
-    /// How far the exchange had come.
+    /// How far the exchange had got.
     pub fn sent(&self) -> Sent {
         self.sent
     }
 
-    /// What failed.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The public error, naming tenant and vendor.
+    /// Converts it into the public error, which names tenant and vendor.
     pub(crate) fn into_error(self, tenant: &Tenant) -> Error {
         let error = tenant.error(self.kind, self.sent.delivery(), &self.message);
         match self.source {

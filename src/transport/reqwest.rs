@@ -1,12 +1,12 @@
-//! The transport over reqwest.
+//! The transport that uses reqwest.
 //!
-//! Everything that reqwest does on its own is off: retries, redirects (they hand `x-api-key` and bodies to another
-//! host), the Referer header, cookies, and proxies from the environment. What it cannot switch off is hyper-util's
-//! re-send of a request that never reached a connection (a pooled one that closed first): there hyper returns the
-//! request unread, so the vendor still sees exactly one. The tests of this folder count.
+//! Everything that reqwest would do on its own is off: retries, redirects (which would send `x-api-key` and bodies to
+//! another host), the Referer header, cookies, and proxies from the environment. hyper-util's re-send cannot be
+//! switched off: it repeats a request that never reached a connection because a pooled one closed first. hyper returns
+//! such a request unread, so the vendor still sees exactly one; the tests of this folder count requests.
 //!
-//! HTTP/1 headers are bounded by hyper (100 fields, 408 KiB), HTTP/2 ones by the setting below; both again by
-//! [`MAX_HEADER_BYTES`].
+//! hyper bounds HTTP/1 headers (100 fields, 408 KiB), and a setting below those of HTTP/2; [`MAX_HEADER_BYTES`] bounds
+//! both again.
 
 use std::error::Error as _;
 use std::fmt;
@@ -34,26 +34,27 @@ use crate::route::Connections;
 /// The most response header bytes (names and values) that are accepted.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// Tenants may bring certificates of their own, each of which needs its own connections. Above this many sets of
-/// connections the whole table is dropped and filled again; exchanges in flight and vendors keep theirs.
+/// The most HTTP clients in memory. Tenants may have certificates of their own, each of which needs its own
+/// connections. At this number the whole table is dropped and filled again; exchanges in flight keep their clients,
+/// and so do vendors.
 const MAX_CLIENTS: usize = 1024;
 
 /// The [`Transport`] that the client uses unless it is given another.
 ///
-/// Connections are shared by all tenants and vendors with the same connection settings and client certificate, and
+/// All tenants and vendors with the same connection settings and client certificate share connections, which are
 /// opened when first needed.
 pub struct ReqwestTransport {
-    /// Read where the vendor does not know its client, written when new settings are first seen.
+    /// Looked up if the vendor has no client cached; replaced when a client with new settings is built.
     clients: ArcSwap<HashMap<Arc<str>, Vec<Pooled>>>,
     building: Mutex<()>,
-    /// By which vendors know what of it they use; another one after a reset.
+    /// Generation number that tags the clients that vendors cache. A reset changes it, and so invalidates them.
     pool: AtomicU64,
     customize: Option<Customize>,
 }
 
 type Customize = Box<dyn Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder + Send + Sync>;
 
-/// A client and the settings that it was built from. The outer key is the vendor's name, so the list is short: one
+/// A client and the settings from which it was built. The outer key is the vendor's name, so each list is short: one
 /// entry per environment or certificate.
 #[derive(Clone)]
 struct Pooled {
@@ -90,9 +91,10 @@ impl ReqwestTransport {
         }
     }
 
-    /// A transport whose reqwest clients begin with settings of your own: a DNS resolver, root certificates, the size of the
-    /// pool, a local address. `customize` is called for each client that is built. What the limits and the vendors' entries
-    /// depend on is set after it: no redirects, no retries, no proxy but the entry's, the connect timeout.
+    /// A transport that builds its reqwest clients from settings of your own: a DNS resolver, root certificates, the
+    /// size of the pool, a local address. `customize` is called for each client that is built. Settings on which the
+    /// limits and the vendors' entries depend are applied after it: no redirects, no retries, no proxy but the
+    /// entry's, the connect timeout.
     ///
     /// ```
     /// use integration_client::IntegrationClient;
@@ -110,18 +112,18 @@ impl ReqwestTransport {
         ReqwestTransport { customize: Some(Box::new(customize)), ..ReqwestTransport::new() }
     }
 
-    /// What begins after this uses no connection of before, and certificate files are read again when next needed.
-    /// Exchanges in flight go on; unused connections close after 90 s.
+    /// Abandons all pooled connections: exchanges that begin after this call open new ones, and certificate files are
+    /// read again when next needed. Exchanges in flight go on; unused connections close after 90 s.
     pub fn reset(&self) {
         let _building = self.building.lock();
         self.clients.store(Arc::default());
-        // After that: a reader of this number must not find what was there before.
+        // After the clients are cleared: a reader that sees the new number must not find the old clients.
         self.pool.store(next_pool(), Ordering::Release);
     }
 
-    /// The client for these settings. Building one reads PEM files, so the first exchange with new settings blocks its
-    /// thread for some milliseconds. Later ones know it by their vendor, or by a hash of its name where the tenant has a
-    /// certificate of its own.
+    /// Returns the client for these settings. Building one reads PEM files, so the first exchange with new settings
+    /// blocks its thread for some milliseconds. Later exchanges find the client in the vendor's cache or, if the
+    /// tenant has its own certificate, by a hash look-up of the vendor's name.
     #[inline]
     fn client(
         &self,
@@ -203,7 +205,7 @@ impl ReqwestTransport {
     }
 }
 
-/// No two transports have the same, nor one before and after a reset.
+/// Returns a number unique in this process, so that no two transports share one and a reset changes it.
 fn next_pool() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -219,12 +221,13 @@ impl fmt::Debug for ReqwestTransport {
 impl Transport for ReqwestTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         let (max_response_bytes, deadline) = (exchange.vendor.max_response_bytes, exchange.deadline);
-        // Nothing happens before this is polled. Made out here, the future below holds one pointer instead of the whole
-        // request: a box of two kilobytes is past what the allocator keeps at hand.
+        // `begin` sends nothing before its future is polled. It is called outside the async block so that the boxed
+        // future holds one pointer instead of the whole request: a box of two kilobytes is larger than what the
+        // allocator caches.
         let pending = self.begin(exchange);
         Box::pin(async move {
             let mut pending = pin!(tokio::time::timeout_at(deadline, pending?));
-            // What follows the headers waits for nothing, so it takes no room in the future.
+            // After the headers nothing awaits, so `poll_fn` keeps these values out of the future.
             std::future::poll_fn(|cx| {
                 let response = match ready!(pending.as_mut().poll(cx)) {
                     Ok(Ok(response)) => response,
@@ -264,7 +267,8 @@ fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// Connections are made to public addresses alone: tenants choose the hosts. A proxy's own address is the operator's.
+/// Whether to connect only to public addresses, because tenants choose the host. A proxy's address is the operator's
+/// choice.
 fn public_only(vendor: &Vendor) -> bool {
     let connection = &vendor.connection;
     !connection.allow_private && connection.proxy.is_none() && host_varies(&vendor.base_url)
@@ -286,7 +290,7 @@ fn build(
         .tcp_keepalive(Duration::from_secs(30))
         .connect_timeout(vendor.connect_timeout)
         .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
-        // Some vendors (GitHub) refuse requests without one.
+        // Some vendors (GitHub) refuse requests without a user agent.
         .user_agent(concat!("integration-client/", env!("CARGO_PKG_VERSION")));
     if let Some(proxy) = &connection.proxy {
         // The URL may hold a password: neither it nor the parser's error goes into the message.
@@ -319,7 +323,7 @@ fn read(path: &str) -> Result<Vec<u8>, TransportError> {
     std::fs::read(path).map_err(|error| unusable(format!("{path} cannot be read: {error}")))
 }
 
-/// The one place where reqwest's errors before the response's headers become ours.
+/// The only place that converts reqwest's errors before the response's headers.
 fn head_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let (sent, kind, message) = classify(&error);
@@ -346,7 +350,7 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
             }
         } else if let Some(cause) = cause.downcast_ref::<hyper::Error>() {
             if cause.is_canceled() {
-                // hyper makes this error only where it hands the request back, before it wrote any of it.
+                // hyper returns this error only together with a request of which it has written nothing.
                 return (Sent::NotSent, ErrorKind::Protocol, "the connection closed before the request was written");
             }
             if cause.is_parse_too_large() {
@@ -378,7 +382,7 @@ fn is_private(error: &reqwest::Error) -> bool {
     std::iter::successors(error.source(), |cause| (*cause).source()).any(|cause| cause.is::<PrivateAddress>())
 }
 
-/// What is wrong with a vendor's TLS that will be wrong the next time, too. A handshake that broke off is not that.
+/// Describes a TLS failure that will recur, such as an invalid certificate. A handshake that broke off is not one.
 fn bad_tls(error: &reqwest::Error) -> Option<&'static str> {
     use rustls::{AlertDescription, Error::*};
     let mut source = error.source();
@@ -393,7 +397,7 @@ fn bad_tls(error: &reqwest::Error) -> Option<&'static str> {
             ) => return Some("the vendor speaks no TLS that is safe"),
             _ => {}
         }
-        // An I/O error does not name what it holds as its source, but that one's source.
+        // `io::Error::source` skips the error it wraps and returns that one's source, so look at the wrapped error.
         let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         source = held.map_or_else(|| cause.source(), |held| Some(held));
     }
@@ -404,11 +408,11 @@ const REFUSED: &str = "the vendor refused the HTTP/2 stream unprocessed";
 const DISOWNED: &str = "the vendor ended the HTTP/2 connection with an error, before it processed the stream";
 const CLOSING: &str = "the vendor closed the HTTP/2 connection before it processed the stream";
 
-/// How the vendor said that it did not process a stream, if it did.
+/// Describes how the vendor said that it did not process a stream, if it did.
 ///
-/// RFC 9113 has two ways: RST_STREAM with REFUSED_STREAM, and GOAWAY for the streams above the last one that it names. The
-/// second promise holds for every error code (section 6.8). h2 gives a GOAWAY of the vendor's as the error of exactly those
-/// streams; the others go on, and fail by the connection's end if it comes too early.
+/// RFC 9113 has two ways: RST_STREAM with REFUSED_STREAM, and GOAWAY for the streams above the last one that it names.
+/// The second promise holds for every error code (section 6.8). h2 reports a GOAWAY from the vendor as the error of
+/// exactly those streams; the other streams go on, and fail with the connection if it ends before they do.
 fn not_processed(error: &h2::Error) -> Option<&'static str> {
     match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => Some(REFUSED),

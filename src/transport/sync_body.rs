@@ -1,4 +1,4 @@
-//! A body that may be shared between threads because nobody reads it through a shared reference.
+//! A wrapper that makes a body `Sync`: nobody reads the body through a shared reference.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
-/// Makes a body `Sync`, which reqwest wants. Only the owner of the body takes the lock, so no thread ever waits for it.
+/// Makes a body `Sync`, which reqwest requires. Only the owner of the body takes the lock, so no thread ever waits for
+/// it.
 pub(super) struct Exclusive<B>(Mutex<Pin<Box<B>>>);
 
 impl<B> Exclusive<B> {

@@ -1,19 +1,19 @@
-//! Where a request goes: the vendor's base URL and the caller's path, joined without surprises.
+//! Joins the vendor's base URL and the caller's path, and checks both.
 //!
-//! The host is the operator's, from `vendors.toml`; the path is the caller's and may hold a tenant's data. So nothing
-//! in a path may change the host, climb out of the base path, or be read one way here and another way by the vendor:
-//! a path is refused unless it is already in the form in which it will be sent. Refusing instead of repairing keeps
-//! the bytes that were checked and the bytes that are sent the same.
+//! The operator chooses the host, in `vendors.toml`; the caller chooses the path, which may hold a tenant's data. So a
+//! path must not change the host, leave the base path, or be read differently by this client and by the vendor: a path
+//! is refused unless it is already in the form in which it will be sent. Refusing instead of repairing ensures that
+//! the bytes sent are the bytes checked.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// The characters to encode: all but the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// `value` percent-encoded, so that it is data in a path segment, a query or a form.
+/// Percent-encodes `value`, so that it is plain data in a path segment, a query or a form.
 pub(crate) fn encode(value: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(value, ENCODED)
 }
@@ -32,7 +32,7 @@ pub(crate) fn base(text: &str, allow_http: bool) -> Result<Url, &'static str> {
     Ok(url)
 }
 
-/// `https` anywhere; `http` to loopback, or where the operator allows it.
+/// Allows `https` to any host, and `http` to loopback or if the operator allows it.
 pub(crate) fn origin_allowed(url: &Url, allow_http: bool) -> Result<(), &'static str> {
     match url.scheme() {
         "https" => Ok(()),
@@ -45,7 +45,7 @@ pub(crate) fn origin_allowed(url: &Url, allow_http: bool) -> Result<(), &'static
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
-        // Decimal, octal and short forms are addresses by now.
+        // The URL parser has already turned decimal, octal and short forms into addresses.
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
@@ -74,9 +74,9 @@ pub(crate) fn check(target: &str) -> Result<(), Cow<'static, str>> {
     Ok(())
 }
 
-/// The characters of RFC 3986 that may stand in a path as they are.
+/// The characters that RFC 3986 allows unencoded in a path.
 const IN_PATH: [bool; 256] = allowed(b"/:@");
-/// Like the above, for a query.
+/// The characters allowed unencoded in a query: those of RFC 3986, and `[` and `]`.
 const IN_QUERY: [bool; 256] = allowed(b"/:@?[]");
 
 const fn allowed(also: &[u8]) -> [bool; 256] {
@@ -100,7 +100,7 @@ const fn allowed(also: &[u8]) -> [bool; 256] {
     allowed
 }
 
-/// Only these characters, and `%` only before two hex digits.
+/// Refuses bytes outside `allowed`, and a `%` that is not followed by two hex digits.
 fn check_bytes(text: &str, part: &str, allowed: &[bool; 256]) -> Result<(), Cow<'static, str>> {
     let bytes = text.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -115,16 +115,16 @@ fn check_bytes(text: &str, part: &str, allowed: &[bool; 256]) -> Result<(), Cow<
     }
 }
 
-/// No `.` or `..` segment, written plainly, encoded, behind an encoded slash or before a path parameter (`..;x=1`); no
-/// encoded control byte.
+/// Refuses `.` and `..` segments (plain, encoded, after an encoded slash or before a path parameter, as in `..;x=1`),
+/// and encoded control bytes.
 fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
     for segment in path.split('/') {
         let decoded: Cow<'_, [u8]> = percent_decode_str(segment).into();
         if decoded.iter().any(|b| b.is_ascii_control()) {
             return Err("the path holds an encoded control byte".into());
         }
-        // Some servers decode `%2f` and `%5c` before they resolve dots. Servlet containers cut path parameters off before
-        // they do, so that `..;x=1` is `..` to them.
+        // Some servers decode `%2f` and `%5c` before they resolve dots. Servlet containers remove path parameters
+        // before that, so that they read `..;x=1` as `..`.
         let names = decoded.split(|b| matches!(b, b'/' | b'\\')).map(|part| part.split(|b| *b == b';').next());
         if names.into_iter().flatten().any(|name| name == b"." || name == b"..") {
             return Err("the path holds a \".\" or \"..\" segment".into());
@@ -133,13 +133,13 @@ fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
     Ok(())
 }
 
-/// The URL of `target` (checked) and `query` (encoded pairs, may be empty) under `base`.
+/// Appends `target` (checked) and `query` (encoded pairs, may be empty) to `base`.
 pub(crate) fn join(base: &Url, target: &str, query: &str) -> Result<Url, Cow<'static, str>> {
     let (path, in_target) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    // Parsing the whole again would cost more than everything else that is done to a request before it is sent.
+    // Parsing the whole URL again would cost more than all other work on a request before it is sent.
     let mut url = base.clone();
     match base.path().trim_end_matches('/') {
         "" => url.set_path(path),
@@ -150,8 +150,8 @@ pub(crate) fn join(base: &Url, target: &str, query: &str) -> Result<Url, Cow<'st
         (None, query) | (Some(query), "") => url.set_query(Some(query)),
         (Some(first), second) => url.set_query(Some(&[first, "&", second].concat())),
     }
-    // The second lock on the door: whatever the checks above missed, the setter must not have rewritten the path. (In
-    // a query it encodes an apostrophe, which means the same.)
+    // Second line of defence: whatever the checks above missed, the setter must not have rewritten the path. (In a
+    // query the setter encodes an apostrophe, which means the same.)
     let kept = url.path().strip_prefix(base.path().trim_end_matches('/'));
     if !(kept == Some(path) || (path.is_empty() && kept == Some("/"))) {
         return Err("the path is not in the form in which it would be sent".into());
@@ -167,7 +167,7 @@ fn same_origin(a: &Url, b: &Url) -> bool {
         && b.password().is_none()
 }
 
-/// The part of `url` below `base`: path and query. Fails when `url` is not under `base`.
+/// Returns the part of `url` below `base`: path and query. Fails if `url` is not below `base`.
 pub(crate) fn relative<'a>(base: &Url, url: &'a Url) -> Result<&'a str, Cow<'static, str>> {
     if !same_origin(base, url) {
         return Err("the URL's scheme, host or port is not the vendor's, or it holds a user name".into());

@@ -1,4 +1,4 @@
-//! Tokens of OAuth 2.0, for whoever keeps and shows them.
+//! Types for OAuth 2.0 tokens, shared by the code that stores them and the code that shows their state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::config::Tenant;
 use crate::{BoxError, BoxFuture};
 
-/// Whose refresh token it is. One account has one, and its tenants share it.
+/// The owner of a refresh token. An account has one refresh token, which its tenants share.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct TokenOwner {
@@ -33,7 +33,7 @@ impl TokenOwner {
     }
 }
 
-/// A refresh token that an answer of the vendor brought. Its `Debug` shows no secret.
+/// A refresh token that the vendor returned in place of an earlier one. Its `Debug` shows no secret.
 #[derive(Clone)]
 pub struct KeptToken {
     refresh_token: SecretString,
@@ -41,7 +41,7 @@ pub struct KeptToken {
 }
 
 impl KeptToken {
-    /// A token as it was kept.
+    /// Restores a token from the values that a keeper stored.
     pub fn new(refresh_token: impl Into<SecretString>, granted: impl Into<String>) -> KeptToken {
         KeptToken { refresh_token: refresh_token.into(), granted: granted.into() }
     }
@@ -51,8 +51,8 @@ impl KeptToken {
         &self.refresh_token
     }
 
-    /// A hash of the token that the user granted first, from which this one comes. Where the configuration leads to another
-    /// one by now, the user has connected again, and a token with this mark is worth nothing.
+    /// A hash of the refresh token that the user granted first, from which this one descends. If the configuration
+    /// refers to another granted token by now, the user has connected again, and a token with this hash is worthless.
     pub fn granted(&self) -> &str {
         &self.granted
     }
@@ -64,10 +64,11 @@ impl fmt::Debug for KeptToken {
     }
 }
 
-/// Keeps refresh tokens that vendors replace: many vendors give a new one with each access token, and take the one before no
-/// more. A client with a store keeps them there, sealed; this is for those that have another place.
+/// Stores refresh tokens that vendors replace: many vendors return a new one with each access token, and no longer
+/// accept the previous one. A client with a store keeps them there, sealed; this trait is for programs that keep them
+/// elsewhere.
 ///
-/// Closures are keepers that cannot be asked. What the configuration refers to must then lead to the newest token:
+/// Closures are keepers that only store. The tenant's configured reference must then lead to the newest token:
 ///
 /// ```
 /// use integration_client::IntegrationClient;
@@ -80,30 +81,34 @@ impl fmt::Debug for KeptToken {
 /// # drop(builder);
 /// ```
 pub trait TokenKeeper: Send + Sync + 'static {
-    /// Keeps the newest token of `whose`. It is on the disk when this returns: the token before it may be void already.
+    /// Stores the newest token of `whose`. The token must be on the disk when this returns: the previous one may be
+    /// void already.
     ///
     /// # Errors
-    /// It was not kept. It is tried again; the access token that came with it is used meanwhile. The error must hold no secret.
+    /// The token was not stored. The client tries again; the access token that came with it is used meanwhile. The
+    /// error must hold no secret.
     fn keep<'a>(&'a self, whose: &'a TokenOwner, token: &'a KeptToken) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// The newest token of `whose`, if one was kept. Asked before the first refresh, and after the vendor refused a token,
-    /// which another process may have replaced.
+    /// Returns the newest token of `whose`, if one was stored. Called before the first refresh, and after the vendor
+    /// refused a token, because another process may have replaced it.
     ///
     /// # Errors
-    /// It cannot be read. No refresh begins then: the vendor might take the token of the configuration for a theft. The error
-    /// must hold no secret.
+    /// The token cannot be read. No refresh begins then, because the vendor might take the configured token, if it has
+    /// been replaced, for a stolen one. The error must hold no secret.
     fn load<'a>(&'a self, whose: &'a TokenOwner) -> BoxFuture<'a, Result<Option<KeptToken>, BoxError>> {
         let _ = whose;
         Box::pin(async { Ok(None) })
     }
 
-    /// Lets no other process refresh the token of `whose` for `length`, or until [`give_back`](Self::give_back). If another one has
-    /// that right, the answer is how long it may keep it. Vendors that replace refresh tokens take one that is used twice for stolen,
-    /// and revoke all that come from it: a keeper that several processes use must let one of them refresh at a time. Without it, as
-    /// by default, there is to be one process.
+    /// Reserves the refresh of `whose`'s token for this process for `length`, or until [`give_back`](Self::give_back).
+    /// If another process holds the reservation, returns how long that one may last. Vendors that replace refresh
+    /// tokens take one that is used twice for stolen, and revoke all tokens that descend from it: a keeper that
+    /// several processes use must let only one of them refresh at a time. The default always grants the reservation,
+    /// which is safe only for a single process.
     ///
     /// # Errors
-    /// It is not known whether another process refreshes. No refresh begins then. The error must hold no secret.
+    /// It is unknown whether another process refreshes the token. No refresh begins then. The error must hold no
+    /// secret.
     fn reserve<'a>(
         &'a self,
         whose: &'a TokenOwner,
@@ -113,7 +118,7 @@ pub trait TokenKeeper: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// The refresh is over, and what it brought is kept: another process may refresh.
+    /// Ends the reservation, after the refresh and after its new token was stored: another process may refresh.
     fn give_back<'a>(&'a self, whose: &'a TokenOwner) -> BoxFuture<'a, ()> {
         let _ = whose;
         Box::pin(async {})
@@ -130,7 +135,7 @@ where
     }
 }
 
-/// The secrets of one refresh, resolved.
+/// The resolved secrets that one refresh needs.
 pub(crate) struct OAuthSecrets {
     pub(crate) client_id: Arc<SecretString>,
     pub(crate) client_secret: Option<Arc<SecretString>>,
@@ -138,7 +143,7 @@ pub(crate) struct OAuthSecrets {
     pub(crate) private_key: Option<Arc<SecretString>>,
 }
 
-/// How it stands with an account's access token.
+/// The state of an account's access token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenState {
     Unasked,
@@ -147,7 +152,7 @@ pub(crate) enum TokenState {
     NeedsReconnect,
 }
 
-/// The same with figures, as it is shown.
+/// The state of an access token with its times and problem, for status and console.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenView {
     pub(crate) state: TokenState,
@@ -156,7 +161,8 @@ pub(crate) struct TokenView {
     pub(crate) problem: Option<Arc<str>>,
 }
 
-/// A token that is valid for `life` is replaced this long before its end, so that it does not expire on its way.
+/// How long before its expiry a token that is valid for `life` is replaced, so that it does not expire on the way to
+/// the vendor.
 pub(crate) fn margin(life: Duration) -> Duration {
     Duration::from_secs(30).min(life / 10)
 }

@@ -24,13 +24,13 @@ use crate::{BoxError, BoxFuture};
 
 /// The most messages that are fetched and not yet acknowledged.
 const IN_HAND: usize = 1024;
-/// No more are fetched while those that are not in the store take so many bytes.
+/// No more messages are fetched while those that are not in the store yet take this many bytes.
 const BYTES_IN_HAND: usize = 16 << 20;
 /// The most messages of one fetch, and of one write.
 const TOGETHER: usize = 256;
-/// The wait before the client looks again whether a full outbox has room, or a store can be written again.
+/// The wait before the client checks again whether a full outbox has room, or a store can be written.
 const FULL: Duration = Duration::from_millis(500);
-/// For how long a message for a full lane goes back to a source that can postpone it.
+/// How long a message for a full lane is postponed, if its source can do so.
 const POSTPONE: Duration = Duration::from_secs(5);
 
 /// A message that has passed all checks.
@@ -39,14 +39,14 @@ struct Good {
     job: NewJob,
 }
 
-/// What the source is to be told.
+/// The results to report to the source.
 #[derive(Default)]
 struct Told {
     taken: Vec<MessageRef>,
     refused: Vec<(MessageRef, Error)>,
-    /// There was no room for them: they come again after [`POSTPONE`].
+    /// Messages without room in the outbox: the source delivers them again after [`POSTPONE`].
     later: Vec<MessageRef>,
-    /// The hand-over ends: another process may take them at once.
+    /// Messages returned because the hand-over ends: another process may take them at once.
     back: Vec<MessageRef>,
 }
 
@@ -72,7 +72,7 @@ impl Told {
     }
 }
 
-/// A write under way.
+/// A write in progress.
 struct Write<'a> {
     count: usize,
     bytes: usize,
@@ -83,11 +83,11 @@ fn bytes_of(messages: &VecDeque<Good>) -> usize {
     messages.iter().map(|good| good.job.request.len()).sum()
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Default)]
 struct Written {
     told: Told,
-    /// Messages for which there was no room, in their order, and when to look again.
+    /// Messages without room, in their order, and when to check again.
     held: VecDeque<Good>,
     again_at: Option<Time>,
     /// Messages that became jobs.
@@ -165,7 +165,7 @@ impl Outbox {
                     let mut written = result?;
                     new += written.new;
                     again_at = written.again_at;
-                    // What was fetched meanwhile came later.
+                    // Messages fetched in the meantime are newer, so they go behind.
                     written.held.append(&mut held);
                     held = written.held;
                     told.taken.append(&mut written.told.taken);
@@ -173,7 +173,7 @@ impl Outbox {
                     told.later.append(&mut written.told.later);
                 }
                 Some(fetched) = async { Some(fetch.as_mut()?.await) }, if fetch.is_some() => {
-                    // What is held waits no longer for it: others of these messages may have room.
+                    // Check the held messages again now, together with the new ones: some of these may have room.
                     (fetch, again_at) = (None, None);
                     let messages = fetched.map_err(broken)?;
                     is_over = messages.is_empty();
@@ -186,7 +186,7 @@ impl Outbox {
         }
     }
 
-    /// Makes a job of a message; or refuses it.
+    /// Turns a message into a job, or refuses the message.
     fn check(
         &self,
         source: &dyn IntakeSource,
@@ -237,7 +237,7 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
             Ok(false) if can_postpone && room.is_open() => written.told.later.push(message),
             Ok(false) => written.held.push_back(Good { message, job }),
             Err(error) if is_down(&error) => {
-                // Each further question would wait as long as this one did.
+                // The store does not respond, and each further check would wait as long as this one.
                 written.held.push_back(Good { message, job });
                 break;
             }
@@ -252,7 +252,7 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
         let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.clone()), intake::take).await {
             Ok(accepted) => accepted,
             Err(error) if is_down(&error) => {
-                // Those that may have been written are recognised when they are written again.
+                // Messages that may have been written already are recognised when they are written again.
                 let rest = messages[from..].iter().zip(&jobs[from..]);
                 let rest: VecDeque<Good> =
                     rest.map(|(message, job)| Good { message: message.clone(), job: job.clone() }).collect();

@@ -1,10 +1,10 @@
-//! By what a redelivered message is known to hold the same request.
+//! The fingerprint that shows whether a redelivered message holds the same request.
 
 use crate::request::{Request, Target};
 use crate::store::Id;
 
-/// A hash of 122 bits over what the source stated of a request. It is taken before the request gets an idempotency key of the
-/// client's own, which another delivery of the message would get anew.
+/// A hash of 122 bits over the request as the source stated it. It is computed before the client adds its own
+/// idempotency key, which would differ for another delivery of the message.
 pub(in crate::outbox) fn fingerprint(request: &Request) -> String {
     let parts = &*request.parts;
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! A request as a JSON object: a line of a file of jobs, the content of a message, a row of a table.
+//! Parses a request from a JSON object: a line of a file of jobs, the content of a message, or a row of a table.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -29,13 +29,13 @@ use crate::request::{Method, Request};
 ///
 /// | field | what it is |
 /// |---|---|
-/// | `tenant`, `vendor`, `method`, `path` | who sends what to whom; the path is sent as it is, with its query |
-/// | `priority` | `high`, `normal` (where it is missing) or `low` |
-/// | `headers` | an object of texts |
-/// | `body` | a text is sent as it is, any other value as the JSON that it is |
+/// | `tenant`, `vendor`, `method`, `path` | who sends what to whom; the path is sent unchanged, with its query |
+/// | `priority` | `high`, `normal` (the default) or `low` |
+/// | `headers` | an object of strings |
+/// | `body` | a string is sent as its text, any other value as its JSON |
 /// | `cost` | points, or an object with a number for each kind of points |
-/// | `idempotency_key` | a text that is the same if the same request is written twice |
-/// | `metadata` | an object of texts, which come back with the reply, the dead letter and the handler's call |
+/// | `idempotency_key` | a string that is the same if the same request is written twice |
+/// | `metadata` | an object of strings, which come back with the reply, the dead letter and the handler's call |
 /// | `reply` | `true`: what became of the request is written into the table `ic_reply` ([`Outbox::replies`](crate::outbox::Outbox::replies)); or a text, the place where the reply goes ([`Request::reply_to`]) |
 /// | `deadline` | seconds, a time from now (`"2h"`) or a moment (`"2026-01-15T10:00:00Z"`); later the request is a dead letter |
 ///
@@ -51,7 +51,7 @@ pub struct Line {
     pub request: Request,
 }
 
-/// The object as it is written down.
+/// The JSON form of a [`Line`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -96,11 +96,11 @@ enum Deadline {
 }
 
 impl Line {
-    /// Reads an object. Deadlines that are times from now count from `now`.
+    /// Parses an object. Relative deadlines count from `now`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`]: the text is no such object. The message names the column, and no value. What only a
-    /// configuration can tell, as whether there is such a tenant, is not checked.
+    /// [`ErrorKind::InvalidRequest`]: the text is no such object. The message names the column, and no value. Whether
+    /// the configuration knows the tenant, the vendor and so on is not checked.
     pub fn parse(text: &[u8], now: SystemTime) -> Result<Line, Error> {
         Line::read(text, now).map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
     }
@@ -116,7 +116,7 @@ impl Line {
         }
         request = match &line.body {
             None => request,
-            // A text is sent as it is; everything else as the JSON that it is.
+            // A string is sent as its text; every other value as its JSON.
             Some(body) => match serde_json::from_str::<String>(body.get()) {
                 Ok(text) => request.body(text),
                 Err(_) => request.json(body),
@@ -147,7 +147,8 @@ impl Line {
     }
 }
 
-/// Of a deadline that has passed nothing is left, and the job becomes a dead letter that says so.
+/// Returns the time left until a deadline; zero if it has passed, so that the job becomes a dead letter with that
+/// reason.
 fn until(deadline: &Deadline, now: SystemTime) -> Result<Duration, String> {
     let text = match deadline {
         Deadline::Seconds(seconds) => return Ok(Duration::from_secs((*seconds).into())),
@@ -163,11 +164,12 @@ fn until(deadline: &Deadline, now: SystemTime) -> Result<Duration, String> {
     Ok(SystemTime::from(at).duration_since(now).unwrap_or_default())
 }
 
-/// The column is what helps; the line is the file's, and said elsewhere.
+/// Formats a parser's error with its column only: the text is one line, and the caller names the line's number in its
+/// file.
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-    // Of a value of a wrong type only the type is said: it may be a secret.
+    // For a value of a wrong type, name only its type: the value may be a secret.
     let without_value =
         what.rsplit_once(", expected ").filter(|_| what.starts_with("invalid ")).map(|(found, expected)| {
             format!("{}, expected {expected}", found.split(['"', '`']).next().unwrap_or_default().trim_end())

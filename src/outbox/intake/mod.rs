@@ -1,4 +1,4 @@
-//! Where requests come from that other programs hand over: message brokers, and a table.
+//! Accepts requests that other programs hand over: through message brokers, or a table.
 
 mod feed;
 mod fingerprint;

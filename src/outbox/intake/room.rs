@@ -1,4 +1,4 @@
-//! Whether the outbox has room for what is about to be accepted.
+//! Checks whether the outbox has room for requests that are about to be accepted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use crate::error::{Error, ErrorKind};
 use crate::outbox::OutboxState;
 use crate::store::LaneTier;
 
-/// What was found full in one look at many jobs. A lane that was full once is full for the rest of the look, so that its jobs
-/// keep their order.
+/// The bounds that were found reached during one pass over many jobs. A lane that was full once counts as full for the
+/// rest of the pass, so that its jobs keep their order.
 #[derive(Default)]
 pub(super) struct Room {
     full: HashSet<(String, String)>,
@@ -22,8 +22,8 @@ impl Room {
     }
 }
 
-/// Takes a place for a job of a lane; returns false where there is none. Who then writes no job gives the place back by
-/// [`OutboxState::count_out`].
+/// Reserves a place in the backlog for a job of a lane; returns false if there is none. A caller that then writes no
+/// job must give the place back with [`OutboxState::count_out`].
 pub(super) async fn place(outbox: &Arc<OutboxState>, room: &mut Room, lane: &LaneTier) -> Result<bool, Error> {
     if room.is_full || (!room.full.is_empty() && room.full.contains(&(lane.tenant.clone(), lane.vendor.clone()))) {
         return Ok(false);
@@ -34,7 +34,7 @@ pub(super) async fn place(outbox: &Arc<OutboxState>, room: &mut Room, lane: &Lan
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::QueueFull => {
-            // Of a full outbox the error names no tenant.
+            // If the whole outbox is full, the error names no tenant.
             match error.tenant() {
                 Some(_) => drop(room.full.insert((lane.tenant.clone(), lane.vendor.clone()))),
                 None => room.is_full = true,

@@ -1,4 +1,4 @@
-//! What a message broker, or any other source of requests, must do.
+//! The trait that connects a message broker, or any other source of requests.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ pub struct Intake {
     pub(super) reply_to: Option<ReplyTo>,
 }
 
-/// Where the broker's own properties say that a reply is wanted.
+/// The reply that the broker's own message properties ask for.
 #[derive(Debug)]
 pub(super) struct ReplyTo {
     name: String,
@@ -25,7 +25,7 @@ pub(super) struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// What the content of the message says comes first.
+    /// Adds the reply to `request`, unless the content of the message states its own.
     pub(super) fn onto(self, request: Request) -> Request {
         let notes = request.parts.notes.as_deref();
         let is_named = notes.is_some_and(|notes| notes.reply_to.is_some());
@@ -44,13 +44,13 @@ const CORRELATION_ID: &str = "correlation_id";
 #[derive(Debug)]
 pub(super) enum Content {
     Request(Box<Line>),
-    /// Not read yet.
+    /// JSON that is not parsed yet.
     Json(Vec<u8>),
-    /// No request, for this reason.
+    /// The message holds no request, for this reason.
     Invalid(String),
 }
 
-/// Which message the source is told about.
+/// Identifies a message in reports to its source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct MessageRef {
@@ -65,39 +65,41 @@ impl Intake {
         Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None, reply_to: None }
     }
 
-    /// A message with the source's id of it, on behalf of `tenant`. A redelivery of the message has the same id.
+    /// A request on behalf of `tenant`, in a message with this id. A redelivery of the message has the same id.
     pub fn new(id: impl Into<String>, tenant: impl Into<String>, priority: Priority, request: Request) -> Intake {
         Intake::with(id, Content::Request(Box::new(Line { tenant: tenant.into(), priority, request })))
     }
 
-    /// A message whose content is a JSON object, as [`Line`] describes. If it is none, the message is
-    /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is
-    /// handed over.
+    /// A message whose content is a JSON object, as [`Line`] describes. If the content is invalid, the message is
+    /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it
+    /// is handed over.
     pub fn json(id: impl Into<String>, content: impl Into<Vec<u8>>) -> Intake {
         Intake::with(id, Content::Json(content.into()))
     }
 
-    /// A message that the source cannot make a request of, for the reason `why`. It is [refused](IntakeSource::refused) with
-    /// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it is handed over.
+    /// A message from which the source can make no request, for the reason `why`. It is
+    /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it
+    /// is handed over.
     pub fn invalid(id: impl Into<String>, why: impl Into<String>) -> Intake {
         Intake::with(id, Content::Invalid(why.into()))
     }
 
-    /// A number by which the source knows this delivery of the message from others, for sources that must acknowledge each
+    /// A number that distinguishes this delivery of the message from others, for sources that must acknowledge each
     /// delivery.
     pub fn delivery(mut self, number: u64) -> Intake {
         self.message.delivery = number;
         self
     }
 
-    /// When the message was put into the source, from which the metric `integration_client_intake_lag_seconds` is computed.
+    /// When the message was put into the source; the metric `integration_client_intake_lag_seconds` is computed from
+    /// it.
     pub fn sent_at(mut self, time: SystemTime) -> Intake {
         self.sent_at = Some(time);
         self
     }
 
-    /// The message's own properties say that its sender wants a reply, and where: as if its content said so by
-    /// [`reply`](Line). The correlation id becomes the metadata `correlation_id`.
+    /// Asks for a reply, because the message's own properties do: as [`reply`](Line) in its content would. The
+    /// correlation id becomes the metadata `correlation_id`.
     pub fn reply_to(mut self, name: impl Into<String>, correlation_id: Option<String>) -> Intake {
         self.reply_to = Some(ReplyTo { name: name.into(), correlation_id });
         self
@@ -118,38 +120,38 @@ pub trait IntakeSource: Send + Sync {
     /// use the same ids.
     fn name(&self) -> &str;
 
-    /// Returns the next messages, `most` at most. Waits for one; an empty answer means that the source has ended. A broker
-    /// that is away is for the source to wait for: an error ends the hand-over.
+    /// Returns the next messages, `most` at most. Waits until there is one; an empty answer means that the source has
+    /// ended. While its broker is unreachable, the source itself must wait: an error ends the hand-over.
     ///
     /// # Errors
     /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>>;
 
-    /// These messages are in the store: acknowledge them to the broker. An acknowledgement that gets lost does
-    /// no harm: the broker redelivers the message, and the client recognises it.
+    /// The client calls this when the messages are in the store: acknowledge them to the broker. A lost
+    /// acknowledgement does no harm: the broker redelivers the message, and the client recognises it.
     ///
     /// # Errors
     /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// The message can never be accepted, for the reason `why`: the source puts it where somebody will look, for example
-    /// into the queue of dead letters of the broker. A full outbox is no such reason.
+    /// The client calls this for a message that can never be accepted, for the reason `why`. The source should put it
+    /// where somebody will look, for example into the broker's queue of dead letters. A full outbox is no such reason.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Whether the source can take a message back for a while, by [`later`](Self::later). `false` unless implemented.
+    /// Whether the source can postpone a message with [`later`](Self::later). `false` unless implemented.
     ///
-    /// If not, the client holds messages for a tenant whose part of the outbox is full, and when it holds as many as it may,
-    /// the source's other messages wait behind them.
+    /// If it cannot, the client holds messages for a tenant whose part of the outbox is full; when it holds as many as
+    /// it may, the source's other messages wait behind them.
     fn can_postpone(&self) -> bool {
         false
     }
 
-    /// There is no room for these messages now: the source delivers them again after about `after`, and other messages
-    /// meanwhile. Called only if [`can_postpone`](Self::can_postpone) says `true`. The order among postponed messages of a
-    /// tenant is the source's.
+    /// The client calls this for messages without room in the outbox: the source delivers them again after about
+    /// `after`, and other messages meanwhile. Called only if [`can_postpone`](Self::can_postpone) returns `true`. The
+    /// source decides the order among a tenant's postponed messages.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).

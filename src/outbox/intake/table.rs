@@ -13,13 +13,13 @@ use crate::store::problems::Work;
 use crate::store::{is_down, millis_of};
 use std::sync::Arc;
 
-/// Rows of one read, and of one transaction.
+/// The most rows in one read, and in one transaction.
 const ROWS: i64 = 256;
-/// How often an empty table is looked at.
+/// How often an empty table is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The wait after a failure of the store.
 const AWAY: Duration = Duration::from_secs(1);
-/// The name under which ids of rows are known.
+/// The source name under which the ids of rows are remembered.
 const NAME: &str = "ic_intake";
 
 impl Outbox {
@@ -32,7 +32,8 @@ impl Outbox {
     /// killed. A row that is no valid request goes into `ic_intake_refused` with the reason. Several processes may take
     /// from one table.
     ///
-    /// While the outbox, or a tenant's part of it, is full, and while the store cannot be reached, rows stay where they are.
+    /// While the outbox, or a tenant's part of it, is full, and while the store is unreachable, rows stay in the
+    /// table.
     ///
     /// # Errors
     /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.
@@ -40,7 +41,8 @@ impl Outbox {
         let outbox = self.state()?.clone();
         outbox.check_open()?;
         let (mut stop, mut new, mut after) = (outbox.stop.subscribe(), 0, 0);
-        // A lane that is full is so until the table was read once: its rows keep their order.
+        // A lane that was full counts as full until the end of the table is reached, so that its rows keep their
+        // order.
         let mut room = Room::default();
         while !*stop.borrow() {
             let wait = match self.page(&outbox, &mut room, after).await {
@@ -65,7 +67,7 @@ impl Outbox {
         Ok(new)
     }
 
-    /// Moves the rows behind `after`, one page.
+    /// Moves one page of rows behind `after`.
     async fn page(&self, outbox: &Arc<OutboxState>, room: &mut Room, after: i64) -> Result<Found, Error> {
         let limits = &outbox.store.limits;
         let longest = i64::try_from(limits.max_payload).unwrap_or(i64::MAX);
@@ -143,7 +145,7 @@ impl Outbox {
     }
 }
 
-/// What a page came to.
+/// The result of one page.
 struct Found {
     jobs: u64,
     /// The last row of the page, if others may follow.

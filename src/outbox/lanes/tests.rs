@@ -122,7 +122,7 @@ fn idle_tier_catches_up_on_no_turns() {
     assert!(first[0] >= 32, "{first:?}: the one that had no work until now does not go alone");
 }
 
-/// A hundred tenants of a vendor that never answers, and one job at a time of a tenant of another vendor.
+/// A hundred tenants of a vendor that never responds, and single jobs of a tenant of another vendor.
 #[test]
 fn hanging_vendor_delays_no_other_vendor() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));

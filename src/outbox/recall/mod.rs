@@ -1,4 +1,4 @@
-//! Reads what other processes sent of each lane, and counts it against the lane's limits before a job of the lane is
+//! Reads each lane's usage by other processes, and counts it against the lane's limits before a job of the lane is
 //! claimed.
 //!
 //! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
@@ -27,7 +27,7 @@ use crate::route::Route;
 use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Table, Usage, Wanted};
 
-/// How often the read of a page that fails is tried. A damaged file must not stop a lane for ever.
+/// Attempts to read a page. A damaged file must not stop a lane for ever.
 const TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 /// The wait between two tries while the store is unreachable. There is no last try: without the store no job can be
@@ -70,13 +70,13 @@ impl OutboxHooks for OutboxState {
 }
 
 impl OutboxState {
-    /// Whether all that other processes sent is counted, as far as it concerns the tenant's limits.
+    /// Whether the usage by other processes that concerns the tenant's limits has been counted.
     pub(super) fn is_recalled(&self, tenant: &Tenant) -> bool {
         self.recall.is_ready(tenant)
     }
 }
 
-/// Whether other tenants use limits of this one.
+/// Whether the tenant shares limits with other tenants.
 fn shares(tenant: &Tenant) -> bool {
     let vendor = &tenant.vendor;
     let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
@@ -109,7 +109,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     }
 }
 
-/// Counts what was sent of `lanes`, page by page.
+/// Counts the stored usage of `lanes`, page by page.
 async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
     let start = |(tenant, vendor): &Lane| Wanted {
         tenant: tenant.as_ref().to_owned(),
@@ -162,11 +162,12 @@ fn figure(figure: i64) -> u32 {
     u32::try_from(figure.max(0)).unwrap_or(u32::MAX)
 }
 
-/// So much of the row's unit, and nothing else. What the vendor's entry no longer counts is nothing.
+/// The cost of a row: its amount of its unit, and nothing of other units; nothing if the vendor's entry no longer
+/// counts the unit.
 fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
     let units = figure(row.units);
     match &*row.unit {
-        // Where other units are not remembered, each request leaves its trace in them.
+        // If other units are not remembered, each request counts as one unit of each of them.
         "" => {
             let requests = figure(row.requests);
             let trace = if vendor.keeps_usage { 0 } else { requests };
@@ -178,7 +179,7 @@ fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
     }
 }
 
-/// Counts what other processes sent against a lane's limits.
+/// Counts the usage by other processes against a lane's limits.
 fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
     let Ok(tenant) = core.registry.route(tenant, vendor) else { return };
     let Ok(place) = core.registry.place(&tenant) else { return };

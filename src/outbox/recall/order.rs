@@ -44,7 +44,7 @@ impl Lanes {
         if is_urgent { &mut self.urgent } else { &mut self.waiting }.push_back(lane);
     }
 
-    /// Whether all usage is read that matters for a job of the lane. If not, the lane is read next.
+    /// Whether all usage has been read that matters for a job of the lane. If not, the lane is read next.
     pub(super) fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: bool) -> bool {
         self.add(tenant, vendor);
         let lane = (tenant.clone(), vendor.clone());

@@ -1,4 +1,4 @@
-//! What the worker does periodically, each in a task of its own.
+//! The worker's periodic chores; each run is a task of its own.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::store::owners::{self, Beat};
 use crate::store::purge::{self, Retention};
 use crate::store::{LaneTier, millis_of};
 
-/// Expired jobs that are taken at once.
+/// Expired jobs that one run of the chore takes.
 const EXPIRED: usize = 500;
-/// How far a look overlaps the one before: a row may be committed some time after its due time was set.
+/// How far a look overlaps the previous one: a row may be committed some time after its due time was set.
 const OVERLAP_MS: i64 = 2_000;
 /// Lanes and tiers in one page of a look at all of them.
 const PAGE: i64 = 2_048;
 
-/// Looks at all lanes, a page at a time: the worker hears of the first ones at once, however many there are. Returns those of the last
-/// page, and the time of the first one.
+/// Looks at all lanes page by page, so that the worker learns of the first ones at once, however many there are.
+/// Returns the lanes of the last page, and the time of the first page.
 async fn look_at_all(outbox: &OutboxState) -> Result<(Vec<LaneTier>, i64), Error> {
     let (mut after, mut began) = (None, None);
     loop {

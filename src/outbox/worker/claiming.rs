@@ -1,4 +1,4 @@
-//! Claims: which lanes are asked for how many jobs, and what is done with the jobs that come.
+//! Claims: chooses how many jobs to claim of each lane, and starts the claimed jobs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
 
-/// The amount of work of one lane and tier that may be claimed and have no permit yet.
+/// The amount of work of one lane and tier that may be claimed without a permit yet.
 const WORK: Duration = Duration::from_millis(250);
-/// Jobs that count as that amount where no limit says how many. More where the lane sends faster: twice what it sent lately.
+/// Jobs that count as [`WORK`] if no limit sets the rate. More if the lane is faster: twice the number it sent lately.
 const UNLIMITED: u32 = 64;
-/// The most jobs of one lane and tier that may wait for their permit, however fast the lane is. A claim is asked for when half of them
-/// are left, and takes one to two commits: with half as many, and commits of 22 ms while others used the disk, these were the bound.
+/// The most jobs of one lane and tier that may wait for their permit, however fast the lane is. The next claim is made
+/// when half of them are left, and takes one to two commits: with half this number, and commits of 22 ms while others
+/// used the disk, the claims limited the throughput.
 const MAX_JOBS: u32 = 2_048;
-/// Jobs in one claim of a lane that has been missing in the configuration for [`UNKNOWN`].
+/// Jobs in one claim of a lane that has been missing from the configuration for [`UNKNOWN`].
 const GIVEN_UP: u32 = 16;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
@@ -55,7 +56,7 @@ impl Worker {
         let mut wanted = self.lanes.wanted(&mut self.pool, LANES, |lane, sent| {
             match core.registry.route(&lane.tenant, &lane.vendor) {
                 _ if outbox.store.problems.is_parked(lane) => 0,
-                // What was sent of the lane before is read first.
+                // The lane's earlier usage must be read before its jobs are claimed.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
                 Ok(tenant) => match pace(&tenant.vendor).unit_ns {
                     0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
@@ -104,7 +105,8 @@ impl Worker {
             let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
             self.pool.add(&hand.lane, hand.amount);
             let (core, outbox, stop) = (core.clone(), self.outbox.clone(), self.outbox.stop.subscribe());
-            // In a box of its own: the future of a job takes kilobytes, and a task is moved several times on its way to the runtime.
+            // Boxed, because the future of a job takes kilobytes, and a task is moved several times on its way to the
+            // runtime.
             let run: BoxFuture<'static, Done> =
                 Box::pin(async move { Done::Job(job::run(core, outbox, job, waits, unknown, stop).await) });
             let task = self.tasks.spawn(run);

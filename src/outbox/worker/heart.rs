@@ -1,4 +1,4 @@
-//! What follows from a heartbeat: when the next one is due, and which processes' jobs are taken over.
+//! Handles the result of a heartbeat: when the next one is due, and which processes' jobs are taken over.
 
 use super::{Chore, Done, LOOK, Worker};
 use crate::clock::Time;
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::store::owners::{self, Seen};
 
 impl Worker {
-    /// A heartbeat was written, or its write failed.
+    /// Handles a heartbeat that was written, or whose write failed.
     pub(super) fn beaten(&mut self, asked: Time, result: Result<Option<Vec<Seen>>, Error>) {
         self.over(Chore::Beat, if result.is_ok() { self.leases.every() } else { LOOK });
         let clock = self.outbox.clock;
@@ -27,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// The jobs of a silent process were released, or that failed.
+    /// Handles the take-over of a silent process's jobs, or its failure.
     pub(super) fn taken_over(&mut self, result: Result<u64, Error>) {
         match result {
             // The store has logged its own errors.

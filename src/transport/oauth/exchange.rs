@@ -1,5 +1,5 @@
-//! One token request and its answer. The protocol is the crate oauth2's, which hands its requests to [`TokenRequest`];
-//! RFC 7523 and GitHub's exchange are not in it and are written here.
+//! One token request and its response. The crate oauth2 implements the protocol and hands its requests to
+//! [`TokenRequest`]; RFC 7523 and GitHub's exchange, which it lacks, are written here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::config::{ClientAuth, OAuth, OAuthGrant, Tenant};
 use crate::transport::tokens::OAuthSecrets;
 use crate::transport::{Body, Exchange, Transport};
 
-/// A token request may take this long, its answer included.
+/// Timeout of a token request, response included.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The largest answer.
+/// Largest response to a token request, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
-/// A longer wait that a token URL states is taken for this one.
+/// Upper bound for a wait that a token URL states.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 type Client = oauth2::Client<
@@ -36,7 +36,7 @@ type Client = oauth2::Client<
     BasicRevocationErrorResponse,
 >;
 
-/// What every token request of one refresh has in common.
+/// The parameters that all token requests of one refresh share.
 pub(super) struct TokenRequest<'a> {
     pub(super) oauth: &'a OAuth,
     pub(super) tenant: &'a Tenant,
@@ -46,7 +46,7 @@ pub(super) struct TokenRequest<'a> {
 }
 
 impl TokenRequest<'_> {
-    /// Asks once. `refresh_token` is used by the grant of that name.
+    /// Sends one token request. `refresh_token` is used only by the grant of that name.
     pub(super) async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
         let issued = match (self.oauth.grant, refresh_token) {
             (OAuthGrant::RefreshToken, Some(token)) => {
@@ -153,7 +153,8 @@ impl TokenRequest<'_> {
         }
     }
 
-    /// The answer, where it is one of the protocol's: its status is 200 for all that are successes.
+    /// Sends the request, and returns the response if it is one of the protocol's. Its status becomes 200 for every
+    /// success, and 400 for an error that the vendor sent with a success status.
     async fn post(&self, mut headers: HeaderMap, body: Vec<u8>) -> Result<HttpResponse, Trouble> {
         if let Some(authorization) = headers.get_mut(AUTHORIZATION) {
             authorization.set_sensitive(true);
@@ -201,19 +202,19 @@ impl TokenRequest<'_> {
         match error {
             RequestTokenError::ServerResponse(error) => refusal(&error, &self.unshown(token.map(String::as_str))),
             RequestTokenError::Request(trouble) => trouble,
-            // Both hold what was answered.
+            // Both errors hold the response, which may contain secrets.
             RequestTokenError::Parse(..) | RequestTokenError::Other(_) => malformed(),
         }
     }
 
-    /// What no message repeats.
+    /// The secrets that no error message may repeat.
     fn unshown<'b>(&'b self, token: Option<&'b str>) -> Vec<&'b str> {
         let secret = self.secrets.client_secret.as_ref().map(|secret| secret.expose_secret());
         token.into_iter().chain(secret).collect()
     }
 }
 
-/// Sends what the crate oauth2 has made.
+/// Sends the requests that the crate oauth2 builds.
 impl<'c> AsyncHttpClient<'c> for TokenRequest<'_> {
     type Error = Trouble;
     type Future = BoxFuture<'c, Result<HttpResponse, Trouble>>;

@@ -1,4 +1,4 @@
-//! What a token URL answers: read leniently where vendors differ, and without a word of what it holds in an error.
+//! Parses the responses of token URLs: leniently where vendors differ, and with errors that quote nothing secret.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use oauth2::{AccessToken, RefreshToken, Scope, TokenResponse};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Longer than any token: what is longer does not fit a header.
+/// Longest token, in bytes; a longer one does not fit a header.
 const LONGEST: usize = 16 * 1024;
-/// Characters of a vendor's description that are repeated.
+/// Most characters of a vendor's error description that are quoted.
 const DESCRIBED: usize = 200;
 
-/// Codes of errors that pass.
+/// Error codes of temporary failures.
 const LATER: [&str; 5] = ["temporarily_unavailable", "server_error", "slow_down", "ratelimited", "internal_error"];
-/// What vendors call a grant that is worth nothing any more where RFC 6749 has `invalid_grant`: Slack
+/// Error codes for a grant that is no longer valid, used in place of RFC 6749's `invalid_grant`: Slack
 /// (<https://docs.slack.dev/reference/methods/oauth.v2.access>), Zoho (`invalid_code`), GitHub (`bad_refresh_token`).
 const DEAD: [&str; 8] = [
     "invalid_refresh_token",
@@ -27,8 +27,8 @@ const DEAD: [&str; 8] = [
     "access_token_revoked",
 ];
 
-/// The answer is an error though its status is 200, as Slack's (`"ok": false`), Zoho's and GitHub's are: it names an error and has
-/// no token.
+/// Whether a response is an error although its status is 200, as Slack's (`"ok": false`), Zoho's and GitHub's are: it
+/// names an error and holds no token.
 pub(super) fn is_error(answer: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Members {
@@ -40,7 +40,8 @@ pub(super) fn is_error(answer: &[u8]) -> bool {
     members.is_some_and(|it| it.error.is_some() && it.access_token.is_none() && it.token.is_none())
 }
 
-/// A token answer. `token_type` is not asked for: some vendors leave it out, and the entry's `auth` says how a token is sent.
+/// A successful token response. `token_type` is ignored: some vendors omit it, and the entry's `auth` says how to send
+/// a token.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Issued {
     access_token: AccessToken,
@@ -58,7 +59,7 @@ fn bearer() -> BasicTokenType {
     BasicTokenType::Bearer
 }
 
-/// A number, or one in quotes as some vendors have it; anything else says nothing.
+/// Parses a number, or a number in quotes as some vendors send it; ignores anything else.
 fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     let number =
@@ -91,7 +92,7 @@ impl TokenResponse for Issued {
 }
 
 impl Issued {
-    /// A token by another name, as GitHub's.
+    /// Builds a response from a token that the vendor returns in another field, as GitHub does.
     pub(super) fn of(access_token: String, expires_in: Duration) -> Issued {
         Issued {
             access_token: AccessToken::new(access_token),
@@ -102,7 +103,7 @@ impl Issued {
         }
     }
 
-    /// Whether both tokens can be used as such.
+    /// Whether both tokens can be sent: 1 byte to 16 KiB of printable ASCII.
     pub(super) fn is_usable(&self) -> bool {
         let fits =
             |text: &str| (1..=LONGEST).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
@@ -110,14 +111,14 @@ impl Issued {
     }
 }
 
-/// Why no token came.
+/// Why a token request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It may come later; after this wait, if the vendor said so.
+    /// A temporary failure, with the wait that the vendor stated, if any.
     Later(String, Option<Duration>),
-    /// Somebody has to mend something.
+    /// The request or the configuration is wrong and must be corrected.
     Refused(String),
-    /// The grant is worth nothing any more: the user must grant again.
+    /// The grant is no longer valid: the user must grant access again.
     Reconnect(String),
 }
 
@@ -130,7 +131,7 @@ impl std::fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// What an error of RFC 6749 means. `secrets` are not repeated, should the vendor repeat them.
+/// Classifies an error of RFC 6749. `secrets` are not quoted, even if the vendor's description contains them.
 pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[&str]) -> Trouble {
     let described = error.error_description().map(|text| {
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DESCRIBED).collect();

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::issued::Trouble;
 use crate::config::{JwtAlgorithm, OAuth, OAuthGrant};
 
-/// For this long a JWT is valid: Salesforce takes no more than five minutes, GitHub no more than ten.
+/// Validity of a JWT: Salesforce accepts no more than five minutes, GitHub no more than ten.
 const LIFE: Duration = Duration::from_secs(180);
-/// It begins so long ago: the vendor's clock may be behind ours.
+/// How far a JWT's issue time is set back, because the vendor's clock may be behind ours.
 const AGO: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
@@ -29,9 +29,9 @@ struct Claims<'a> {
     jti: Option<String>,
 }
 
-/// The JWT of a client with the id `issuer`, signed with `key`.
+/// Builds the JWT of a client with the id `issuer`, signed with `key`.
 pub(super) fn signed(oauth: &OAuth, issuer: &str, key: &SecretString, wall: SystemTime) -> Result<String, Trouble> {
-    // An application may have chosen a provider for the process: then that one signs.
+    // This fails if the application has already chosen a crypto provider for the process; that one then signs.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     let now = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     // GitHub reads neither audience, subject nor scope.
@@ -46,7 +46,7 @@ pub(super) fn signed(oauth: &OAuth, issuer: &str, key: &SecretString, wall: Syst
         jti: (!is_github).then(|| uuid::Uuid::now_v7().to_string()),
     };
     let pem = key.expose_secret().as_bytes();
-    // Neither error names the key's content; that of the key says nothing that this does not.
+    // Neither error message names the key's content; the key parser's own error adds nothing to this one.
     let (algorithm, read) = match oauth.algorithm {
         JwtAlgorithm::Rs256 => (Algorithm::RS256, EncodingKey::from_rsa_pem(pem)),
         JwtAlgorithm::Es256 => (Algorithm::ES256, EncodingKey::from_ec_pem(pem)),

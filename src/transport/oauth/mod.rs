@@ -1,7 +1,7 @@
-//! Access tokens by OAuth 2.0: got when needed, shared while fresh, one refresh at a time for each account.
+//! Access tokens by OAuth 2.0: requested when needed, shared while fresh, with one refresh at a time per account.
 //!
-//! A refresh runs in a task of its own. A caller that goes away in the middle would otherwise take the answer with it, and
-//! with the answer the refresh token that replaces the one which the vendor has just made void.
+//! A refresh runs in its own task, so that it survives its caller. Otherwise a cancelled caller would discard the
+//! response, and with it the refresh token that replaces the one that the vendor has just made void.
 
 mod exchange;
 mod issued;
@@ -25,9 +25,9 @@ use crate::BoxError;
 use crate::clock::{Clock, Time};
 use crate::config::Tenant;
 
-/// The feature is on.
+/// Whether the feature `oauth` is compiled in.
 pub(crate) const COMPILED: bool = true;
-/// Above this many accounts those are looked for that can be forgotten.
+/// Number of accounts above which accounts without state worth keeping are removed.
 const MANY: usize = 4096;
 
 /// The access tokens of all accounts.
@@ -39,7 +39,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Where token requests go, and what keeps refresh tokens unless the program has a place of its own.
+    /// Sets the transport of token requests, and the keeper of refresh tokens unless the program has set its own.
     pub(crate) fn begin(&mut self, transport: Arc<dyn Transport>, clock: Clock, keeper: Option<Arc<dyn TokenKeeper>>) {
         self.way = Some((transport, clock));
         self.keeper = self.keeper.take().or(keeper);
@@ -49,21 +49,21 @@ impl Tokens {
         self.keeper = Some(keeper);
     }
 
-    /// The access token of `tenant`, where a fresh one is there.
+    /// Returns the access token of `tenant` if a fresh one is cached.
     pub(crate) fn fresh(&self, tenant: &Tenant) -> Option<Arc<SecretString>> {
         let (_, clock) = self.way.as_ref()?;
         let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned()?;
         slot.fresh(clock.now())
     }
 
-    /// The access token of `tenant`, got with `secrets` unless another caller got one meanwhile.
+    /// Returns the access token of `tenant`, requesting it with `secrets` unless another caller has done so meanwhile.
     pub(crate) async fn get(&self, tenant: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, Arc<BoxError>> {
         let (Some(oauth), Some((transport, clock))) = (tenant.oauth.clone(), self.way.clone()) else {
             return Err(in_words("OAuth is not set up for this tenant"));
         };
         let owner = TokenOwner::of(tenant);
         let slot = self.slot(&owner, clock.now());
-        // Whoever comes while a refresh is under way waits for it here.
+        // Callers that arrive during a refresh wait for it here.
         let refresher = slot.refresher.clone().lock_owned().await;
         let now = clock.now();
         if let Some(secret) = slot.fresh(now) {
@@ -91,7 +91,7 @@ impl Tokens {
         }
     }
 
-    /// How it stands with the access token of `tenant`.
+    /// Returns the state of `tenant`'s access token.
     pub(crate) fn view(&self, tenant: &Tenant) -> TokenView {
         let unasked = TokenView { state: TokenState::Unasked, fresh_until: None, next_try: None, problem: None };
         let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned();
@@ -115,7 +115,7 @@ impl Tokens {
         }
     }
 
-    /// Waits for refreshes that are under way: a refresh token that is not kept yet would be lost with the process.
+    /// Waits for refreshes in progress: a new refresh token that is not stored yet would be lost with the process.
     pub(crate) async fn settle(&self, grace: Duration) {
         let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
         let settled = async {

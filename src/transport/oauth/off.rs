@@ -1,4 +1,4 @@
-//! Stands in where the feature `oauth` is off.
+//! Replaces the module when the feature `oauth` is off.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One refresh: with which token it asks, when it asks again, and what becomes of a new refresh token. `slot.rs` lets one
-//! refresh of an account be under way.
+//! One refresh of an access token: the choice of the refresh token, the retries, and the storing of a new refresh
+//! token. `slot.rs` allows one refresh of an account at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,30 @@ use crate::config::{OAuth, OAuthGrant, Tenant};
 use crate::transport::Transport;
 use crate::transport::tokens::{KeptToken, OAuthSecrets, TokenKeeper, TokenOwner, margin};
 
-/// How often the token URL is asked within one refresh, where it does not answer. The vendor may have replaced the refresh
-/// token and died before it said so: most take the one before for some time, so it is asked again soon.
+/// Requests to the token URL within one refresh, if it does not respond. The vendor may have replaced the refresh
+/// token and failed before it returned the new one. Most vendors accept the previous token for some time, so the retry
+/// comes soon.
 const ASKED: u32 = 3;
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// How often a new refresh token is handed to the keeper before the access token that came with it is used.
+/// Attempts to store a new refresh token before the access token that came with it is used.
 const KEPT: u32 = 3;
 const KEEP_AGAIN: Duration = Duration::from_millis(200);
-/// A refresh token that is not kept is handed to the keeper again after this, when the next request comes.
+/// Time after which the next request tries again to store an unstored refresh token.
 const UNKEPT: Duration = Duration::from_secs(10);
-/// A token without a stated life is asked for again after this; a 401 does so at once.
+/// Lifetime assumed for a token without a stated one; a 401 ends it at once.
 const LIFE: Duration = Duration::from_secs(3600);
 const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
-/// Requests in the meantime are told the same.
+/// Backoff after failed refreshes; requests until its end get the same error.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
-/// One process alone may refresh for this long: as long as the token URL may be asked, and the new token be kept. If the process ends
-/// in the middle, others wait so long.
+/// How long a process reserves the refresh: long enough for all token requests and for storing the new token. If the
+/// process dies in the middle, others wait this long.
 const RESERVED: Duration = Duration::from_secs(90);
-/// How often it is asked whether another process has ended its refresh.
+/// Interval at which a waiting process checks whether another one has ended its refresh.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One refresh, with all that it needs to outlive its caller.
+/// One refresh. It owns all its inputs, so that it can outlive its caller.
 pub(super) struct Refresh {
     pub(super) slot: Arc<Slot>,
     pub(super) refresher: OwnedMutexGuard<Refresher>,
@@ -68,11 +69,12 @@ impl Refresh {
         }
     }
 
-    /// The access token of before, which was put aside because of a refresh token that was not kept.
+    /// Returns the access token of an earlier refresh whose new refresh token could not be stored, if it is still
+    /// valid.
     fn still_valid(&mut self) -> Option<Arc<SecretString>> {
         let now = self.clock.now();
         let mut known = self.slot.known.lock();
-        // A refused one is not there any more.
+        // A token that the vendor refused has been removed already.
         let access = known.access.as_mut().filter(|access| now < access.until)?;
         access.look_at = if self.refresher.unkept { now + UNKEPT } else { access.until };
         Some(access.secret.clone())
@@ -92,12 +94,12 @@ impl Refresh {
         issued
     }
 
-    /// The keeper, where a refresh token may not be used twice.
+    /// Returns the keeper if refresh tokens may be used only once.
     fn keeper_of_one_use(&self) -> Option<&Arc<dyn TokenKeeper>> {
         self.keeper.as_ref().filter(|_| self.oauth.rotates)
     }
 
-    /// Lets other processes refresh. While the new token is not kept, they would use the one before.
+    /// Lets other processes refresh, unless the new token is not stored yet: they would use the previous one.
     async fn give_back(&self) {
         if let Some(keeper) = self.keeper_of_one_use().filter(|_| !self.refresher.unkept) {
             keeper.give_back(&self.owner).await;
@@ -119,11 +121,11 @@ impl Refresh {
         Ok(())
     }
 
-    /// No other process uses the refresh token meanwhile.
+    /// Refreshes while no other process uses the refresh token.
     async fn obtain_alone(&mut self, first: &SecretString, granted: String) -> Result<Issued, Trouble> {
         let held = self.newest(first, &granted).await?;
         let issued = match self.ask(Some(held.refresh_token())).await {
-            // Another process may have replaced it.
+            // Another process may have replaced the token.
             Err(Trouble::Reconnect(why)) => match self.loaded(&granted).await? {
                 Some(newer) if !same(newer.refresh_token(), held.refresh_token()) => {
                     self.refresher.held = Some(newer.clone());
@@ -136,7 +138,8 @@ impl Refresh {
         if let Some(new) = issued.refresh_token()
             && self.refresher.held.as_ref().is_none_or(|held| held.refresh_token().expose_secret() != new.secret())
         {
-            // The vendor takes the one before no more, or not for long: nothing is done before the new one is kept.
+            // The vendor no longer accepts the previous token, or not for long: the new one is stored before anything
+            // else.
             self.refresher.held = Some(KeptToken::new(new.secret().clone(), granted));
             self.refresher.unkept = true;
             self.keep().await;
@@ -144,9 +147,9 @@ impl Refresh {
         Ok(issued)
     }
 
-    /// The refresh token to ask with: the newest that comes from the one which the user granted.
+    /// Returns the refresh token to use: the newest that descends from the one that the user granted.
     async fn newest(&mut self, first: &SecretString, granted: &str) -> Result<KeptToken, Trouble> {
-        // Another process may have replaced it, unless this one has a newer one that the keeper does not know.
+        // Another process may have replaced the held token, unless it is newer than the one that the keeper has.
         if self.refresher.held.is_some()
             && self.oauth.rotates
             && !self.refresher.unkept
@@ -156,7 +159,7 @@ impl Refresh {
         }
         if let Some(held) = &self.refresher.held {
             let is_of_it = held.granted() == granted;
-            // Or the place that the configuration refers to holds the newest by now: a keeper wrote it there.
+            // The second case: a keeper wrote the newest token to the place to which the configuration refers.
             if is_of_it || same(held.refresh_token(), first) {
                 return Ok(held.clone());
             }
@@ -174,7 +177,7 @@ impl Refresh {
         Ok(held)
     }
 
-    /// What the keeper has, if it comes from the token with the mark `granted`.
+    /// Loads the keeper's token, if it descends from the token with the hash `granted`.
     async fn loaded(&self, granted: &str) -> Result<Option<KeptToken>, Trouble> {
         let Some(keeper) = &self.keeper else { return Ok(None) };
         let unread = |error| Trouble::Later(format!("the kept refresh token cannot be read: {error}"), None);
@@ -182,7 +185,7 @@ impl Refresh {
         Ok(kept.filter(|kept| kept.granted() == granted))
     }
 
-    /// Asks, and again where no answer came.
+    /// Requests a token, and retries if no response came.
     async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
         let Refresh { oauth, tenant, secrets, transport, clock, .. } = self;
         let request = TokenRequest { oauth, tenant, secrets, transport, clock: *clock };
@@ -198,7 +201,7 @@ impl Refresh {
         }
     }
 
-    /// Hands the refresh token to the keeper.
+    /// Stores the held refresh token with the keeper, with retries.
     async fn keep(&mut self) {
         let (Some(held), Some(keeper)) = (self.refresher.held.clone(), self.keeper.clone()) else {
             tracing::warn!(
@@ -279,7 +282,7 @@ fn same(a: &SecretString, b: &SecretString) -> bool {
     a.expose_secret() == b.expose_secret()
 }
 
-/// Identifies secrets without holding them.
+/// Hashes secrets, to recognise them without holding them.
 pub(super) fn digest(secrets: &OAuthSecrets) -> [u8; 32] {
     let OAuthSecrets { client_id, client_secret, refresh_token, private_key } = secrets;
     let all = [Some(client_id), client_secret.as_ref(), refresh_token.as_ref(), private_key.as_ref()];

@@ -1,4 +1,4 @@
-//! The tokens of one account, and the lock that lets one refresh be under way.
+//! The tokens of one account, and the lock that allows one refresh at a time.
 
 use std::sync::Arc;
 
@@ -8,48 +8,48 @@ use secrecy::SecretString;
 use crate::clock::Time;
 use crate::transport::tokens::KeptToken;
 
-/// One account.
+/// The token state of one account.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Held while a refresh is under way.
+    /// Locked while a refresh is in progress.
     pub(super) refresher: Arc<tokio::sync::Mutex<Refresher>>,
     pub(super) known: Mutex<Known>,
 }
 
-/// What is known of an account's token.
+/// The current access token of an account, and its problems.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) access: Option<Access>,
     pub(super) failed: Option<Failed>,
-    /// The refresh token that replaced another one could not be kept, and why.
+    /// Why the newest refresh token could not be stored, if it could not.
     pub(super) unkept: Option<Arc<str>>,
 }
 
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) secret: Arc<SecretString>,
-    /// It is replaced then.
+    /// When the token is replaced.
     pub(super) until: Time,
-    /// It is handed out without a look at what is to be kept until then.
+    /// Until when the token is handed out without trying again to store an unstored refresh token.
     pub(super) look_at: Time,
 }
 
-/// The last refresh failed.
+/// The failure of the last refresh.
 pub(super) struct Failed {
     pub(super) why: Arc<str>,
     pub(super) needs_reconnect: bool,
     pub(super) again_at: Time,
-    /// Identifies the secrets with which it failed: with others it is tried at once.
+    /// Hash of the secrets with which the refresh failed: with other secrets it is tried again at once.
     pub(super) secrets: [u8; 32],
 }
 
-/// What an account's refreshes remember.
+/// State that one refresh of an account leaves to the next.
 #[derive(Default)]
 pub(super) struct Refresher {
     pub(super) held: Option<KeptToken>,
-    /// `held` is newer than what the keeper has.
+    /// Whether `held` is newer than the token that the keeper has.
     pub(super) unkept: bool,
-    /// Refreshes that failed, in a row.
+    /// Number of consecutive failed refreshes.
     pub(super) failures: u32,
 }
 
@@ -63,7 +63,7 @@ impl Slot {
             .map(|access| access.secret.clone())
     }
 
-    /// Why no refresh is tried now, if so.
+    /// Returns why no refresh may be tried yet, if the last one with these secrets failed recently.
     pub(super) fn refused(&self, now: Time, secrets: [u8; 32]) -> Option<Arc<str>> {
         let known = self.known.lock();
         known.failed.as_ref().filter(|failed| now < failed.again_at && failed.secrets == secrets).map(|f| f.why.clone())

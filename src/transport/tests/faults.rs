@@ -1,4 +1,4 @@
-//! Each way in which a vendor or a network misbehaves: a clear kind, an honest `Sent`, a bounded time.
+//! Each way in which a vendor or a network misbehaves must yield a clear kind, a truthful `Sent`, and a bounded time.
 
 use super::server::{FaultServer, Step};
 use super::*;
@@ -129,7 +129,7 @@ async fn transport_faults_have_a_kind_and_a_phase() {
     ];
     for (name, steps, sent, kind) in cases {
         let server = FaultServer::answering(steps).await;
-        // Only those that end by the clock are kept short: the others must not run into it on a busy machine.
+        // Only cases that end by timeout get a short one: the others must not time out on a busy machine.
         let wait = if kind == Timeout { 500 } else { 10_000 };
         let error = exchange(&server.url(), wait).await.expect_err(name);
         assert_eq!((error.sent(), error.kind()), (sent, kind), "{name}: {error:?}");
@@ -151,10 +151,10 @@ async fn reset_within_the_response_is_never_not_sent() {
     }
 }
 
-/// The vendor has read a part of the request: nobody may say that it has not been sent.
+/// The vendor has read a part of the request: the error must not claim that it was not sent.
 #[tokio::test]
 async fn reset_within_the_request_is_never_not_sent() {
-    // Larger than what the sockets hold, so that the end is never on its way when the reset comes.
+    // Larger than the socket buffers, so that the last byte is never on its way when the reset comes.
     let body = vec![b'x'; 16 << 20];
     for read in [1, 2, 16, 100, 1_000, 100_000, 1 << 20] {
         let server = FaultServer::start(vec![vec![Step::ReadBytes(read), Step::Reset]]).await;
@@ -176,18 +176,18 @@ async fn stalled_upload_ends_at_the_deadline() {
     assert_eq!((error.sent(), error.kind()), (Sent::MaybeSent, ErrorKind::Timeout), "{error:?}");
 }
 
-/// Somebody takes the connection and then says nothing to the handshake.
+/// A server accepts the connection and then does not respond to the handshake.
 #[tokio::test]
 async fn connect_timeout_ends_a_hanging_connection() {
     let server = FaultServer::start(vec![vec![Step::Stall]]).await;
     let url = server.url().replace("http:", "https:");
-    // Of `vendor`: two seconds.
+    // The bound is the connect timeout of `vendor`: two seconds.
     let error = exchange(&url, 20_000).await.unwrap_err();
     assert_eq!((error.sent(), error.kind()), (Sent::NotSent, ErrorKind::Connect), "{error:?}");
     assert!(error.to_string().contains("connect timeout"), "{error}");
 }
 
-/// One layer is taken off, where it is gzip and the only one; everything else is handed on as it came.
+/// One layer of compression is decoded if it is gzip and the only one; everything else is passed on unchanged.
 #[tokio::test]
 async fn encodings_in_encodings_are_not_unpacked() {
     for encoding in ["gzip, gzip", "br", "zstd", "deflate"] {
@@ -215,7 +215,7 @@ async fn short_body_comes_with_the_headers_or_streams() {
         let mut ready = prepare(Request::get("acme-api", "/"), AuthScheme::None, &server.url()).unwrap();
         let exchange = ready.exchange(attempt(None, Duration::from_secs(2))).unwrap();
         let answer = ReqwestTransport::new().execute(exchange).await.unwrap();
-        // Where it is cut, the end may have come by now as well.
+        // If the body is cut, its end may have arrived by now as well.
         assert!(answer.body.has_arrived() == at_once || whole.is_err(), "{name}");
         let read = answer.body.collect().await;
         assert_eq!(read.as_deref().map_err(|error| (error.sent(), error.kind())), whole.map(str::as_bytes), "{name}");

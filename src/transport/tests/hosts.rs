@@ -1,4 +1,5 @@
-//! A host that a tenant's variables choose leads to public addresses alone, unless the vendor's entry allows others.
+//! Tests that a host chosen by a tenant's variables leads only to public addresses, unless the vendor's entry allows
+//! others.
 
 use super::server::{FaultServer, Step};
 use super::*;

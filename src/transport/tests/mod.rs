@@ -1,4 +1,5 @@
-//! Real sockets, real time, bounds instead of exact timings. In the crate, because only the crate makes exchanges.
+//! Tests on real sockets in real time, with bounds instead of exact timings. They are in the crate because only the
+//! crate can make exchanges.
 
 mod faults;
 mod hosts;
@@ -75,7 +76,7 @@ fn attempt(authorization: Option<&Authorization>, wait: Duration) -> Attempt<'_>
     Attempt { authorization, signer: None, wall: SystemTime::UNIX_EPOCH, deadline: after(wait) }
 }
 
-/// A request, and the tenant that it is for.
+/// A request, and the tenant on whose behalf it is sent.
 struct Ready {
     prepared: Prepared,
     tenant: Arc<Route>,
@@ -111,7 +112,7 @@ async fn exchange_with(
         let answer = transport.execute(exchange).await?;
         Ok((answer.status, answer.body.collect().await?))
     };
-    // Whatever happens, it happens within the deadline and a little.
+    // Every outcome must come within the deadline and a little more.
     tokio::time::timeout(wait + Duration::from_secs(2), result).await.expect("the deadline ends every exchange")
 }
 

@@ -1,4 +1,4 @@
-//! What leaves, and what is refused before it can.
+//! Tests of what is sent, and of what is refused before it can be sent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -219,7 +219,7 @@ async fn many_requests_refresh_a_token_once() {
     }
     let secrets = asking.join_all().await;
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    // A hundred answers 401, one after the other: the second and later ones name a token that is gone already.
+    // A hundred responses with 401 in turn: all but the first name a token that has been replaced already.
     for stale in &secrets {
         credentials.invalidate(&tenant, stale).await;
         credentials.secret(&tenant).await.unwrap();
