@@ -92,7 +92,7 @@ impl Engine {
         let fit = |target: &Target| Some((report.fits(self.spec_at(origin, *target)?)?, *target));
         let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
         let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
-        // If several limits fit equally well, any of them will do as long as their figures are the same.
+        // Of several limits that fit equally well the first is taken, but only if the report has their name or figure.
         (is_only || best <= Fit::Units).then_some(found)
     }
 

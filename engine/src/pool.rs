@@ -77,7 +77,7 @@ impl Engine {
         let now = self.tick(now);
         self.pools.starved = false;
         let places: Vec<Place> = self.pools.places.iter().copied().collect();
-        let mut falls = false;
+        let mut fell = false;
         for place in places {
             let in_use = match place {
                 Place::Lane(lane) => self.wishes_of_lane(now, lane, &mut tell),
@@ -86,24 +86,25 @@ impl Engine {
             if !in_use {
                 self.pools.places.remove(&place);
             }
-            if self.falls(place, now) {
+            if self.fell_to_floor(place, now) {
                 self.wake_place(place);
-                falls = true;
+                fell = true;
             }
         }
-        if falls {
+        if fell {
             self.run_turns();
         }
     }
 
-    /// A limit there has come to its floor now.
-    fn falls(&self, place: Place, now: Time) -> bool {
+    /// Whether the lease of a limit in this place was found at `now` to have ended, so that the process goes on with
+    /// its floor.
+    fn fell_to_floor(&self, place: Place, now: Time) -> bool {
         match place {
             Place::Lane(lane) => {
-                self.lanes.get(lane).is_some_and(|lane| lane.own.as_slice().iter().any(|cell| cell.falls(now)))
+                self.lanes.get(lane).is_some_and(|lane| lane.own.as_slice().iter().any(|cell| cell.fell_to_floor(now)))
             }
             Place::Holder(holder) => {
-                self.lanes.holder(holder).is_some_and(|shared| shared.cells.iter().any(|cell| cell.falls(now)))
+                self.lanes.holder(holder).is_some_and(|shared| shared.cells.iter().any(|cell| cell.fell_to_floor(now)))
             }
         }
     }

@@ -133,7 +133,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::capacity::ledger::{Figures, Floor, Line};
+    use crate::capacity::ledger::{Figures, Line};
 
     /// Texts in memory; some writes are told that another was first, although none was.
     #[derive(Default)]
@@ -169,15 +169,7 @@ mod tests {
 
     fn call(process: u64, limits: usize) -> Call {
         let figures = Figures { units: 16, again_us: 60_000_000, transit_us: 1_000_000, takes_used: false };
-        let line = Line {
-            figures,
-            claim: 0,
-            returned: Vec::new(),
-            want: [0, 10, 0],
-            need: 1,
-            paused_us: 0,
-            floor: Floor::default(),
-        };
+        let line = Line::of(figures, 0, 10);
         let entry =
             |number| Entry { limit: format!("v/{number}"), known_seq: 0, expected_us: None, line: line.clone() };
         Call { process, seq: 1, lease_us: 10_000_000, leaves: false, lines: (0..limits).map(entry).collect() }

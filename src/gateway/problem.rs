@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use crate::error::Delivery;
 
-pub(super) use crate::ingress::{Problem, never_repeat};
+pub(super) use crate::ingress::Problem;
 
 impl Problem {
     /// An error found before anything was sent; the same request would fail again.

@@ -8,8 +8,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValu
 use super::answer::GatewayBody;
 use super::json_links::{JsonLinks, is_json};
 use super::links::{self, Back};
-use super::problem::never_repeat;
 use crate::error::{Delivery, Error};
+use crate::ingress::last_response;
 use crate::request::Response as Answer;
 use crate::route::Route;
 
@@ -56,20 +56,8 @@ pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Resp
 
 /// The vendor's last response, if retries ended with one: a direct call would have got the same.
 pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> Option<Response<GatewayBody>> {
-    let is_last = matches!(error.kind(), crate::ErrorKind::Exhausted | crate::ErrorKind::Status);
-    let last = error.response().filter(|_| is_last)?;
-    let mut out = Response::new(GatewayBody::own(last.body().clone()));
-    *out.status_mut() = last.status();
-    let headers = out.headers_mut();
-    *headers = last.headers().clone();
-    prepare(headers, back);
-    // The error keeps only the beginning of a long body, so the stated length may be wrong.
-    headers.remove(CONTENT_LENGTH);
-    headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
-    headers.insert("integration-attempts", error.attempts().into());
-    if !may_act_twice && error.delivery() == Delivery::Ambiguous {
-        never_repeat(headers);
-    }
+    let mut out = last_response(error, may_act_twice, |headers| prepare(headers, back))?.map(GatewayBody::own);
+    out.headers_mut().insert("integration-attempts", error.attempts().into());
     Some(out)
 }
 

@@ -12,7 +12,7 @@ mod request;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
-pub(crate) use problem::{Problem, never_repeat};
+pub(crate) use problem::{Problem, last_response};
 pub(crate) use request::accept;
 #[cfg(feature = "gateway")]
 pub(crate) use request::{Accepted, without_credential};

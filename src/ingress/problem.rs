@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -132,8 +133,31 @@ impl Problem {
     }
 }
 
+/// The vendor's last response, if retries ended with one: a direct call would have returned it. `prepare` changes the
+/// vendor's headers before this client's own are added.
+pub(crate) fn last_response(
+    error: &Error,
+    may_act_twice: bool,
+    prepare: impl FnOnce(&mut HeaderMap),
+) -> Option<Response<Bytes>> {
+    let is_last = matches!(error.kind(), ErrorKind::Exhausted | ErrorKind::Status);
+    let last = error.response().filter(|_| is_last)?;
+    let mut answer = Response::new(last.body().clone());
+    *answer.status_mut() = last.status();
+    let headers = answer.headers_mut();
+    *headers = last.headers().clone();
+    prepare(headers);
+    // Only the beginning of a long body is kept.
+    headers.remove(CONTENT_LENGTH);
+    headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
+    if !may_act_twice && error.delivery() == Delivery::Ambiguous {
+        never_repeat(headers);
+    }
+    Some(answer)
+}
+
 /// Tells the SDKs that heed it not to send the request again.
-pub(crate) fn never_repeat(headers: &mut HeaderMap) {
+fn never_repeat(headers: &mut HeaderMap) {
     for name in ["x-should-retry", "stripe-should-retry"] {
         headers.insert(name, HeaderValue::from_static("false"));
     }

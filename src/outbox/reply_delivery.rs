@@ -14,6 +14,7 @@ use super::{Outbox, OutboxState};
 use crate::error::{Error, ErrorKind};
 use crate::store::replies::{self, Claim, Settled, ToDeliver};
 use crate::store::{is_down, millis_of};
+use crate::transport::Cause;
 use crate::{BoxError, BoxFuture};
 
 /// The most replies in one claim.
@@ -158,27 +159,22 @@ async fn round(
     let claim = Claim { most: TOGETHER as i64, held_ms: millis_of(patience.saturating_add(patience / 2)) };
     let claimed = outbox.store.write(claim, replies::claim).await?;
     let (mut settled, mut why) = (Settled::default(), None);
-    let to_deliver: Vec<Reply> = claimed
-        .iter()
-        .map(|ToDeliver { kept, .. }| Reply { number: kept.seq, id: kept.id.clone(), json: kept.reply.clone() })
-        .collect();
+    let is_full = claimed.len() == TOGETHER;
+    let split = |ToDeliver { kept, tries }| (tries, Reply { number: kept.seq, id: kept.id, json: kept.reply });
+    let (tried, to_deliver): (Vec<i64>, Vec<Reply>) = claimed.into_iter().map(split).unzip();
     let results = tokio::time::timeout(patience, target.deliver(&to_deliver)).await;
     let mut results = results.unwrap_or_default().into_iter();
-    for ToDeliver { kept, tries } in &claimed {
+    for (tries, Reply { number, .. }) in tried.into_iter().zip(&to_deliver) {
         match results.next() {
-            Some(Ok(())) => settled.delivered.push(kept.seq),
+            Some(Ok(())) => settled.delivered.push(*number),
             failed => {
-                why = failed.and_then(Result::err).map(|error| error.to_string()).or(why);
-                let tries = u32::try_from(*tries).unwrap_or(u32::MAX);
-                settled.later.push((kept.seq, millis_of(wait_after(tries, AGAIN.1, fastrand::f64()))));
+                why = failed.and_then(Result::err).map(|error| Cause::of(&*error).to_string()).or(why);
+                let tries = u32::try_from(tries).unwrap_or(u32::MAX);
+                settled.later.push((*number, millis_of(wait_after(tries, AGAIN.1, fastrand::f64()))));
             }
         }
     }
-    let round = Round {
-        delivered: settled.delivered.len() as u64,
-        failed: settled.later.len(),
-        is_full: claimed.len() == TOGETHER,
-    };
+    let round = Round { delivered: settled.delivered.len() as u64, failed: settled.later.len(), is_full };
     if round.failed > 0 {
         let why = why.unwrap_or_else(|| "no answer in time".to_owned());
         tracing::warn!(

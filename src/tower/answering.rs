@@ -2,17 +2,17 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_LENGTH, HeaderValue};
+use http::header::ACCEPT;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tower_service::Service;
 
 use super::service::LaneService;
 use crate::BoxFuture;
-use crate::error::{BoxError, Delivery, ErrorKind, LastResponse};
-use crate::ingress::{Problem, never_repeat};
+use crate::error::BoxError;
+use crate::ingress::{Problem, last_response};
 use crate::request::ResponseBody;
 use crate::transport::TransportError;
 
@@ -56,33 +56,13 @@ where
             Ok(match service.sent(request).await {
                 Ok(answer) => http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body)))),
                 Err(failed) => {
-                    let problem = Problem::of(&failed.error, failed.may_act_twice);
-                    // As the gateway does: what a direct call would have got, where retries ended with it.
-                    let is_last = matches!(failed.error.kind(), ErrorKind::Exhausted | ErrorKind::Status);
-                    let answer = match failed.error.response().filter(|_| is_last) {
-                        Some(last) => of_last(last, &problem),
-                        None => problem.answer(accept.as_ref()),
-                    };
-                    answer.map(AnsweredBody::own)
+                    let last = last_response(&failed.error, failed.may_act_twice, |_| {});
+                    let problem = || Problem::of(&failed.error, failed.may_act_twice).answer(accept.as_ref());
+                    last.unwrap_or_else(problem).map(AnsweredBody::own)
                 }
             })
         })
     }
-}
-
-/// The vendor's last answer to a request that was tried for as long as it may be.
-fn of_last(last: &LastResponse, problem: &Problem) -> http::Response<Bytes> {
-    let mut answer = http::Response::new(last.body().clone());
-    *answer.status_mut() = last.status();
-    let headers = answer.headers_mut();
-    *headers = last.headers().clone();
-    // Of a long body the beginning is there.
-    headers.remove(CONTENT_LENGTH);
-    headers.insert("integration-delivery", HeaderValue::from_static(problem.delivery.as_str()));
-    if !problem.may_repeat && problem.delivery == Delivery::Ambiguous {
-        never_repeat(headers);
-    }
-    answer
 }
 
 /// The body of an answer of [`AnsweringService`]: the vendor's as it comes, or one of the client's own.
@@ -111,7 +91,7 @@ impl HttpBody for AnsweredBody {
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         match &mut self.0 {
             Content::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Vendors(body) => Poll::Ready(ready!(Pin::new(&mut **body).poll_frame(context))),
+            Content::Vendors(body) => Pin::new(&mut **body).poll_frame(context),
         }
     }
 

@@ -8,10 +8,10 @@ use crate::error::ErrorKind;
 /// The text of another crate's error: its chain of messages, without the URL and without control characters.
 ///
 /// The error value is not kept: its `Debug` may show secrets, and no foreign type belongs in the public API.
-pub(super) struct Cause(String);
+pub(crate) struct Cause(String);
 
 impl Cause {
-    pub(super) fn of(error: &dyn std::error::Error) -> Cause {
+    pub(crate) fn of(error: &dyn std::error::Error) -> Cause {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -42,6 +42,7 @@ use crate::route::Connections;
 pub use self::answer_body::AnswerBody;
 pub use self::auth::{Signer, SigningParts};
 pub use self::body::Body;
+pub(crate) use self::cause::Cause;
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
 pub use self::tokens::{KeptToken, TokenKeeper, TokenOwner};

@@ -74,7 +74,7 @@ impl Cell {
     }
 
     /// Whether the lease was found at `now` to have ended, so that the process goes on with its floor.
-    pub(crate) fn falls(&self, now: Time) -> bool {
+    pub(crate) fn fell_to_floor(&self, now: Time) -> bool {
         self.holding().is_some_and(|holding| holding.is_away && holding.ended_at == now)
     }
 
@@ -113,7 +113,7 @@ impl Cell {
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
         // A claim renews the lease, so units held under a lease that has ended are returned first.
-        let mut returned = if self.holding()?.has_lapsed(now) { self.fall(spec, now) } else { Vec::new() };
+        let mut returned = if self.holding()?.has_lapsed(now) { self.fall_to_floor(spec, now) } else { Vec::new() };
         let used = self.in_use(spec, now);
         let is_starved = self.is_starved(spec, now);
         let holding = self.holding_mut()?;
@@ -146,11 +146,13 @@ impl Cell {
         }
         let (held, travels) = (holding.units, holding.travels);
         let is_away = holding.is_away;
-        let keep = match is_idle {
+        let keep = if is_away {
             // All units held belong to the floor.
-            _ if is_away => held,
-            true => least,
-            false => holding.keep.min(sum.max(used)).max(least),
+            held
+        } else if is_idle {
+            least
+        } else {
+            holding.keep.min(sum.max(used)).max(least)
         };
         let free = held.saturating_sub(keep).min(held.saturating_sub(used));
         if free > 0 {
@@ -188,20 +190,20 @@ impl Cell {
             return None;
         }
         let (figures, floor) = (spec.figures(), spec.floor());
-        let returned = self.give_down(spec, now, 0);
+        let returned = self.shrink_to(spec, now, 0);
         Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, floor, paused_ns: 0, is_starved: false })
     }
 
     /// The lease has ended: returns all units but the floor.
-    fn fall(&mut self, spec: &LimitSpec, now: Time) -> Vec<(u64, u32)> {
+    fn fall_to_floor(&mut self, spec: &LimitSpec, now: Time) -> Vec<(u64, u32)> {
         let Some(holding) = self.holding_mut() else { return Vec::new() };
         let stays = holding.stays(spec.floor(), now);
         (holding.is_away, holding.ended_at) = (stays > 0, now);
-        self.give_down(spec, now, stays)
+        self.shrink_to(spec, now, stays)
     }
 
-    /// Gives back all units but `stay`: the used ones first, so that the process can go on with those that stay.
-    fn give_down(&mut self, spec: &LimitSpec, now: Time, stay: u32) -> Vec<(u64, u32)> {
+    /// Returns all units but `stay`: the used ones first, so that the process can go on with the free ones.
+    fn shrink_to(&mut self, spec: &LimitSpec, now: Time, stay: u32) -> Vec<(u64, u32)> {
         let used = self.in_use(spec, now);
         let held = self.holding().map_or(0, |holding| holding.units);
         let given = held.saturating_sub(stay);

@@ -133,7 +133,7 @@ impl Report {
         }
     }
 
-    /// Whether so many units remain that the report slows nothing down, unless an earlier report did.
+    /// Whether enough units remain that this report, without an earlier one, does not slow the limit down.
     pub(crate) fn is_comfortable(&self, under_way: u32) -> bool {
         let left = self.remaining.saturating_sub(u64::from(under_way));
         left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0

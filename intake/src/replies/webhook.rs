@@ -76,24 +76,12 @@ impl Webhook {
         let request = self.http.post(self.url.clone()).header("content-type", "application/json");
         let request = request.header("webhook-signature", signature(&self.keys, &id, now, &reply.json));
         let request = request.header("webhook-id", id).header("webhook-timestamp", now);
-        let answer = request.body(reply.json.clone()).send().await.map_err(in_words)?;
+        let answer = request.body(reply.json.clone()).send().await.map_err(reqwest::Error::without_url)?;
         match answer.status() {
             status if status.is_success() => Ok(()),
             status => Err(format!("the receiver answered {}", status.as_u16()).into()),
         }
     }
-}
-
-/// The error with its causes, and without the URL, which may be secret.
-fn in_words(error: reqwest::Error) -> BoxError {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text.into()
 }
 
 fn key(secret: &str) -> Option<hmac::Key> {

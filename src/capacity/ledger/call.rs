@@ -88,6 +88,20 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// A line of a process that holds `claim` units and wants `want` for its normal tier.
+    #[cfg(test)]
+    pub(crate) fn of(figures: Figures, claim: u32, want: u32) -> Line {
+        Line {
+            figures,
+            claim,
+            returned: Vec::new(),
+            want: [0, want, 0],
+            need: u32::from(want > 0),
+            paused_us: 0,
+            floor: Floor::default(),
+        }
+    }
+
     pub(crate) fn returned_units(&self) -> u32 {
         self.returned.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
     }

@@ -8,7 +8,7 @@ const STEP_US: u64 = 100_000;
 /// A gap without a witness counts less this much, so that a lone newcomer does not wait for ever.
 const UNSEEN_US: u64 = 10_000_000;
 
-/// What is added to a span of `span_us` that the ledger measures on behalf of somebody else.
+/// What is added to a span of `span_us` that the store measures for a process, because their clocks differ.
 pub(crate) fn slack(span_us: u64) -> u64 {
     (span_us / 10).clamp(100_000, 1_000_000)
 }

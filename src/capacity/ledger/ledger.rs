@@ -266,7 +266,8 @@ impl Ledger {
         self.holders.retain(|_, h| !h.has_ended || now < h.ends().saturating_add(tail));
     }
 
-    /// Puts the units that nobody has into the pool, up to `most`; somebody may have used them until `last_use`.
+    /// Puts units that no process holds into the pool, at most `most` of them. A process whose lease has ended may have used
+    /// them until `last_use`.
     pub(super) fn fill_up(&mut self, last_use: u64, most: u32) {
         let missing = self.figures.units.saturating_sub(self.known_units()).min(most);
         let tail = self.figures.tail_us();

@@ -63,7 +63,8 @@ fn others_have_what_a_process_without_the_store_does_not_keep() {
     assert!(outcome.by_process[0] >= 120 * 4, "{:?}", outcome.by_process);
 }
 
-/// A store that has lost everything cannot know of a process that does not reach it, and gives nobody what that one may use.
+/// A store that has lost its ledgers does not know a process that cannot reach it. It grants no other process the units that
+/// this process may use.
 #[test]
 fn a_floor_outlasts_what_the_store_knew() {
     for seed in 0..3 {

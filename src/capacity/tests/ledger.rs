@@ -40,15 +40,7 @@ fn loss(clock: u64) -> Option<Loss> {
 }
 
 fn line(claim: u32, want: u32) -> Line {
-    Line {
-        figures: FIGURES,
-        claim,
-        returned: Vec::new(),
-        want: [0, want, 0],
-        need: u32::from(want > 0),
-        paused_us: 0,
-        floor: Floor::default(),
-    }
+    Line::of(FIGURES, claim, want)
 }
 
 fn units(got: &Got) -> u32 {

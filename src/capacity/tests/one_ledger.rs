@@ -1,5 +1,5 @@
-//! Two processes whose configurations give a limit windows on both sides of the hour from which SQL stores keep ledgers in another
-//! table: the limit has one ledger all the same.
+//! SQL stores keep the ledgers of windows of an hour and more in another table than those of shorter ones. Here two processes
+//! state windows on both sides of an hour for one limit, and the limit must have one ledger.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -64,7 +64,7 @@ impl Process {
     }
 }
 
-/// They know of each other, whoever comes first, and together hold no more than there is.
+/// Whichever process calls first, the ledger names both, and together they hold no more units than the limit has.
 async fn share_one_ledger(store: Store) {
     let mut processes = Vec::new();
     for (number, again_us) in (1..).zip(WINDOWS) {

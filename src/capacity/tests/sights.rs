@@ -1,7 +1,7 @@
 //! What processes make of times that others have written, each by a clock of its own.
 
 use crate::capacity::call::{Call, Entry};
-use crate::capacity::ledger::{Figures, Floor, Got, Line, State};
+use crate::capacity::ledger::{Figures, Got, Line, State};
 use crate::capacity::sights::{AllSights, Now};
 
 const S: u64 = 1_000_000;
@@ -50,15 +50,7 @@ fn peer(id: u64) -> Peer {
 }
 
 fn line(claim: u32, want: u32) -> Line {
-    Line {
-        figures: FIGURES,
-        claim,
-        returned: Vec::new(),
-        want: [0, want, 0],
-        need: u32::from(want > 0),
-        paused_us: 0,
-        floor: Floor::default(),
-    }
+    Line::of(FIGURES, claim, want)
 }
 
 fn returned(claim: u32, units: u32, free_in: u64) -> Line {

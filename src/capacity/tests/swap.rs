@@ -1,7 +1,7 @@
 //! What is written to a store that compares and swaps.
 
 use crate::capacity::call::{Call, Entry};
-use crate::capacity::ledger::{Figures, Floor, Line, State};
+use crate::capacity::ledger::{Figures, Line, State};
 use crate::capacity::swap::{Round, Seen, round};
 
 const S: u64 = 1_000_000;
@@ -9,15 +9,7 @@ const S: u64 = 1_000_000;
 /// A process that wants 10 units of a limit of 16.
 fn call(process: u64, seq: u64) -> Call {
     let figures = Figures { units: 16, again_us: S, transit_us: S, takes_used: false };
-    let line = Line {
-        figures,
-        claim: 0,
-        returned: Vec::new(),
-        want: [0, 10, 0],
-        need: 1,
-        paused_us: 0,
-        floor: Floor::default(),
-    };
+    let line = Line::of(figures, 0, 10);
     let entry = Entry { limit: "github/core".into(), known_seq: 0, expected_us: None, line };
     Call { process, seq, lease_us: 10 * S, leaves: false, lines: vec![entry] }
 }
