@@ -1,18 +1,18 @@
-//! The URL of a source: what is ours in its query, and what is the broker's.
+//! The URL of a source: separates the query parameters of this crate from those of the broker's client library.
 
 use integration_client::BoxError;
 use url::Url;
 
 use crate::error::Error;
 
-/// The URL of a broker without the parameters that are ours.
+/// The URL of a broker without the parameters of this crate, which are kept beside it.
 pub(crate) struct Address {
     pub(crate) url: Url,
     own: Vec<(String, String)>,
 }
 
 impl Address {
-    /// Takes the parameters `own` out of the query.
+    /// Parses a URL and takes the parameters named in `own` out of its query. `broker` begins the message of an error.
     pub(crate) fn read(broker: &str, url: &str, own: &[&str]) -> Result<Address, Error> {
         // The error of the parser does not hold the URL, which may hold a password.
         let unreadable =
@@ -27,12 +27,12 @@ impl Address {
         Ok(Address { url, own })
     }
 
-    /// A parameter of ours that is not empty.
+    /// The value of one of the parameters named in `own`; `None` if it is missing or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.own.iter().find(|(own, value)| own == name && !value.is_empty()).map(|(_, value)| &**value)
     }
 
-    /// Host and port, where the messages are.
+    /// Host and port of the broker, as `HOST:PORT`.
     pub(crate) fn place(&self, default_port: u16) -> String {
         format!("{}:{}", self.url.host_str().unwrap_or("localhost"), self.url.port().unwrap_or(default_port))
     }

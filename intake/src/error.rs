@@ -1,10 +1,10 @@
-//! The error of this crate.
+//! The public error of this crate.
 
 use std::fmt;
 
 use integration_client::BoxError;
 
-/// A broker that cannot be used. The message holds no password.
+/// The reason why a broker or a webhook cannot be used. The message holds no password.
 #[derive(Debug)]
 pub struct Error {
     message: String,

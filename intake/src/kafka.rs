@@ -1,8 +1,9 @@
-//! Kafka: a consumer of a group, whose position moves behind the messages that are settled.
+//! Kafka: a consumer of a group, which commits offsets as messages are settled.
 //!
-//! A partition has one position and no acknowledgement of single messages. So the position is that of the oldest message that
-//! is not settled ([`Positions`]), whatever was settled behind it: after a crash some messages are delivered again, and are
-//! recognised by their offsets. The client library connects again by itself.
+//! Kafka has one committed offset per partition and no acknowledgement of single messages. So the source commits the
+//! offset of the oldest message that is not settled ([`Positions`]), even if later messages are settled. After a crash
+//! Kafka redelivers some settled messages, and the outbox recognises them by their offsets. The client library
+//! reconnects by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,21 +29,21 @@ use crate::waits::{PATIENCE, Waits};
 
 /// The header of a refused message that holds the reason.
 const WHY: &str = "refused-because";
-/// The longest reason that is put into a header.
+/// Characters of the reason that are put into the header; the rest is cut off.
 const LONGEST_WHY: usize = 500;
-/// How often a refused message is tried to be put aside.
+/// Attempts to publish a refused message to the topic of refused messages.
 const TRIES: u32 = 3;
-/// Bytes that the client library fetches ahead, for all partitions together.
+/// KiB of messages that the client library fetches ahead, for all partitions together.
 const AHEAD_KIB: &str = "16384";
 
 /// A topic of Kafka as a source of requests.
 ///
-/// The topic must exist. Processes with the same group share its partitions. Messages that are no valid request are stored in the
-/// topic `NAME.refused`, with the reason in the header `refused-because`; it must exist too, unless the brokers make topics by
-/// themselves.
+/// The topic must exist. Processes with the same group share its partitions. A message that is not a valid request is
+/// published to the topic `NAME.refused`, with the reason in the header `refused-because`. That topic must exist too,
+/// unless the brokers create topics automatically.
 ///
-/// A message is recognised by its partition and offset, so a topic that was deleted and made anew needs another name for the
-/// source ([`named`](Kafka::named)).
+/// A redelivered message is recognised by its partition and offset. A topic that was deleted and created again repeats
+/// offsets, so its source needs another name ([`named`](Kafka::named)).
 pub struct Kafka {
     topic: String,
     name: String,
@@ -52,7 +53,7 @@ pub struct Kafka {
     unsettled: Unsettled<OwnedMessage>,
 }
 
-/// What the client library calls.
+/// The callbacks of the client library: logs its errors, and forgets the positions of revoked partitions.
 #[derive(Clone, Default)]
 pub(crate) struct Context {
     positions: Arc<Mutex<Positions>>,
@@ -74,9 +75,10 @@ impl ConsumerContext for Context {
 }
 
 impl Kafka {
-    /// Connects to `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&group=NAME`. The group is `integration-client` unless it is
-    /// named. `servers=HOST:PORT,HOST:PORT` names further brokers. All other parameters are settings of librdkafka, such as
-    /// `security.protocol=sasl_ssl&sasl.mechanism=SCRAM-SHA-512`; user and password are `sasl.username` and `sasl.password`.
+    /// Connects to `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&group=NAME`. The group is `integration-client` unless
+    /// the URL names one. `servers=HOST:PORT,HOST:PORT` names further brokers. All other parameters are settings of
+    /// librdkafka, such as `security.protocol=sasl_ssl&sasl.mechanism=SCRAM-SHA-512`; user and password are
+    /// `sasl.username` and `sasl.password`.
     ///
     /// # Errors
     /// The URL names no topic or an unknown setting, no broker answers, or the topic does not exist.
@@ -87,7 +89,8 @@ impl Kafka {
         let place = address.place(9092);
         let common = settings(&address, &place);
         let (mut consumers, mut producers) = (common.clone(), common);
-        // A broker that is away is tried again here, and not for five minutes by the library.
+        // This source retries by itself: the library's own retries would take up to five minutes to report a broker
+        // that is away.
         producers.set("message.timeout.ms", PATIENCE.as_millis().to_string());
         consumers.set("group.id", address.get("group").unwrap_or("integration-client"));
         consumers.set("auto.offset.reset", "earliest").set("queued.max.messages.kbytes", AHEAD_KIB);
@@ -97,7 +100,8 @@ impl Kafka {
             }
             consumers.set(&*name, &*value);
         }
-        // Positions are stored when messages are settled, and committed once a second and at the end.
+        // The source stores an offset in the library when messages are settled. The library commits the stored offsets
+        // once a second and when it is closed.
         consumers.set("enable.auto.offset.store", "false").set("enable.auto.commit", "true");
         consumers.set("auto.commit.interval.ms", "1000");
         let failed = |error: BoxError| Error::new(format!("kafka:{place}:{topic}")).with_source(error);
@@ -112,7 +116,8 @@ impl Kafka {
         Ok(Kafka { topic, name, consumer, producer, positions, unsettled })
     }
 
-    /// The name under which message ids are known; by default the cluster's id (its address where it has none) and the topic.
+    /// Sets the name under which the outbox remembers message ids. The default is the cluster's id (its address if it
+    /// has no id) and the topic.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Kafka {
         self.name = name.into();
@@ -128,7 +133,7 @@ impl Kafka {
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message)
     }
 
-    /// Moves the positions behind what is settled.
+    /// Marks messages as settled, and stores the offsets up to which all messages of a partition are settled.
     fn settle(&self, messages: impl Iterator<Item = OwnedMessage>) {
         let mut moved = HashMap::new();
         let mut positions = self.positions.lock();
@@ -139,7 +144,8 @@ impl Kafka {
         }
         drop(positions);
         let Ok(moved) = TopicPartitionList::from_topic_map(&moved) else { return };
-        // It fails for a partition that another consumer has by now, and gets from its last position.
+        // This fails for a partition that was reassigned to another consumer, which continues from the committed
+        // offset.
         if moved.count() > 0
             && let Err(error) = self.consumer.store_offsets(&moved)
         {
@@ -159,7 +165,7 @@ impl Kafka {
     }
 }
 
-/// What a client's settings begin with: where the brokers are, and who it is there.
+/// The settings that consumers and producers share: brokers, client id, user and password.
 pub(crate) fn settings(address: &Address, place: &str) -> ClientConfig {
     let mut common = ClientConfig::new();
     let servers = address.get("servers").into_iter().fold(place.to_owned(), |all, more| format!("{all},{more}"));
@@ -172,7 +178,7 @@ pub(crate) fn settings(address: &Address, place: &str) -> ClientConfig {
     common
 }
 
-/// The error of settings, without the value of the one that is wrong: it may be a password.
+/// Converts an error. An error about a setting loses the setting's value, which may be a password.
 pub(crate) fn without_value(error: KafkaError) -> BoxError {
     match error {
         KafkaError::ClientConfig(_, why, setting, _) => format!("{why} (setting {setting})").into(),
@@ -180,7 +186,7 @@ pub(crate) fn without_value(error: KafkaError) -> BoxError {
     }
 }
 
-/// Settings that a producer does not know.
+/// Whether a setting applies to consumers only; a producer would reject it.
 fn is_of_consumers(name: &str) -> bool {
     [
         "session.",
@@ -197,7 +203,8 @@ fn is_of_consumers(name: &str) -> bool {
     .any(|of_consumers| name.starts_with(of_consumers))
 }
 
-/// Whether there is such a topic, and the cluster's id. The client library blocks, so it has a thread for it.
+/// Fails unless the topic exists, and returns the consumer and the cluster's id. The calls block, so they run on a
+/// blocking thread.
 async fn exists(
     consumer: StreamConsumer<Context>,
     topic: String,
@@ -253,7 +260,7 @@ impl IntakeSource for Kafka {
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let Some(message) = self.unsettled.take(message) else { return Ok(()) };
-            // A header is one line.
+            // A header value must be a single line.
             let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
             let why = why.replace(char::is_control, " ");
             let mut waits = Waits::default();
@@ -263,7 +270,8 @@ impl IntakeSource for Kafka {
                         self.settle(std::iter::once(message));
                         return Ok(());
                     }
-                    // The position must not stay here unnoticed while all that is behind goes on.
+                    // An unsettled message holds the partition's offset back. That must not go unnoticed while later
+                    // messages are accepted, so the error ends the hand-over.
                     Err(error) if tries == TRIES => {
                         let (partition, offset) = (message.partition(), message.offset());
                         let topic = format!("{}.refused", self.topic);

@@ -1,7 +1,8 @@
 //! Message brokers as sources of requests for [`integration_client`].
 //!
-//! A message's content is a JSON object, as [`Line`](integration_client::outbox::Line) describes. [`open`] connects to the
-//! broker that a URL names, and [`Outbox::feed_from`](integration_client::outbox::Outbox::feed_from) takes its messages over:
+//! A message's content is a JSON object, as [`Line`](integration_client::outbox::Line) describes. [`open`] connects to
+//! the broker that a URL names, and [`Outbox::feed_from`](integration_client::outbox::Outbox::feed_from) stores its
+//! messages as requests:
 //!
 //! ```no_run
 //! # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::BoxError> {
@@ -10,19 +11,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - A message is acknowledged when its request is on the disk. A redelivered message is recognised by its id, and becomes no
-//!   second request.
-//! - A message that is no valid request goes to a queue of refused messages with the reason, or the way that docs/INTAKE.md
-//!   names for the broker.
-//! - A message for a tenant whose part of the outbox is full goes back to the broker for a few seconds, or is held where the broker
-//!   cannot take it back.
-//! - A broker that is away is logged and connected to again; what was not acknowledged is delivered again.
+//! - A message is acknowledged when its request is on disk. A redelivered message is recognised by its id and does not
+//!   become a second request.
+//! - A message that is not a valid request is put into a queue of refused messages with the reason, or handled as
+//!   docs/INTAKE.md says for the broker.
+//! - A message for a tenant whose part of the outbox is full is given back to the broker for a few seconds, or held in
+//!   memory if the broker cannot take it back.
+//! - If the connection to the broker fails, the source logs that and connects again. The broker then redelivers the
+//!   messages that were not acknowledged.
 //!
-//! What became of requests goes the other way: [`replies`] connects to a queue, a subject, a topic or a webhook, and
-//! [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies) delivers to it.
+//! The results of requests are sent the other way: [`replies`] connects to a queue, a subject, a topic or a webhook,
+//! and [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies) delivers the results to it.
 //!
-//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`; and so is `webhook`. Without the feature a URL of the broker is an
-//! error that names it.
+//! Each broker is a feature: `kafka`, `nats`, `rabbitmq`, `sqs`; and so is `webhook`. If the feature of a URL's broker
+//! is not enabled, the error names the feature.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
@@ -78,7 +80,7 @@ pub use self::replies::replies;
 /// | `sqs`, `sqs+http` | Amazon SQS, and servers that speak its protocol: `sqs://HOST:PORT/ACCOUNT/QUEUE?dead=QUEUE&region=NAME` |
 ///
 /// # Errors
-/// The URL is none of these, the feature of its broker is not enabled, or the broker refuses the first connection.
+/// The URL has none of these schemes, the feature of its broker is not enabled, or the first connection fails.
 pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
     match url.split_once("://") {
         #[cfg(feature = "rabbitmq")]
@@ -99,7 +101,7 @@ pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {
         Some(("sqs" | "sqs+http", _)) => Ok(Box::new(Sqs::connect(url).await?)),
         #[cfg(not(feature = "sqs"))]
         Some(("sqs" | "sqs+http", _)) => Err(Error::new("SQS needs the feature `sqs` of integration-client-intake")),
-        // Of a URL that is none, nothing is shown: it may hold a password.
+        // The message shows no part of the URL, which may hold a password.
         _ => Err(Error::new("the URL of a source begins with amqp://, amqps://, kafka://, nats://, tls:// or sqs://")),
     }
 }

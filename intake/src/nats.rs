@@ -1,7 +1,8 @@
 //! NATS JetStream: a durable pull consumer with explicit acknowledgements.
 //!
-//! The client library connects again by itself; what was not acknowledged within the consumer's `ack_wait` is delivered again.
-//! A refused message is stored in a stream of its own before the server is told not to deliver it any more.
+//! The client library reconnects by itself, and the server redelivers messages that were not acknowledged within the
+//! consumer's `ack_wait`. A refused message is stored in a stream of refused messages before the server is told not to
+//! deliver it any more, so that it cannot get lost.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,27 +19,29 @@ use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
-/// Messages that the server delivers before the first of them is acknowledged.
+/// Messages that one pull request asks the server for. A quarter of the unacknowledged messages that the server allows.
 const PREFETCH: usize = 500;
-/// After this time a message that was not acknowledged is delivered again. Longer than a full outbox is likely to be full.
+/// The time after which the server redelivers a message that was not acknowledged. An outbox is unlikely to stay full
+/// for longer.
 const ACK_WAIT: Duration = Duration::from_secs(300);
-/// For how long refused messages are kept.
+/// The time for which the stream of refused messages keeps a message.
 const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// The header of a refused message that holds the reason.
 const WHY: &str = "X-Refused-Because";
-/// The longest reason that is put into a header.
+/// Characters of the reason that are put into the header; the rest is cut off.
 const LONGEST_WHY: usize = 500;
-/// The header by which a publisher identifies a message.
+/// The header in which a publisher puts the id of a message.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 /// A stream of NATS JetStream as a source of requests.
 ///
-/// The stream must exist. The durable consumer is made if there is none: with explicit acknowledgements, and an `ack_wait` of
-/// five minutes. Processes with the same consumer share its messages. Messages that are no valid request are stored in the
-/// stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header `X-Refused-Because`, for thirty days.
+/// The stream must exist. The durable consumer is created if it does not exist, with explicit acknowledgements and an
+/// `ack_wait` of five minutes. Processes with the same consumer share its messages. A message that is not a valid
+/// request is stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the
+/// header `X-Refused-Because`.
 ///
-/// A redelivered message is recognised by the header `Nats-Msg-Id`, where the publisher sets it, and otherwise by its sequence
-/// number in the stream.
+/// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it, and otherwise by its
+/// sequence number in the stream.
 pub struct Nats {
     context: Context,
     stream: String,
@@ -49,8 +52,8 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Connects to `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME`, or `tls`. The consumer is
-    /// `integration-client` unless it is named.
+    /// Connects to `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME`, or with TLS to `tls://…`. The consumer
+    /// is `integration-client` unless the URL names one.
     ///
     /// # Errors
     /// The URL names no stream, the server refuses the connection, or the stream does not exist.
@@ -64,7 +67,8 @@ impl Nats {
             let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
             let client = options.connect(address.url.as_str()).await?;
             let context = jetstream::new(client);
-            // Numbers begin anew in a stream that was made anew.
+            // A stream that was deleted and created again repeats sequence numbers, so its creation time is part of the
+            // source's name.
             let made = context.get_stream(&stream).await?.cached_info().created.unix_timestamp();
             let messages = messages_of(&context, &stream, &consumer).await?;
             Ok::<_, BoxError>((context, made, messages))
@@ -76,9 +80,9 @@ impl Nats {
         Ok(Nats { context, stream, consumer, name: format!("{place}:{made}"), messages, unsettled })
     }
 
-    /// The name under which message ids are known; by default host, port, stream and the time at which the stream was made. Set
-    /// it where the server is reached at different addresses: a message that is redelivered under another name is another
-    /// message.
+    /// Sets the name under which the outbox remembers message ids. The default is host, port, stream and the creation
+    /// time of the stream. Set a name if the server is reached at different addresses: a message that is redelivered to
+    /// a source with another name becomes a second request.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Nats {
         self.name = name.into();
@@ -97,14 +101,14 @@ impl Nats {
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message)
     }
 
-    /// Stores a refused message, and then tells the server not to deliver it any more.
+    /// Stores a refused message in the stream of refused messages, then tells the server not to deliver it any more.
     async fn put_aside(&self, message: &jetstream::Message, why: &Refusal) -> Result<(), BoxError> {
         let name = format!("{}_REFUSED", self.stream);
         let stream = stream::Config { name: name.clone(), max_age: KEEP_REFUSED, ..stream::Config::default() };
         let stream = stream::Config { subjects: vec![name.clone()], ..stream };
         self.context.get_or_create_stream(stream).await?;
         let mut headers = message.headers.clone().unwrap_or_default();
-        // A header is one line.
+        // A header value must be a single line.
         let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
         headers.insert(WHY, why.replace(char::is_control, " ").as_str());
         self.context.publish_with_headers(name, headers, message.payload.clone()).await?.await?;
@@ -168,7 +172,8 @@ impl IntakeSource for Nats {
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let messages: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
-            // Without the server's word for it: an acknowledgement that gets lost only has the message delivered again.
+            // The source does not wait for the server to confirm: if an acknowledgement is lost, the server redelivers
+            // the message and the outbox recognises it.
             join_all(messages.iter().map(jetstream::Message::ack)).await;
             Ok(())
         })
@@ -194,7 +199,7 @@ impl IntakeSource for Nats {
         Box::pin(async move {
             let after = Some(after).filter(|after| !after.is_zero());
             for message in messages.iter().filter_map(|message| self.unsettled.take(message)) {
-                // If this gets lost, the message is delivered again after `ack_wait`.
+                // If the negative acknowledgement is lost, the server redelivers the message after `ack_wait`.
                 let _ = message.ack_with(AckKind::Nak(after)).await;
             }
             Ok(())

@@ -1,8 +1,8 @@
-//! Positions in partitions: where a consumer goes on that settles messages in any order. Pure.
+//! The offsets that a consumer may commit while it settles the messages of a partition in any order. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// The positions of all partitions that a consumer reads.
+/// The fetched and unsettled offsets of all partitions that a consumer reads.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     partitions: HashMap<i32, Partition>,
@@ -10,27 +10,29 @@ pub(crate) struct Positions {
 
 #[derive(Debug, Default)]
 struct Partition {
-    /// Offsets that were fetched and are not settled.
+    /// Offsets that were fetched and are not settled yet.
     open: BTreeSet<i64>,
-    /// The offset behind the last one that was fetched.
+    /// The last fetched offset plus one.
     next: i64,
 }
 
 impl Positions {
-    /// A message was fetched.
+    /// Records that a message was fetched.
     pub(crate) fn fetched(&mut self, partition: i32, offset: i64) {
         let known = self.partitions.entry(partition).or_default();
         known.open.insert(offset);
         known.next = offset.saturating_add(1);
     }
 
-    /// The partition was given to another consumer, which goes on at the stored position: what was open is fetched again there.
+    /// Forgets a partition that was reassigned to another consumer. That consumer continues from the committed offset,
+    /// so it fetches the open messages again.
     pub(crate) fn lost(&mut self, partition: i32) {
         self.partitions.remove(&partition);
     }
 
-    /// A message is settled. Returns the position that may be stored now: all messages before it are settled. `None` where the
-    /// message was fetched before the partition was [lost](Self::lost).
+    /// Records that a message is settled. Returns the offset that may be committed now, before which all messages are
+    /// settled. Returns `None` if the message was settled before, or was fetched before the partition was
+    /// [lost](Self::lost).
     pub(crate) fn settled(&mut self, partition: i32, offset: i64) -> Option<i64> {
         let known = self.partitions.get_mut(&partition)?;
         known.open.remove(&offset).then(|| known.open.first().copied().unwrap_or(known.next))
@@ -62,7 +64,7 @@ mod tests {
         (0..4).for_each(|offset| positions.fetched(0, offset));
         assert_eq!(positions.settled(0, 0), Some(1));
         positions.lost(0);
-        // Another consumer had it, and settled 1 and 2.
+        // Meanwhile another consumer had the partition and settled offsets 1 and 2.
         positions.fetched(0, 3);
         assert_eq!(positions.settled(0, 1), None, "of the earlier assignment");
         assert_eq!(positions.settled(0, 3), Some(4));

@@ -1,9 +1,10 @@
-//! RabbitMQ, by AMQP 0-9-1.
+//! RabbitMQ over AMQP 0-9-1.
 //!
-//! One consumer, whose deliveries are kept until they are acknowledged. If the connection breaks, the broker delivers again
-//! what was not acknowledged; acknowledgements of the old connection are then dropped, because the outbox recognises the
-//! messages. Messages that must go elsewhere (refused ones, and those for a full lane) are published to a queue of their own
-//! first, with the broker's confirmation, and acknowledged after that: they may be in both for a moment, and never in neither.
+//! The source has one consumer and keeps each delivery until it is acknowledged. If the connection breaks, the broker
+//! redelivers the messages that were not acknowledged. The deliveries of the old connection are then forgotten, because
+//! the outbox recognises the redelivered messages. A message that must go to another queue (a refused one, or one for a
+//! full lane) is first published to that queue with the broker's confirmation, and acknowledged only then: it may be in
+//! both queues for a moment, but it is always in one of them.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -29,56 +30,58 @@ use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
-/// Messages that the broker delivers before the first of them is acknowledged.
+/// Unacknowledged messages that the broker delivers to the consumer at most.
 const PREFETCH: u16 = 500;
 /// The header of a refused message that holds the reason.
 const WHY: &str = "x-refused-because";
-/// The longest reason that is put into a header.
+/// Characters of the reason that are put into the header; the rest is cut off.
 const LONGEST_WHY: usize = 500;
-/// The delivery mode of messages that outlive a restart of the broker.
+/// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
 
 /// A queue of RabbitMQ as a source of requests.
 ///
-/// The queue must exist. Two more are declared beside it when they are needed: `NAME.refused` holds messages that are no valid
-/// request, with the reason in the header `x-refused-because`, and `NAME.later` holds messages for a full lane for a few
-/// seconds, after which the broker puts them back into the queue.
+/// The queue must exist. The source declares two more queues when it needs them: `NAME.refused` holds messages that are
+/// not valid requests, with the reason in the header `x-refused-because`; `NAME.later` holds messages for a full lane
+/// for a few seconds, after which the broker puts them back into the queue.
 ///
-/// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may have an
-/// `idempotency_key` in its content instead; a message that has neither is refused, unless
-/// [`equal_content_is_equal`](Self::equal_content_is_equal) says otherwise.
+/// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may
+/// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
+/// [`equal_content_is_equal`](Self::equal_content_is_equal) is set.
 ///
-/// The property `timestamp`, where it is set, tells how long a message has waited. A message with the property `reply_to` has its
-/// request's outcome written as a reply to that queue, with its `correlation_id` ([`RabbitMqReplies`](crate::RabbitMqReplies)).
+/// The property `timestamp`, if it is set, tells how long a message has waited. If a message has the property
+/// `reply_to`, the result of its request is sent as a reply to that queue, with the message's `correlation_id`
+/// ([`RabbitMqReplies`](crate::RabbitMqReplies)).
 pub struct RabbitMq {
-    /// With the password.
+    /// The broker's URL, including the password.
     url: String,
     queue: String,
     name: String,
     equal_content: bool,
     open: tokio::sync::Mutex<Option<Open>>,
     unsettled: Unsettled<Delivery>,
-    /// The channel for messages that go elsewhere.
+    /// The channel that publishes messages to the queues of refused and postponed messages.
     side: Mutex<Option<Channel>>,
-    /// Something could not be told: the broker must deliver again what is not acknowledged.
+    /// Notified when a message could not be put aside. `fetch` then reconnects, so that the broker redelivers all
+    /// unacknowledged messages.
     broken: Notify,
 }
 
-/// The connection, and what is delivered by it.
+/// An open connection and its consumer.
 struct Open {
-    /// Keeps the connection open.
+    /// Held because dropping it would close the connection.
     _connection: Connection,
     consumer: Consumer,
 }
 
 impl RabbitMq {
-    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME`, or `amqps`.
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME`, or with TLS to `amqps://…`.
     ///
     /// # Errors
     /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
     pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
         let address = Address::read("RabbitMQ", url, &["queue"])?;
-        // A queue's name has 255 bytes at most, and ours are longer.
+        // A queue's name has 255 bytes at most, and the names of the two other queues are longer than this one.
         let queue = address.get("queue").filter(|queue| queue.len() <= 240);
         let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
         let queue = queue.ok_or_else(no_queue)?.to_owned();
@@ -99,16 +102,17 @@ impl RabbitMq {
         Ok(source)
     }
 
-    /// The name under which message ids are known; by default host, port, virtual host and queue. Set it where the broker is
-    /// reached at different addresses: a message that is redelivered under another name is another message.
+    /// Sets the name under which the outbox remembers message ids. The default is host, port, virtual host and queue.
+    /// Set a name if the broker is reached at different addresses: a message that is redelivered to a source with
+    /// another name becomes a second request.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> RabbitMq {
         self.name = name.into();
         self
     }
 
-    /// Takes two messages without `message_id` for the same message if their content is the same, instead of refusing them.
-    /// A producer that sends equal requests on purpose must not use it: all but the first would be dropped.
+    /// Recognises messages without `message_id` by a hash of their content, instead of refusing them. Do not set this
+    /// if a producer sends equal requests on purpose: all but the first would be dropped.
     #[must_use]
     pub fn equal_content_is_equal(mut self) -> RabbitMq {
         self.equal_content = true;
@@ -135,7 +139,7 @@ impl RabbitMq {
         tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
     }
 
-    /// Connects for as long as it takes.
+    /// Connects to the broker, and retries until the connection succeeds.
     async fn opened(&self) -> Open {
         let mut waits = Waits::default();
         loop {
@@ -172,7 +176,8 @@ impl RabbitMq {
         at.into_iter().fold(intake, Intake::sent_at)
     }
 
-    /// Puts a message into a queue of ours, which is declared first, and acknowledges it after that.
+    /// Declares the queue of refused or postponed messages, publishes a message to it, and then acknowledges the
+    /// message.
     async fn put_aside(&self, message: &MessageRef, aside: Aside<'_>) {
         let Some(delivery) = self.unsettled.take(message) else { return };
         let side = self.side.lock().clone();
@@ -199,7 +204,7 @@ impl RabbitMq {
     }
 }
 
-/// Where messages go that are not taken.
+/// The queue for a message that is not accepted now, and why.
 enum Aside<'a> {
     Refused(&'a Refusal),
     Later(Duration),
@@ -212,7 +217,8 @@ impl Aside<'_> {
         match self {
             Aside::Refused(_) => (format!("{queue}.refused"), arguments),
             Aside::Later(_) => {
-                // A message whose time is over goes back, through the exchange that every queue is bound to by its name.
+                // When a message expires, the broker routes it back to the source's queue through the default exchange,
+                // to which every queue is bound by its name.
                 arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
                 arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));
                 (format!("{queue}.later"), arguments)
@@ -237,7 +243,7 @@ impl Aside<'_> {
 const NO_ID: &str = "the message has neither the property message_id nor an idempotency_key in its content, by which a \
                      redelivery would be recognised";
 
-/// Whether the content tells equal messages from different ones.
+/// Whether the content holds an `idempotency_key`, so that its hash tells a redelivered message from another one.
 fn has_key(content: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Key {
@@ -294,7 +300,7 @@ impl IntakeSource for RabbitMq {
         Box::pin(async move {
             let deliveries: Vec<Delivery> =
                 messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
-            // An acknowledgement that fails does so with its connection.
+            // An acknowledgement fails only with its connection, and then the broker redelivers the message.
             join_all(deliveries.iter().map(|delivery| delivery.ack(BasicAckOptions::default()))).await;
             Ok(())
         })
@@ -318,7 +324,8 @@ impl IntakeSource for RabbitMq {
                     self.put_aside(message, Aside::Later(after)).await;
                 } else if let Some(delivery) = self.unsettled.take(message) {
                     let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-                    // If it fails, it does so with its connection, and the broker delivers the message again.
+                    // A negative acknowledgement fails only with its connection, and then the broker redelivers the
+                    // message.
                     let _ = delivery.nack(back).await;
                 }
             }

@@ -1,10 +1,10 @@
-//! Amazon SQS, and what else speaks its protocol.
+//! Amazon SQS, and servers that speak its protocol.
 //!
-//! Messages are received ten at a time, by long polls. A message that was received is invisible to others for the queue's
-//! visibility timeout; a task extends it for as long as the message is held here, and a process that was killed extends nothing,
-//! so that its messages come again. An invisible message counts as received once more each time it comes: a queue with a redrive
-//! policy moves it away after some of these. That is why messages for a full lane are given back only where there is no such
-//! policy, and held otherwise.
+//! The source receives messages ten at a time, by long polls. A received message is invisible to other consumers for
+//! the queue's visibility timeout. A task extends that timeout for as long as the source holds the message; if the
+//! process is killed, the timeout runs out and SQS delivers the message again. SQS counts how often it delivered a
+//! message, and a queue with a redrive policy moves a message away after `maxReceiveCount` deliveries. That is why
+//! messages for a full lane are given back only if the queue has no redrive policy, and held otherwise.
 
 mod place;
 pub(crate) mod problem;
@@ -30,59 +30,62 @@ use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::Waits;
 
-/// Messages of one request: the most that SQS allows.
+/// Messages in one request, the most that SQS allows.
 const BATCH: usize = 10;
-/// Requests for messages under way at once, while each of them brings as many as it may.
+/// The most receive requests under way at once. The source sends more than one only while each returns a full batch.
 const AT_ONCE: usize = 8;
-/// The visibility timeout of a queue that states none, or one within which nothing could be extended.
+/// The visibility timeout of a queue that states none.
 const INVISIBLE_S: i32 = 30;
+/// The shortest visibility timeout used: within a shorter one there is no time to extend it.
 const LEAST_INVISIBLE_S: i32 = 2;
-/// The longest that SQS allows.
+/// The longest visibility timeout that SQS allows.
 const MOST_INVISIBLE_S: i32 = 43_200;
-/// For how long one answer is waited for where others must not wait for it.
+/// The timeout of a request for which other work must not wait long.
 const SOON: Duration = Duration::from_secs(2);
 /// The attribute of a refused message that holds the reason.
 const WHY: &str = "refused-because";
-/// The longest reason that is put into an attribute.
+/// Characters of the reason that are put into the attribute; the rest is cut off.
 const LONGEST_WHY: usize = 500;
-/// Attributes that a message may have.
+/// Attributes that SQS allows a message.
 const MOST_ATTRIBUTES: usize = 10;
 
 /// A queue of Amazon SQS, or of a server that speaks its protocol, as a source of requests.
 ///
-/// The queue must exist. Its visibility timeout is used, and extended for as long as a message is held. A message that is no
-/// valid request goes to the queue that the URL names by `dead`, with the reason in the attribute `refused-because`; where it
-/// names none, the message is left to the queue's redrive policy, which moves it after its `maxReceiveCount`. A queue that has
-/// neither is an error.
+/// The queue must exist. The source uses the queue's visibility timeout, and extends it for as long as it holds a
+/// message. A message that is not a valid request is sent to the queue that the URL names by `dead`, with the reason in
+/// the attribute `refused-because`. If the URL names none, the message is left to the queue's redrive policy, which
+/// moves it after `maxReceiveCount` deliveries. If there is no redrive policy either, [`connect`](Self::connect) fails.
 ///
-/// A redelivered message is recognised by its message id, which SQS gives it. A producer that sends a message twice, because it
-/// did not get the first answer, makes two messages of it: an `idempotency_key` in the content makes them one, and so does a
-/// FIFO queue within five minutes, by its deduplication id.
+/// A redelivered message is recognised by the message id that SQS gave it. If a producer sends a message twice, because
+/// it did not get the first response, these are two messages with two ids. An `idempotency_key` in the content lets the
+/// outbox recognise the second; a FIFO queue recognises it within five minutes by its deduplication id.
 ///
-/// Drop it when `feed_from` has ended: the messages that it still had in hand stay invisible for as long as it lives.
+/// Drop the source when `feed_from` has ended: the messages that it still holds stay invisible for as long as it
+/// exists.
 pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
     dead_url: Option<String>,
-    /// The queue moves messages that were received too often.
+    /// Whether the queue has a redrive policy, which moves messages that were received too often.
     has_redrive: bool,
     extending: tokio::task::JoinHandle<()>,
 }
 
-/// What the task that extends needs too.
+/// The state that the source shares with the task that extends visibility timeouts.
 struct Shared {
     client: Client,
     queue_url: String,
     invisible_s: i32,
     unsettled: Unsettled<Delivery>,
-    /// Held while visibilities are changed: an extension that is under way must not undo that a message was given back.
+    /// Held while visibility timeouts are changed, so that an extension under way cannot undo a message's return to the
+    /// queue.
     changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
 struct Delivery {
     message: Message,
-    /// Held for a third of the visibility timeout at least.
+    /// Whether a round of extensions has found the delivery before, so that the next one extends it.
     is_old: bool,
 }
 
@@ -97,14 +100,15 @@ impl Delivery {
 }
 
 impl Sqs {
-    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME`, or to `sqs+http` where a test server has no TLS. The keys
-    /// are those of the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and `AWS_SESSION_TOKEN` with temporary ones.
-    /// The region is the one that the URL names, or that the host of AWS names, or `AWS_REGION`. `dead` is the name of a queue of
-    /// the same account, or the URL of a queue.
+    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME`, or to `sqs+http://…` for a test server without
+    /// TLS. The access keys come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and
+    /// `AWS_SESSION_TOKEN` with temporary ones. The region is the one that the URL names; otherwise the one in the name
+    /// of an AWS host; otherwise `AWS_REGION` or `AWS_DEFAULT_REGION`; otherwise `us-east-1`. `dead` is the name of a
+    /// queue of the same account, or the URL of a queue.
     ///
     /// # Errors
-    /// The URL names no queue, no keys are set, the server refuses them or does not answer, a queue does not exist, or there is
-    /// no way for refused messages.
+    /// The URL names no queue, no keys are set, the server refuses them or does not answer, a queue does not exist, or
+    /// there is neither a `dead` queue nor a redrive policy.
     pub async fn connect(url: &str) -> Result<Sqs, Error> {
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(url, env)?;
@@ -134,15 +138,16 @@ impl Sqs {
         Ok(Sqs { shared, name, dead_url, has_redrive, extending })
     }
 
-    /// The name under which message ids are known; by default host, port, account and queue. Set it where the queue is reached
-    /// at different addresses: a message that is redelivered under another name is another message.
+    /// Sets the name under which the outbox remembers message ids. The default is host, port, account and queue. Set a
+    /// name if the queue is reached at different addresses: a message that is redelivered to a source with another name
+    /// becomes a second request.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Sqs {
         self.name = name.into();
         self
     }
 
-    /// The messages of one request; waits for one for up to `wait_s`.
+    /// Sends one receive request. The server waits up to `wait_s` seconds for a first message.
     async fn receive(&self, most: usize, wait_s: i32) -> Result<Vec<Message>, Problem> {
         let shared = &self.shared;
         let request = shared.client.receive_message().queue_url(&shared.queue_url);
@@ -165,13 +170,13 @@ impl Sqs {
         self.shared.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
-    /// Sends a refused message to the queue of refused messages, and deletes it after that.
+    /// Sends a refused message to the queue of refused messages, and then deletes it from the source's queue.
     async fn put_aside(&self, dead_url: &str, delivery: &Delivery, why: &Refusal) -> Result<(), BoxError> {
         let shared = &self.shared;
         let message = &delivery.message;
         let mut attributes = message.message_attributes().cloned().unwrap_or_default();
         if attributes.len() < MOST_ATTRIBUTES || attributes.contains_key(WHY) {
-            // Control characters are not allowed there.
+            // SQS rejects most control characters in attributes.
             let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
             let why =
                 MessageAttributeValue::builder().data_type("String").string_value(why.replace(char::is_control, " "));
@@ -190,7 +195,8 @@ impl Sqs {
         Ok(())
     }
 
-    /// A message that could not be deleted comes again, and is recognised.
+    /// Deletes messages from the queue, which acknowledges them. A failure is only logged: SQS redelivers the message,
+    /// and the outbox recognises it.
     async fn delete(&self, deliveries: &[Delivery]) {
         let shared = &self.shared;
         let requests = deliveries.chunks(BATCH).map(|batch| async move {
@@ -244,21 +250,23 @@ impl IntakeSource for Sqs {
                     }
                 }
             };
-            // While each request brings as many as it may, there are more: twice as many requests, up to a bound.
+            // While each request returns a full batch, the queue holds more messages: double the number of requests, up
+            // to `AT_ONCE` and the room left.
             let mut requests = 1;
             let mut is_full = fetched.len() == BATCH;
             while is_full && most - fetched.len() >= BATCH {
                 requests = (2 * requests).min(AT_ONCE).min((most - fetched.len()) / BATCH);
-                // What was received before is not extended yet: it must not wait for long. What comes later comes again.
+                // The messages received so far are not extended yet, so they must not wait for a slow response. SQS
+                // redelivers the messages of a response that comes too late.
                 let receives = (0..requests).map(|_| tokio::time::timeout(SOON, self.receive(BATCH, 0)));
                 for received in join_all(receives).await {
-                    // A problem is found again, and said, by the next call.
+                    // Errors are ignored here: the next call of `fetch` meets a lasting problem again and logs it.
                     let received = received.ok().and_then(Result::ok).unwrap_or_default();
                     is_full &= received.len() == BATCH;
                     fetched.extend(received);
                 }
             }
-            // Only now: what a dropped call has received is not extended, and comes again.
+            // Messages are registered for extension only now: if this future is dropped earlier, SQS redelivers them.
             Ok(fetched.into_iter().map(|message| self.hand_over(message)).collect())
         })
     }
@@ -273,7 +281,8 @@ impl IntakeSource for Sqs {
 
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            // Without a queue of ours it comes again when it is visible, until the redrive policy moves it.
+            // Without a `dead` queue, SQS delivers the message again whenever its visibility timeout ends, until the
+            // redrive policy moves it.
             if let Some(delivery) = self.shared.unsettled.take(message)
                 && let Some(dead_url) = &self.dead_url
                 && let Err(error) = self.put_aside(dead_url, &delivery, why).await
@@ -284,7 +293,7 @@ impl IntakeSource for Sqs {
         })
     }
 
-    /// Only where being received often does a message no harm.
+    /// With a redrive policy, messages must not be postponed: each delivery would count towards `maxReceiveCount`.
     fn can_postpone(&self) -> bool {
         !self.has_redrive
     }
@@ -293,7 +302,7 @@ impl IntakeSource for Sqs {
         Box::pin(async move {
             let given_back = messages.iter().filter_map(|message| self.shared.unsettled.take(message));
             let receipts: Vec<String> = given_back.map(|delivery| delivery.receipt().to_owned()).collect();
-            // A server that does not answer must hold up neither the end of the hand-over nor the next extension.
+            // A server that does not answer must delay neither the end of the hand-over nor the next extension.
             let patience = SOON.min(self.shared.extends_every() / 2);
             let given_back = visibility::give_back(&self.shared, &receipts, after);
             let answer = tokio::time::timeout(patience, given_back).await;

@@ -1,11 +1,11 @@
-//! Deliveries that were handed over and about which the broker was not told yet.
+//! Deliveries that were handed over to the outbox and are not acknowledged to the broker yet.
 
 use std::collections::HashMap;
 
 use integration_client::outbox::{Intake, MessageRef};
 use parking_lot::Mutex;
 
-/// Deliveries by numbers that this source never uses twice.
+/// Deliveries by number. A source never uses a number twice.
 pub(crate) struct Unsettled<D> {
     inner: Mutex<(u64, HashMap<u64, D>)>,
 }
@@ -15,7 +15,7 @@ impl<D> Unsettled<D> {
         Unsettled { inner: Mutex::new((0, HashMap::new())) }
     }
 
-    /// Keeps a delivery, and gives the message its number.
+    /// Stores a delivery, and puts its number into the message.
     pub(crate) fn keep(&self, message: Intake, delivery: D) -> Intake {
         let mut inner = self.inner.lock();
         inner.0 += 1;
@@ -24,18 +24,19 @@ impl<D> Unsettled<D> {
         message.delivery(number)
     }
 
-    /// The delivery of a message, once; `None` where it was forgotten: the broker delivers the message again.
+    /// Removes and returns the delivery of a message. Returns `None` if it was taken before, or forgotten because the
+    /// broker redelivers the message.
     pub(crate) fn take(&self, message: &MessageRef) -> Option<D> {
         self.inner.lock().1.remove(&message.delivery)
     }
 
-    /// Calls `look` with each.
+    /// Calls `look` with each delivery.
     #[cfg(feature = "sqs")]
     pub(crate) fn for_each(&self, look: impl FnMut(&mut D)) {
         self.inner.lock().1.values_mut().for_each(look);
     }
 
-    /// The connection is gone by which they were delivered.
+    /// Forgets all deliveries, because their connection is closed and they can no longer be acknowledged.
     #[cfg(feature = "rabbitmq")]
     pub(crate) fn forget_all(&self) {
         self.inner.lock().1.clear();

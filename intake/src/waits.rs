@@ -1,13 +1,13 @@
-//! The waits between two tries to connect.
+//! The waits between attempts to reach a broker.
 
 use std::time::Duration;
 
-/// The time that a connection may take.
+/// The timeout of a connection attempt, and of most requests to a broker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Doubles from a tenth of a second to ten seconds.
+/// A backoff that doubles from 100 ms to 10 s.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     failures: u32,

@@ -1,4 +1,4 @@
-//! Replies into a topic of Kafka.
+//! Publishes replies to a topic of Kafka.
 
 use futures_util::future::join_all;
 use integration_client::outbox::{Reply, ReplyTarget};
@@ -14,14 +14,15 @@ use crate::error::Error;
 use crate::kafka::{Context, settings, without_value};
 use crate::waits::PATIENCE;
 
-/// The longest reply: a broker's usual bound on a message is 1 MB.
+/// Bytes of the longest reply: by default a broker accepts messages of up to 1 MB.
 const LONGEST: usize = 900_000;
 
-/// A topic of Kafka as a place for replies.
+/// A topic of Kafka as a target of replies.
 ///
-/// The topic must exist, unless the brokers make topics by themselves. A record's key is the id of the job, and its header
-/// `message-id` is [`Reply::message_id`]. A request may name another topic by `reply` in its content, if `allow` in the URL says that
-/// names may begin so; where there is no such topic, the reply goes into the topic for all.
+/// The topic must exist, unless the brokers create topics automatically. A record's key is the id of the job, and its
+/// header `message-id` is [`Reply::message_id`]. A request may name another topic by `reply` in its content, if the
+/// name begins with one of the prefixes that `allow` in the URL lists. If that topic does not exist, the reply is
+/// published to the URL's topic.
 pub struct KafkaReplies {
     producer: FutureProducer<Context>,
     names: Names,
@@ -29,8 +30,8 @@ pub struct KafkaReplies {
 }
 
 impl KafkaReplies {
-    /// Connects to `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&allow=START,START`. `servers=HOST:PORT,HOST:PORT` names further
-    /// brokers; all other parameters are settings of librdkafka.
+    /// Connects to `kafka://USER:PASSWORD@HOST:PORT?topic=NAME&allow=START,START`. `servers=HOST:PORT,HOST:PORT` names
+    /// further brokers. All other parameters are settings of librdkafka.
     ///
     /// # Errors
     /// The URL names no topic or an unknown setting, or no broker answers.
@@ -43,16 +44,18 @@ impl KafkaReplies {
         let failed = |error: BoxError| Error::new(name.clone()).with_source(error);
         let mut settings = settings(&address, &place);
         settings.set("message.timeout.ms", PATIENCE.as_millis().to_string());
-        // Of all copies that a broker keeps; a repetition of the library's own is dropped by the broker.
+        // Waits until all in-sync replicas have the record, and lets the broker drop duplicates that the library's own
+        // retries would make.
         settings.set("acks", "all").set("enable.idempotence", "true");
-        // A topic counts as missing after this: sooner than a message is given up.
+        // The time after which an unknown topic counts as missing. Shorter than the message timeout, so that the error
+        // is that of a missing topic and not a timeout.
         settings.set("topic.metadata.propagation.max.ms", "3000");
         address.url.query_pairs().for_each(|(name, value)| {
             settings.set(&*name, &*value);
         });
         let made = settings.create_with_context(Context::default());
         let producer: FutureProducer<Context> = made.map_err(|error| failed(without_value(error)))?;
-        // The client library blocks, so it has a thread for it.
+        // The call blocks, so it runs on a blocking thread.
         let (asking, topic) = (producer.clone(), names.own.clone());
         let ask = move || asking.client().fetch_metadata(Some(&topic), Timeout::After(PATIENCE)).map(drop);
         let asked = tokio::task::spawn_blocking(ask).await;

@@ -1,4 +1,4 @@
-//! Where replies go: the other direction of the brokers that requests come from, and webhooks.
+//! The targets of replies: the brokers that are also sources of requests, and webhooks.
 
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -28,22 +28,24 @@ pub use self::sqs::SqsReplies;
 #[cfg(feature = "webhook")]
 pub use self::webhook::Webhook;
 
-/// Connects to the place that a URL names, for [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies).
+/// Connects to the reply target that a URL names, for
+/// [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies).
 ///
-/// | scheme | where replies go |
+/// | scheme | target |
 /// |---|---|
 /// | `amqp`, `amqps` | a queue of RabbitMQ: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` |
 /// | `kafka` | a topic of Kafka: `kafka://USER:PASSWORD@HOST:PORT?topic=NAME` |
 /// | `nats`, `tls` | a subject of NATS JetStream: `nats://USER:PASSWORD@HOST:PORT?subject=NAME` |
 /// | `sqs`, `sqs+http` | a queue of Amazon SQS: `sqs://HOST:PORT/ACCOUNT/QUEUE?region=NAME` |
-/// | `https`, `http` | a webhook, signed with `secret` as Standard Webhooks says; `http` to this machine alone |
+/// | `https`, `http` | a webhook, signed with `secret` as Standard Webhooks specifies; `http` only to this machine |
 ///
-/// At the brokers `allow=START,START` lets requests name another place for their replies, if its name begins with one of these.
-/// A reply whose place does not exist goes where all others go.
+/// In the URL of a broker, `allow=START,START` lets a request name another queue, subject or topic for its reply, if
+/// that name begins with one of these prefixes. If the named one does not exist, the reply goes to the one that the URL
+/// names.
 ///
 /// # Errors
-/// The URL is none of these, the feature of its scheme is not enabled, the broker refuses the first connection, or a webhook has no
-/// secret.
+/// The URL has none of these schemes, the feature of its scheme is not enabled, the first connection to the broker
+/// fails, or there is no secret for a webhook.
 pub async fn replies(url: &str, secret: Option<&str>) -> Result<Box<dyn ReplyTarget>, Error> {
     let _ = secret;
     match url.split_once("://") {
@@ -71,7 +73,7 @@ pub async fn replies(url: &str, secret: Option<&str>) -> Result<Box<dyn ReplyTar
         Some(("https" | "http", _)) => {
             Err(Error::new("a webhook needs the feature `webhook` of integration-client-intake"))
         }
-        // Of a URL that is none, nothing is shown: it may hold a password.
+        // The message shows no part of the URL, which may hold a password.
         _ => Err(Error::new(
             "the URL of a place for replies begins with amqp://, amqps://, kafka://, nats://, tls://, sqs:// or https://",
         )),

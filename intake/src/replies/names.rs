@@ -1,10 +1,11 @@
-//! Which place a reply goes to: the one that its request named, if it may name it, and otherwise the target's own.
+//! Chooses where a reply goes: to the queue, subject or topic that its request named, if that name is allowed, and
+//! otherwise to the one that the target's URL names.
 
 use integration_client::outbox::Reply;
 
 use crate::address::Address;
 
-/// The target's own place, and what the names of others begin with that requests may name.
+/// The queue, subject or topic of the target's URL, and the prefixes of the names that requests may use instead.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) own: String,
@@ -12,14 +13,14 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// From the parameter `allow` of a URL: beginnings of names, with commas between them.
+    /// Reads the allowed prefixes from the parameter `allow` of a URL, which separates them by commas.
     pub(super) fn new(own: &str, address: &Address) -> Names {
         let allowed = address.get("allow").unwrap_or_default().split(',').map(str::trim);
         let allowed = allowed.filter(|start| !start.is_empty()).map(str::to_owned).collect();
         Names { own: own.to_owned(), allowed }
     }
 
-    /// The place that the request named, if it may.
+    /// The name that the request gave for its reply, if it is allowed and differs from the target's own.
     pub(super) fn named(&self, reply: &Reply) -> Option<String> {
         let name = reply.reply_to()?;
         let is_allowed = self.allowed.iter().any(|start| name.starts_with(start.as_str()));

@@ -1,4 +1,4 @@
-//! Replies to a subject of NATS JetStream.
+//! Publishes replies to a subject of NATS JetStream.
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, Context};
@@ -12,15 +12,15 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::waits::PATIENCE;
 
-/// The longest reply: the server's usual bound on a message is 1 MiB, its headers included.
+/// Bytes of the longest reply: by default the server accepts messages of up to 1 MiB, headers included.
 const LONGEST: usize = 1_000_000;
 
-/// A subject of NATS JetStream as a place for replies.
+/// A subject of NATS JetStream as a target of replies.
 ///
-/// A stream must keep the subject: without its word that it has a reply, the reply is published again. The header `Nats-Msg-Id` is
-/// [`Reply::message_id`], so that the stream itself drops a repetition within its duplicate window. A request may name another
-/// subject by `reply` in its content, if `allow` in the URL says that names may begin so; where no stream keeps it, the reply
-/// goes to the subject for all.
+/// A stream must store the subject: until the stream acknowledges a reply, the reply is published again. The header
+/// `Nats-Msg-Id` is [`Reply::message_id`], so that the stream drops a duplicate within its duplicate window. A request
+/// may name another subject by `reply` in its content, if the name begins with one of the prefixes that `allow` in the
+/// URL lists. If no stream stores that subject, the reply is published to the URL's subject.
 pub struct NatsReplies {
     context: Context,
     names: Names,
@@ -28,10 +28,10 @@ pub struct NatsReplies {
 }
 
 impl NatsReplies {
-    /// Connects to `nats://USER:PASSWORD@HOST:PORT?subject=NAME&allow=START,START`, or `tls`.
+    /// Connects to `nats://USER:PASSWORD@HOST:PORT?subject=NAME&allow=START,START`, or with TLS to `tls://…`.
     ///
     /// # Errors
-    /// The URL names no subject, the server refuses the connection, or no stream keeps the subject.
+    /// The URL names no subject, the server refuses the connection, or no stream stores the subject.
     pub async fn connect(url: &str) -> Result<NatsReplies, Error> {
         let address = Address::read("NATS", url, &["subject", "allow"])?;
         let no_subject = || Error::new("NATS: the URL must name a subject: nats://HOST?subject=NAME");
@@ -53,7 +53,7 @@ impl NatsReplies {
         let content = reply.json_within(LONGEST);
         if let Some(named) = self.names.named(reply).filter(|name| is_subject(name)) {
             match self.put(named, reply, &content).await {
-                // No stream has the subject.
+                // No stream stores the named subject: fall back to the target's own below.
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {}
                 told => return Ok(told?),
             }
@@ -70,7 +70,7 @@ impl NatsReplies {
     }
 }
 
-/// Whether a message may be published there: no wildcard, no blank, no empty part.
+/// Whether a message can be published to a subject of this name: no wildcard, no whitespace, no empty part.
 fn is_subject(name: &str) -> bool {
     name.split('.').all(|part| !part.is_empty() && !part.contains(['*', '>']) && !part.contains(char::is_whitespace))
 }

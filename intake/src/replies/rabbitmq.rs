@@ -1,4 +1,4 @@
-//! Replies into a queue of RabbitMQ.
+//! Publishes replies to a queue of RabbitMQ.
 
 use futures_util::future::join_all;
 use integration_client::outbox::{Reply, ReplyTarget};
@@ -13,17 +13,18 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::waits::PATIENCE;
 
-/// The delivery mode of messages that outlive a restart of the broker.
+/// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
 
-/// A queue of RabbitMQ as a place for replies.
+/// A queue of RabbitMQ as a target of replies.
 ///
-/// The queue must exist. A reply's `message_id` is [`Reply::message_id`], and its `correlation_id` the metadata `correlation_id` of
-/// its request, which a request by RabbitMQ has from its own property of that name. A request may name another queue by its property
-/// `reply_to`, or by `reply` in its content, if `allow` in the URL says that names may begin so; where there is no such queue, the
-/// reply goes into the queue for all.
+/// The queue must exist. A reply's `message_id` is [`Reply::message_id`]. Its `correlation_id` is the metadata
+/// `correlation_id` of its request; a request that came by RabbitMQ has that metadata from its message's property
+/// `correlation_id`. A request may name another queue by the property `reply_to` of its message, or by `reply` in its
+/// content, if the name begins with one of the prefixes that `allow` in the URL lists. If that queue does not exist,
+/// the reply goes to the URL's queue.
 pub struct RabbitMqReplies {
-    /// With the password.
+    /// The broker's URL, including the password.
     url: String,
     names: Names,
     name: String,
@@ -31,7 +32,7 @@ pub struct RabbitMqReplies {
 }
 
 impl RabbitMqReplies {
-    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&allow=START,START`, or `amqps`.
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&allow=START,START`, or with TLS to `amqps://…`.
     ///
     /// # Errors
     /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
@@ -53,11 +54,12 @@ impl RabbitMqReplies {
         Ok(target)
     }
 
-    /// The channel in use, or one of a new connection.
+    /// The open channel, or a channel of a new connection if there is none.
     async fn channel(&self) -> Result<Channel, BoxError> {
         let mut open = self.open.lock().await;
         if let Some((connection, channel)) = open.as_ref().filter(|(_, channel)| channel.status().connected()) {
-            // Messages would wait in this process's memory, and all come when the alarm ends.
+            // A blocked connection would keep messages in this process's memory and send all of them when the alarm
+            // ends.
             return match connection.status().blocked() {
                 true => Err("the broker takes no messages: it has an alarm of memory or disk".into()),
                 false => Ok(channel.clone()),
@@ -82,7 +84,7 @@ impl RabbitMqReplies {
             .with_delivery_mode(KEEP)
             .with_content_type("application/json".into())
             .with_message_id(reply.message_id().into());
-        // A longer text is no property.
+        // AMQP limits this property to 255 bytes.
         if let Some(id) = reply.metadata("correlation_id").filter(|id| id.len() <= 255) {
             properties = properties.with_correlation_id(id.into());
         }
@@ -98,16 +100,16 @@ impl RabbitMqReplies {
     }
 }
 
-/// Whether there is such a queue, which has the message then.
+/// Publishes a message to a queue. Returns `false` if the queue does not exist.
 async fn put(channel: &Channel, queue: &str, content: &str, properties: BasicProperties) -> Result<bool, BoxError> {
     let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let sending =
         async { channel.basic_publish("".into(), queue.into(), publish, content.as_bytes(), properties).await?.await };
-    // One that is not confirmed must not hold up those that are.
+    // One missing confirmation must not delay the results of the other replies.
     let sent = tokio::time::timeout(PATIENCE, sending).await.map_err(|_| "no confirmation within 10 s")?;
     match sent? {
         Confirmation::Ack(None) => Ok(true),
-        // The broker gives back what it can put nowhere.
+        // The broker returns a message that it cannot route to any queue.
         Confirmation::Ack(Some(_)) => Ok(false),
         _ => Err("the broker did not keep the message".into()),
     }

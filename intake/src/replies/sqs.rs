@@ -1,4 +1,4 @@
-//! Replies into a queue of SQS.
+//! Sends replies to a queue of SQS.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::MessageAttributeValue;
@@ -12,30 +12,32 @@ use crate::error::Error;
 use crate::sqs::{Place, attributes, problem};
 use crate::waits::PATIENCE;
 
-/// The longest reply: the bound of the service is 256 KiB, attributes included.
+/// Bytes of the longest reply: SQS accepts messages of up to 256 KiB, attributes included.
 const LONGEST: usize = 250 * 1024;
-/// The attribute with the reply's id.
+/// The message attribute that holds the reply's id.
 const MESSAGE_ID: &str = "message-id";
 
-/// A queue of Amazon SQS, or of a server that speaks its protocol, as a place for replies.
+/// A queue of Amazon SQS, or of a server that speaks its protocol, as a target of replies.
 ///
-/// The queue must exist. A message's attribute `message-id` is [`Reply::message_id`]; in a FIFO queue that is the deduplication id too,
-/// and the id of the job is the message group. A request may name another queue of the same account by `reply` in its content, if `allow`
-/// in the URL says that names may begin so; where there is no such queue, the reply goes into the queue for all.
+/// The queue must exist. A message's attribute `message-id` is [`Reply::message_id`]. In a FIFO queue this is the
+/// deduplication id too, and the id of the job is the message group. A request may name another queue of the same
+/// account by `reply` in its content, if the name begins with one of the prefixes that `allow` in the URL lists. If
+/// that queue does not exist, the reply goes to the URL's queue.
 pub struct SqsReplies {
     client: Client,
     names: Names,
-    /// The address of the account, to which a queue's name is added.
+    /// The URL of the account. A slash and the name of a queue make it the URL of that queue.
     account: String,
     name: String,
 }
 
 impl SqsReplies {
-    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?region=NAME&allow=START,START`, or `sqs+http`. The keys are those of the environment, as for
-    /// [`Sqs`](crate::Sqs).
+    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?region=NAME&allow=START,START`, or without TLS to `sqs+http://…`. The
+    /// access keys come from the environment, as for [`Sqs`](crate::Sqs).
     ///
     /// # Errors
-    /// The URL names no queue, no keys are set, the server refuses them or does not answer, or the queue does not exist.
+    /// The URL names no queue, no keys are set, the server refuses them or does not answer, or the queue does not
+    /// exist.
     pub async fn connect(url: &str) -> Result<SqsReplies, Error> {
         let address = Address::read("SQS", url, &["allow"])?;
         let env = |name: &str| std::env::var(name).ok();
@@ -67,14 +69,14 @@ impl SqsReplies {
         if queue.ends_with(".fifo") {
             request = request.message_group_id(&reply.id).message_deduplication_id(&id);
         }
-        // One that gets no answer must not hold up those that have one.
+        // One request without an answer must not delay the results of the others.
         let sent = tokio::time::timeout(PATIENCE, request.send()).await;
         let sent = sent.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?;
         sent.map(drop).map_err(|error| problem::text(&error))
     }
 }
 
-/// Whether it is the name of a queue and nothing else.
+/// Whether a name is a valid queue name, so that it cannot lead to another path or account.
 fn is_queue(name: &str) -> bool {
     let name = name.strip_suffix(".fifo").unwrap_or(name);
     (1..=80).contains(&name.len())

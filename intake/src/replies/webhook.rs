@@ -1,7 +1,7 @@
-//! Replies by HTTP, signed as Standard Webhooks says.
+//! Sends replies by HTTP, signed as Standard Webhooks specifies.
 //!
-//! Each try has the same `webhook-id` and a signature of its own time, so that a receiver can refuse what was recorded and sent again
-//! later by somebody else.
+//! All attempts of a reply have the same `webhook-id`. Each attempt has its own timestamp, which the signature covers,
+//! so that a receiver can reject a request that an attacker recorded and replays later.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,36 +16,37 @@ use url::{Host, Url};
 
 use crate::error::Error;
 
-/// The time that a request may take.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests at once.
+/// Requests under way at once.
 const AT_ONCE: usize = 32;
-/// Bytes of a key, as Standard Webhooks says.
+/// The length of a key in bytes that Standard Webhooks allows.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// An HTTP address as a place for replies, signed as [Standard Webhooks](https://www.standardwebhooks.com) says.
+/// A webhook as a target of replies, signed as [Standard Webhooks](https://www.standardwebhooks.com) specifies.
 ///
 /// Each reply is a POST of its JSON with the headers `webhook-id` ([`Reply::message_id`]), `webhook-timestamp` and
-/// `webhook-signature` (`v1,` and the HMAC-SHA256 in base64). Only an answer 2xx within 10 s says that the receiver has it. Redirects are not
-/// followed.
+/// `webhook-signature` (`v1,` and the HMAC-SHA256 in base64). A reply counts as delivered only after a 2xx response
+/// within 10 s. Redirects are not followed.
 pub struct Webhook {
     http: reqwest::Client,
     url: Url,
     name: String,
-    /// Of each a signature is sent.
+    /// Each key adds a signature to every request.
     keys: Vec<hmac::Key>,
 }
 
 impl Webhook {
-    /// The receiver is at `url`: `https`, or `http` to this machine. `secret` is `whsec_` and a key of 24 to 64 bytes in base64; two with a
-    /// space between them are two signatures, while a receiver goes over to another one.
+    /// `url` is the receiver: `https`, or `http` to this machine. `secret` is `whsec_` and a key of 24 to 64 bytes in
+    /// base64. Several secrets, separated by spaces, give each request one signature per secret, so that a receiver can
+    /// change its secret.
     ///
     /// # Errors
-    /// The URL or the secret is none.
+    /// The URL or the secret is missing or not valid.
     pub fn new(url: &str, secret: Option<&str>) -> Result<Webhook, Error> {
         // The error of the parser does not hold the URL, which may hold a password.
         let url = Url::parse(url).map_err(|error| Error::new("webhook: the URL cannot be read").with_source(error))?;
-        // The path and the query may be secret.
+        // The name shows the host only: the path and the query may hold a secret.
         let name = format!("webhook:{}", url.host_str().unwrap_or_default());
         let wrong = |why: &str| Error::new(format!("{name}: {why}"));
         if !url.username().is_empty() || url.password().is_some() {
@@ -89,7 +90,7 @@ fn key(secret: &str) -> Option<hmac::Key> {
     KEY_BYTES.contains(&bytes.len()).then(|| hmac::Key::new(hmac::HMAC_SHA256, &bytes))
 }
 
-/// The value of the header: a signature by each key.
+/// The value of the header `webhook-signature`: one signature per key, separated by spaces.
 fn signature(keys: &[hmac::Key], id: &str, time_s: u64, content: &str) -> String {
     let signed = format!("{id}.{time_s}.{content}");
     let signatures = keys.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac::sign(key, signed.as_bytes()))));
@@ -105,7 +106,8 @@ impl ReplyTarget for Webhook {
         Box::pin(futures_util::stream::iter(replies).map(|reply| self.post(reply)).buffered(AT_ONCE).collect())
     }
 
-    /// As long as all requests of a call may take, two after each other, and some more.
+    /// A call may hold more than `AT_ONCE` replies, so that two requests may follow each other; the third `PATIENCE` is
+    /// a margin.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
@@ -123,7 +125,7 @@ mod tests {
 
     const SECRET: &str = "whsec_plJ3nmyCDGBKInavdOK15jslMfKQ9r8G";
 
-    /// Keys and signature of the examples that Svix publishes for Standard Webhooks.
+    /// Uses the keys and the signature of the examples that Svix publishes for Standard Webhooks.
     #[test]
     fn signature_is_that_of_the_standard() {
         let bytes = STANDARD.decode("plJ3nmyCDGBKInavdOK15jsl").unwrap();

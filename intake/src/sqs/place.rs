@@ -1,4 +1,4 @@
-//! Where a queue of SQS is, and the keys to it: from the URL and the environment.
+//! The address of an SQS queue and the access keys to it, from the URL and the environment.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
@@ -9,21 +9,21 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::waits::PATIENCE;
 
-/// For how long the server waits for a message before it answers that there is none; the longest that SQS allows.
+/// The seconds for which the server waits for a message before it answers that there is none, the most that SQS allows.
 pub(super) const WAIT_S: i32 = 20;
 
-/// A queue, and where refused messages go.
+/// The address of a queue, and of the queue of refused messages if the URL names one.
 pub(crate) struct Place {
-    /// Scheme, host and port, to which requests go.
+    /// Scheme, host and port of the server.
     endpoint: String,
     region: String,
     pub(crate) queue_url: String,
-    /// The queue of refused messages.
+    /// The URL of the queue of refused messages.
     pub(super) dead_url: Option<String>,
     pub(crate) name: String,
 }
 
-/// A variable of the environment that is not empty.
+/// The value of an environment variable; `None` if it is missing or empty.
 fn set(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }
@@ -70,7 +70,7 @@ impl Place {
         })
     }
 
-    /// A client that tries each request once: what fails is logged and tried again by the source.
+    /// Makes a client that sends each request once: the source itself logs and retries failures.
     pub(crate) fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
         let keys = (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY"));
         let (Some(id), Some(secret)) = keys else {
@@ -90,11 +90,12 @@ impl Place {
     }
 }
 
-/// Where keys come from.
+/// The advice in errors about access keys.
 pub(super) const KEYS: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys";
 
-/// The region that a host of AWS names: `sqs.eu-west-1.amazonaws.com`, also behind the name of a private endpoint.
+/// The region in the name of an AWS host, as in `sqs.eu-west-1.amazonaws.com`. Labels of a private endpoint may precede
+/// `sqs`.
 fn region_of(host: &str) -> Option<String> {
     let mut labels = host.split('.');
     labels.find(|label| *label == "sqs")?;

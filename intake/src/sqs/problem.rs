@@ -1,4 +1,4 @@
-//! What a failed request to SQS says to the person who must mend it.
+//! Turns the error of a request to SQS into a text that says what to do about it.
 
 use std::error::Error as _;
 
@@ -6,15 +6,15 @@ use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 
 use super::place::KEYS;
 
-/// The permissions that a source needs.
+/// The IAM permissions that a source needs.
 const PERMISSIONS: &str = "sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and \
                            sqs:SendMessage for the queue of refused messages";
 
-/// A request to the server that failed.
+/// Why a request to the server failed.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) text: String,
-    /// Trying again does not help: somebody has to change something, and start the program again.
+    /// Whether a retry cannot succeed before somebody has changed something and restarted the program.
     pub(super) is_final: bool,
 }
 
@@ -29,14 +29,16 @@ impl Problem {
     }
 }
 
-/// Keys are read once, and a queue that was deleted does not come back.
+/// Whether an error code means that retries are useless: keys are read only once, at the start, and a deleted queue
+/// does not come back.
 fn is_final(code: &str) -> bool {
     let code = code.rsplit('.').next().unwrap_or(code);
     ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "NonExistentQueue", "QueueDoesNotExist"]
         .contains(&code)
 }
 
-/// One line. Of an error of the server only its code is shown: the text of a refused signature may hold the session's token.
+/// Describes an error in one line. Of an error that the server returned, only the code is shown: the message about a
+/// refused signature may hold the session token.
 pub(crate) fn text<E, R>(error: &SdkError<E, R>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

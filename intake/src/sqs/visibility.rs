@@ -1,5 +1,5 @@
-//! For how long received messages stay invisible to others: extended while they are held, and cut short for those that are given
-//! back.
+//! Changes the visibility timeouts of received messages: extends them while the source holds a message, and shortens
+//! them for messages that are given back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,20 @@ use futures_util::future::join_all;
 use super::{BATCH, MOST_INVISIBLE_S, Shared, problem};
 
 impl Shared {
-    /// What is held at two of these times in turn is extended: in time, and nothing that is settled soon.
+    /// The interval between two rounds of extensions, a third of the visibility timeout. A round extends only messages
+    /// that the round before found too: their timeout has not run out yet, and messages that are settled soon cost no
+    /// request.
     pub(super) fn extends_every(&self) -> Duration {
         Duration::from_secs(self.invisible_s.unsigned_abs().into()) / 3
     }
 }
 
-/// Keeps invisible what is held, for as long as it is held. Runs until it is aborted.
+/// Extends the visibility timeouts of all messages that the source holds. Runs until it is aborted.
 pub(super) async fn extend(shared: Arc<Shared>, name: String) {
     let every = shared.extends_every();
     loop {
         tokio::time::sleep(every).await;
-        // One that hangs must not hold up the next round: in its time all that is held would become visible.
+        // A request that hangs must not delay the next round, or all held messages would become visible meanwhile.
         let problem = match tokio::time::timeout(every, extend_old(&shared)).await {
             Ok(answer) => answer.err(),
             Err(_) => Some(format!("no answer within {every:?}")),
@@ -43,14 +45,16 @@ async fn extend_old(shared: &Shared) -> Result<(), String> {
     change(shared, &old, shared.invisible_s).await
 }
 
-/// Makes messages visible after a while. They are not among the unsettled any more, so that nothing extends them after this.
+/// Makes messages visible again after the time `after`. The caller has removed them from the unsettled deliveries, so
+/// that nothing extends them afterwards.
 pub(super) async fn give_back(shared: &Shared, receipts: &[String], after: Duration) -> Result<(), String> {
     let after_s = after.as_millis().div_ceil(1000).min(MOST_INVISIBLE_S as u128) as i32;
     let _changing = shared.changing.lock().await;
     change(shared, receipts, after_s).await
 }
 
-/// Of single messages it fails where they were deleted, or became visible, meanwhile; that is no error.
+/// Sets the visibility timeout of messages. Failures of single messages are ignored: they were deleted, or became
+/// visible, meanwhile.
 async fn change(shared: &Shared, receipts: &[String], invisible_s: i32) -> Result<(), String> {
     let requests = receipts.chunks(BATCH).map(|batch| async {
         let entries = batch.iter().enumerate().map(|(number, receipt)| {
