@@ -1,13 +1,15 @@
-//! Messages a second that become stored requests, by source, beside plain `enqueue` calls in the same run.
+//! Measures how many messages a second each source turns into stored requests, and compares that with plain `enqueue`
+//! calls in the same run.
 //!
 //! ```text
 //! eval "$(scripts/rabbitmq.sh start)"; eval "$(scripts/nats.sh start)"; eval "$(scripts/postgres.sh start)"
 //! cargo bench -p integration-client-intake --all-features --bench intake -- [MESSAGES]
 //! ```
 //!
-//! SQLite in a temporary folder, and PostgreSQL where `IC_TEST_POSTGRES` names one; brokers where `IC_TEST_RABBITMQ` and
-//! `IC_TEST_NATS` name them. The last line for each store is `intake: store= messages= enqueue= memory= rabbitmq= nats=`. Requests
-//! are only accepted: nothing sends them. A store gets more rows with every source, so that the later ones have it a little harder.
+//! The stores are SQLite in a temporary folder, and PostgreSQL if `IC_TEST_POSTGRES` names one. The brokers are those
+//! that `IC_TEST_RABBITMQ` and `IC_TEST_NATS` name. The last line for each store is `intake: store= messages= enqueue=
+//! memory= rabbitmq= nats=`. Requests are accepted and not sent. Every source adds rows to the store, so later sources
+//! run against a slightly larger store.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the command line")]
 
@@ -26,14 +28,14 @@ use lapin::options::{BasicPublishOptions, QueueDeclareOptions, QueuePurgeOptions
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Connection, ConnectionProperties};
 
-/// Calls of `enqueue` under way at once, as many as a source has messages in hand.
+/// Calls of `enqueue` under way at once, as many as the messages that the outbox takes from a source at once.
 const AT_ONCE: usize = 1024;
 
 fn content(number: usize) -> String {
     format!(r#"{{"tenant":"acme","vendor":"v","method":"POST","path":"/orders/{number}","body":{{"order":{number}}}}}"#)
 }
 
-/// Wraps a source, and ends after so many of its messages.
+/// Wraps a source, and ends when at least `left` of its messages were fetched.
 struct Counted<'a> {
     source: &'a dyn IntakeSource,
     left: Mutex<usize>,
@@ -65,7 +67,7 @@ impl IntakeSource for Counted<'_> {
     }
 }
 
-/// Messages that are there at once.
+/// A source in memory with this number of messages left, which it returns without delay.
 struct Memory(Mutex<usize>);
 
 impl IntakeSource for Memory {
@@ -147,7 +149,7 @@ async fn nats(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSource> {
     let mut published = Vec::new();
     for number in 0..messages {
         published.push(context.publish(name.to_owned(), content(number).into()).await.unwrap());
-        // The client holds further ones up when 5,000 are not confirmed.
+        // The NATS client blocks further publishes when 5,000 are not confirmed.
         if published.len() == 1_000 || number + 1 == messages {
             for published in published.drain(..) {
                 published.await.unwrap();

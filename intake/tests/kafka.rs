@@ -1,5 +1,5 @@
-//! Kafka, against librdkafka's mock cluster: three brokers over TCP, in the process of the test. It keeps what it has in memory, so
-//! its brokers go away and come back, and are not killed.
+//! Kafka, against librdkafka's mock cluster: three brokers over TCP, in the process of the test. The cluster keeps its
+//! data in memory, so the test takes its brokers offline and back instead of killing them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,8 +28,8 @@ use support::{client, line, store_path, wait_until};
 
 const BROKERS: i32 = 3;
 const PARTITIONS: i32 = 4;
-/// A killed worker is missed after this. The cluster waits three seconds for others before it gives a group its partitions, and
-/// forgets members whose session is shorter.
+/// The cluster removes a killed worker from its group after this session timeout. It waits three seconds for further
+/// members before it assigns a group's partitions, and removes members whose session is shorter meanwhile.
 const SESSION: &str = "session.timeout.ms=4000&heartbeat.interval.ms=500";
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
@@ -46,7 +46,7 @@ fn settings(cluster: &Cluster) -> ClientConfig {
     settings
 }
 
-/// Makes a topic and publishes the messages, `per_second` of them at once and as many each second after that.
+/// Creates a topic and publishes the messages: `per_second` of them at once, and as many in each further second.
 async fn publish(cluster: &Cluster, topic: &str, messages: Vec<String>, per_second: usize) -> JoinHandle<()> {
     for name in [topic.to_owned(), format!("{topic}.refused")] {
         cluster.create_topic(&name, PARTITIONS, BROKERS).unwrap();
@@ -77,7 +77,7 @@ async fn publish(cluster: &Cluster, topic: &str, messages: Vec<String>, per_seco
     publishing
 }
 
-/// Messages of a topic behind the stored positions of the group.
+/// The number of messages of a topic that follow the committed offsets of the group.
 fn left(cluster: &Cluster, topic: &str) -> i64 {
     let within = Duration::from_secs(10);
     let mut asked = TopicPartitionList::new();
@@ -98,14 +98,14 @@ fn left(cluster: &Cluster, topic: &str) -> i64 {
     })
 }
 
-/// Hands over in a task of its own: what the test asks the cluster blocks its thread.
+/// Runs the hand-over in a task of its own, because the test's queries to the cluster block the test's thread.
 fn feed(client: &IntegrationClient, source: Kafka) -> JoinHandle<u64> {
     let outbox = client.outbox();
     #[expect(clippy::disallowed_methods, reason = "a test's own")]
     tokio::spawn(async move { outbox.feed_from(&source).await.unwrap() })
 }
 
-/// One test after the other: the last one takes the brokers away that all of them use.
+/// Runs all tests one after the other, because they share the brokers that the last one takes offline.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka() {
     let cluster = MockCluster::new(BROKERS).unwrap();
@@ -164,7 +164,7 @@ async fn bad_messages_are_refused_with_the_reason(cluster: &Cluster) {
 }
 
 async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
-    // All in one partition: the second waits for room, and those behind it go on.
+    // All three messages are in one partition: the second waits for room, and the third is accepted all the same.
     cluster.create_topic("full", 1, BROKERS).unwrap();
     let producer: FutureProducer = settings(cluster).create().unwrap();
     for (number, tenant) in ["acme", "acme", "umbra"].into_iter().enumerate() {
@@ -187,7 +187,7 @@ async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
         };
         let is_first_behind = || stored() == Offset::Offset(1);
         wait_until(async || tokio::task::block_in_place(is_first_behind)).await;
-        // Positions are stored once a second: it does not go on past the second.
+        // Offsets are committed once a second: a wrong commit past the second message would show within 1.5 s.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         assert!(tokio::task::block_in_place(is_first_behind), "{:?}", stored());
         let (working, transport) = client(&store, |store| store).await;
@@ -226,7 +226,7 @@ async fn replies_go_to_a_topic(cluster: &Cluster) {
 
 async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
     let messages = (0..support::MESSAGES).map(|number| line("acme", &format!("/{number}"))).collect();
-    // Some for each of the workers.
+    // 250 messages a second last long enough that every worker gets some.
     let publishing = publish(cluster, "killed", messages, 250).await;
     let set = |what: &str| {
         for broker in 1..=BROKERS {
@@ -237,7 +237,8 @@ async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
         }
     };
     let is_empty = async || publishing.is_finished() && left(cluster, "killed") == 0;
-    // A worker has its partitions some seconds after its start: the cluster waits for others, and misses the one that was killed.
+    // A worker gets its partitions some seconds after its start: the cluster waits for further members, and until the
+    // session of the killed worker has timed out.
     let lives = Duration::from_millis(5_000)..Duration::from_millis(6_500);
     support::kill_and_judge("kafka", &url(cluster, "killed"), support::MESSAGES, Some(&set), lives, is_empty).await;
 }

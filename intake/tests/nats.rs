@@ -29,7 +29,7 @@ async fn context() -> Context {
     jetstream::new(async_nats::connect(url()).await.unwrap())
 }
 
-/// Messages published and not confirmed: the client holds further ones up before it has 5,000.
+/// Messages that are published and not confirmed yet. At 5,000 the NATS client would block further ones.
 const IN_FLIGHT: usize = 1_000;
 
 async fn confirmed(published: &mut Vec<PublishAckFuture>) {
@@ -38,7 +38,7 @@ async fn confirmed(published: &mut Vec<PublishAckFuture>) {
     }
 }
 
-/// An empty stream with these messages, each an id and a content.
+/// Creates a stream that holds these messages only. Each message is an id and a content.
 async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, String)>) -> Context {
     let context = context().await;
     for old in [name.to_owned(), format!("{name}_REFUSED")] {
@@ -60,14 +60,14 @@ async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, Str
     context
 }
 
-/// Messages of the stream that the consumer has not settled.
+/// The number of messages of the stream that the consumer has not settled.
 async fn left(context: &Context, name: &str) -> u64 {
     let stream = context.get_stream(name).await.unwrap();
     let info = stream.consumer_info("integration-client").await.unwrap();
     info.num_pending + info.num_ack_pending as u64
 }
 
-/// One test after the other: the last one kills the server that all of them use.
+/// Runs all tests one after the other, because they share the server that the last one kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats() {
     a_stream_that_is_not_there_is_said().await;
@@ -94,7 +94,8 @@ async fn bad_messages_are_refused_with_the_reason() {
         (None, line("acme", "/four")),
     ];
     let context = publish("BAD", messages.into_iter()).await;
-    // Beyond the window in which the server itself drops a message with the same id.
+    // Waits until the duplicate window (100 ms) is over, in which the server itself would drop a message with the same
+    // id.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Msg-Id", "2");
@@ -168,7 +169,8 @@ async fn replies_go_to_a_subject_of_a_stream() {
 async fn killed_workers_and_a_killed_broker_lose_nothing() {
     let messages = (0..support::MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))));
     let made = publish("KILLED", messages).await;
-    // Made by the test, so that what a killed worker had comes again soon.
+    // The test creates the consumer with a short `ack_wait`, so that the server soon redelivers the messages of a
+    // killed worker.
     let consumer = jetstream::consumer::pull::Config {
         durable_name: Some("integration-client".to_owned()),
         ack_wait: Duration::from_secs(1),

@@ -48,7 +48,7 @@ impl Server {
 
     async fn waiting(&self, name: &str) -> u32 {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        // Of its own: the server closes a channel on which a queue is asked for that is not there yet.
+        // Uses a new channel, because the server closes a channel that asks for a queue that does not exist yet.
         let channel = self.connection.create_channel().await.unwrap();
         let found = channel.queue_declare(name.into(), look, FieldTable::default()).await;
         found.map_or(0, |queue| queue.message_count())
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Takes the next message, with the reason of a refused one.
+    /// Takes the next message, and returns its content and the reason if it was refused.
     async fn next(&self, queue: &str) -> Option<(String, String)> {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         message.ack(BasicAckOptions::default()).await.unwrap();
@@ -79,7 +79,7 @@ impl Server {
     }
 }
 
-/// One test after the other: the last one kills the server that all of them use.
+/// Runs all tests one after the other, because they share the server that the last one kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq() {
     a_queue_that_is_not_there_is_said_without_the_password().await;
@@ -106,7 +106,7 @@ async fn bad_messages_are_refused_with_the_reason() {
     let messages = [
         (id("1"), "{".to_owned()),
         (id("2"), line("acme", "/two")),
-        // The same message once more, and another one with its id.
+        // The same message once more, and a different message with the same id.
         (id("2"), line("acme", "/two")),
         (id("2"), line("acme", "/other")),
         (None, line("acme", "/without")),
@@ -150,14 +150,14 @@ async fn a_message_for_a_full_lane_goes_back_for_a_while() {
     let messages = lines.map(|(number, tenant)| (Some(number.to_string()), line(tenant, &format!("/{number}"))));
     server.publish(queue, messages).await;
     let store = store_path("full");
-    // It works on nothing, so that the first request fills the tenant's part.
+    // This client sends nothing, so that the first request fills the tenant's part of the outbox.
     let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
     let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
     let feeding = accepting.outbox().feed_from(&source);
     let looking = async {
         wait_until(async || server.waiting("full.later").await == 1).await;
         let (working, transport) = client(&store, |store| store).await;
-        // It comes back by itself, and is taken now that there is room.
+        // The broker puts the postponed message back into the queue, and it is accepted now that there is room.
         wait_until(async || transport.calls().len() == 3).await;
         working.shutdown(Duration::from_secs(5)).await;
         accepting.shutdown(Duration::from_secs(5)).await;
@@ -173,7 +173,7 @@ async fn replies_go_to_the_queue_of_the_sender() {
     }
     let missing = RabbitMqReplies::connect(&format!("{}?queue=no-replies", url())).await.unwrap_err().to_string();
     assert!(missing.contains("no-replies") && missing.contains("NOT_FOUND"), "{missing}");
-    // To a queue that is allowed, one that is not, one that is gone, and to none.
+    // The replies are for a queue that is allowed, one that is not, one that does not exist, and for no named queue.
     for (number, to) in [Some("amq-sender"), Some("asking"), Some("amq-gone"), None].into_iter().enumerate() {
         let properties = BasicProperties::default().with_message_id(format!("r{number}").into());
         let properties = properties.with_correlation_id(format!("c{number}").into());

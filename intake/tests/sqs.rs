@@ -1,5 +1,5 @@
 //! Amazon SQS, against the server that `IC_TEST_SQS` names; `scripts/sqs.sh start` starts one, which the test may pause.
-//! `IC_TEST_SQS=off` leaves this out where the server cannot be fetched.
+//! `IC_TEST_SQS=off` skips these tests on a machine that cannot download the server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,10 +24,10 @@ use integration_client_intake::{Sqs, SqsReplies};
 
 use support::{client, line, store_path, wait_until};
 
-/// Messages of the test that kills, where `IC_SQS_MESSAGES` states no other number. Fewer than of other brokers: the server takes about
-/// 200 a second.
+/// Messages of the test that kills workers, unless `IC_SQS_MESSAGES` states another number. Fewer than for other
+/// brokers, because the server accepts about 200 messages a second.
 const MESSAGES: usize = 2_000;
-/// Messages in the queue at once: the server looks at all of them with every request.
+/// Messages in the queue at once. The number is small because the server scans all of them in every request.
 const AT_ONCE: usize = 300;
 const LIVES: Range<Duration> = Duration::from_millis(500)..Duration::from_secs(2);
 
@@ -40,7 +40,7 @@ fn url(queue: &str) -> String {
     format!("{}/123456789012/{queue}", server())
 }
 
-/// Sends each message once: a second try after a lost answer would be a second message.
+/// A client without retries: a retry after a lost response would send a second message.
 fn sqs() -> Client {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -52,7 +52,7 @@ fn sqs() -> Client {
     Client::from_conf(config)
 }
 
-/// A queue of the test, empty.
+/// A queue of the test, empty at first.
 struct Queue {
     client: Client,
     url: String,
@@ -81,7 +81,7 @@ impl Queue {
         assert!(told.failed().is_empty(), "{told:?}");
     }
 
-    /// Messages that are not deleted: those that can be received, and all.
+    /// The messages that are not deleted: the number of visible ones, and the number of all.
     async fn left(&self) -> (usize, usize) {
         let told = self.client.get_queue_attributes().queue_url(&self.url).attribute_names(Attribute::All).send().await;
         let told = told.unwrap().attributes.unwrap();
@@ -100,7 +100,7 @@ impl Queue {
     }
 }
 
-/// One test after the other: the last one pauses the server that all of them use.
+/// Runs all tests one after the other, because they share the server that the last one pauses.
 #[tokio::test(flavor = "multi_thread")]
 async fn sqs_queues() {
     if std::env::var("IC_TEST_SQS").is_ok_and(|set| set == "off") {
@@ -165,7 +165,7 @@ async fn messages_for_a_full_lane_come_again() {
     const ROOM: usize = 12;
     Queue::make("full-refused", &[]).await;
     let queue = Queue::make("full", &[]).await;
-    // More than one request gives back.
+    // More messages than one request can give back.
     let full: Vec<String> = (0..2 * ROOM).map(|number| line("acme", &format!("/{number}"))).collect();
     for some in full.chunks(10) {
         queue.send(some.iter().cloned()).await;
@@ -184,7 +184,8 @@ async fn messages_for_a_full_lane_come_again() {
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2 * ROOM as u64 + 1);
 }
 
-/// A redrive policy counts how often a message was received, so that a message for a full lane must not be received again.
+/// A redrive policy counts how often a message was received, so that the source must hold a message for a full lane
+/// instead of giving it back.
 async fn what_is_held_stays_invisible() {
     let dead = Queue::make("held-moved", &[]).await;
     let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:held-moved","maxReceiveCount":"1"}"#;
@@ -195,7 +196,7 @@ async fn what_is_held_stays_invisible() {
     let source = Sqs::connect(&url("held")).await.unwrap();
     let looking = async {
         wait_until(async || queue.left().await == (0, 1)).await;
-        // Three times the visibility timeout.
+        // Waits for three times the visibility timeout.
         tokio::time::sleep(Duration::from_secs(6)).await;
         assert_eq!((queue.left().await, dead.left().await), ((0, 1), (0, 0)));
         let (working, transport) = client(&store, |store| store).await;
@@ -228,7 +229,7 @@ async fn replies_go_to_a_queue() {
 
 async fn killed_workers_and_a_paused_broker_lose_nothing() {
     Queue::make("killed-refused", &[]).await;
-    // What a killed worker had comes again soon.
+    // A short visibility timeout lets the server soon redeliver the messages of a killed worker.
     let queue = Queue::make("killed", &[(Attribute::VisibilityTimeout, "2")]).await;
     let stated = std::env::var("IC_SQS_MESSAGES").ok();
     let messages = stated.map_or(MESSAGES, |stated| stated.parse().expect("IC_SQS_MESSAGES is a multiple of ten"));
@@ -243,7 +244,7 @@ async fn killed_workers_and_a_paused_broker_lose_nothing() {
         is_published.store(true, Ordering::Relaxed);
     };
     let is_ours = std::env::var_os("IC_TEST_SQS_DIR").is_some();
-    // It keeps all in memory, so that it is not killed: it does not answer for a while.
+    // The server keeps its messages in memory. So the test does not kill it, but pauses it for a while.
     let set = |what: &str| support::run_script("sqs.sh", if what == "kill" { "pause" } else { "resume" });
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || is_published.load(Ordering::Relaxed) && queue.is_empty().await;

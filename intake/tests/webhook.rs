@@ -1,4 +1,4 @@
-//! Replies to a webhook on a real socket, whose signature the receiver computes by itself.
+//! Replies to a webhook over a real socket. The receiver computes the expected signature itself.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,10 +24,11 @@ use support::{client, store_path, wait_until};
 
 const SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A request of the webhook: its head in lower case, and its body.
+/// The head and the body of a request to the webhook.
 type Got = (String, String);
 
-/// Answers with these, the last one again and again. None breaks the connection off without an answer.
+/// Starts a receiver that answers with `answers` in order, and repeats the last one. At `None` it closes the connection
+/// without an answer. Returns its URL and the requests that it receives.
 async fn receiver(answers: Vec<Option<&'static str>>) -> (String, Arc<Mutex<Vec<Got>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook?key=hunter2", listener.local_addr().unwrap());
@@ -76,7 +77,7 @@ async fn reply_is_signed_and_comes_again_under_its_id_until_it_is_taken() {
     assert_eq!(target.name(), "webhook:127.0.0.1");
     let looking = async {
         wait_until(async || got.lock().unwrap().len() == 4).await;
-        // It is taken, and does not come again.
+        // A delivered reply must not be sent again.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         client.shutdown(Duration::from_secs(5)).await;
     };

@@ -1,4 +1,5 @@
-//! What the tests of all brokers share: a client, and the judge of what was killed.
+//! Shared by the tests of all brokers: clients, and a test that kills workers and checks that no message is lost or
+//! doubled.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,15 +12,15 @@ use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, IntegrationClientBuilder};
 
-/// Messages of the test that kills.
+/// Messages of the test that kills workers.
 #[allow(dead_code, reason = "fewer where the server is slow")]
 pub(crate) const MESSAGES: usize = 10_000;
-/// Workers that are killed.
+/// The number of workers that are killed.
 const KILLS: u32 = 8;
-/// Of these kills, after which the broker is killed too.
+/// The broker is killed too while the worker of this number runs, if the test may kill it.
 const BROKER_AT: u32 = 4;
 
-/// The content of a message.
+/// The content of a message: a request as a JSON object.
 pub(crate) fn line(tenant: &str, path: &str) -> String {
     format!(r#"{{"tenant":"{tenant}","vendor":"v","method":"POST","path":"{path}","body":{{"order":1}}}}"#)
 }
@@ -39,13 +40,13 @@ fn builder(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClientBuild
     builder.store(set(Store::sqlite(store)))
 }
 
-/// A client that sends, and what it sent.
+/// A client that sends stored requests, and the transport that records what it sent.
 pub(crate) async fn client(store: &Path, set: impl Fn(Store) -> Store) -> (IntegrationClient, FakeTransport) {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     (builder(store, set).transport(transport.clone()).work().build().await.unwrap(), transport)
 }
 
-/// A client that accepts and sends nothing.
+/// A client that accepts requests and sends none.
 pub(crate) async fn accepting(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClient {
     builder(store, set).transport(FakeTransport::new(|_| FakeAnswer::status(200))).build().await.unwrap()
 }
@@ -59,7 +60,7 @@ pub(crate) async fn wait_until(is_so: impl AsyncFn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it did not happen within a minute");
 }
 
-/// Runs a script of the repository that controls a server.
+/// Runs one of the repository's scripts, which controls a server.
 #[allow(dead_code, reason = "not every broker is a server with a script")]
 pub(crate) fn run_script(name: &str, what: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name);
@@ -67,18 +68,18 @@ pub(crate) fn run_script(name: &str, what: &str) {
     assert!(status.success(), "{name} {what}: {status}");
 }
 
-/// For how long a worker lives where it is given messages at once.
+/// The lifetimes of workers that get messages immediately after their start.
 #[allow(dead_code, reason = "not every broker gives messages at once")]
 pub(crate) const LIVES: Range<Duration> = Duration::from_millis(60)..Duration::from_millis(500);
 
-/// The process that is killed: it accepts what comes from the broker, and sends nothing.
+/// Runs in the worker process that is killed: accepts the broker's messages and sends nothing.
 pub(crate) async fn work() {
     let (Ok(url), Some(store)) = (std::env::var("IC_INTAKE_URL"), std::env::var_os("IC_INTAKE_STORE")) else { return };
     let source = integration_client_intake::open(&url).await.unwrap();
     accepting(&PathBuf::from(store), |store| store).await.outbox().feed_from(&*source).await.unwrap();
 }
 
-/// A process that takes over from the broker.
+/// A process that takes messages over from the broker.
 struct Worker(Child);
 
 impl Worker {
@@ -90,7 +91,7 @@ impl Worker {
     }
 }
 
-/// SIGKILL.
+/// Kills the process with SIGKILL.
 impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -98,10 +99,10 @@ impl Drop for Worker {
     }
 }
 
-/// Kills workers at random moments, and the broker in between, until all messages are in the store. Then sends what is there, and
-/// looks that each message was sent, and none twice.
+/// Kills workers at random moments, and the broker once in between, until all messages are in the store. Then sends the
+/// stored requests, and checks that each message was sent exactly once.
 ///
-/// `broker` is told to `kill` and to `serve`; `None` where it may not be killed.
+/// `broker` is called with `kill` and with `serve`; it is `None` if the test may not kill the broker.
 pub(crate) async fn kill_and_judge(
     source: &str,
     url: &str,
@@ -123,12 +124,12 @@ pub(crate) async fn kill_and_judge(
             broker("kill");
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500))).await;
             broker("serve");
-            // The worker connects again.
+            // Gives the worker time to reconnect.
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1_500))).await;
         }
         drop(worker);
     }
-    // What a killed worker had is delivered again when the broker has noticed that it is gone.
+    // The broker redelivers the messages of a killed worker only when it has noticed that the worker is gone.
     loop {
         let worker = Worker::start(url, &store);
         wait_until(&is_empty).await;
@@ -141,7 +142,8 @@ pub(crate) async fn kill_and_judge(
     }
     let took = began.elapsed();
     let (client, transport) = client(&store, |store| store).await;
-    // Nothing follows the last one for a while, whether all are there or not.
+    // Waits until no request was sent for a second, so that lost messages fail the assertion below instead of a
+    // timeout.
     let mut before = usize::MAX;
     while transport.calls().len() != before {
         before = transport.calls().len();
