@@ -9,15 +9,15 @@ use integration_client::outbox::Numbers;
 use crate::connect::Named;
 use crate::notes;
 
-/// Lines that are named for each reason.
+/// Line numbers that are shown for each reason.
 const NAMED: usize = 5;
 
-/// Says how many are dead, why, and what can be done.
+/// Reports how many dead letters there are, why, and which commands show them or send them again.
 pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64, named: &Named) {
     let Ok(letters) = client.outbox().dead_letters() else { return };
     let mut reasons: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
     let mut again: BTreeSet<String> = BTreeSet::new();
-    // The first thousand: who has more than that wants to look at them anyway.
+    // Only the first thousand are grouped: a user with more dead letters must look at them anyway.
     for kept in letters.list(None, 1_000).await.unwrap_or_default() {
         let Some(line) = numbers.of(&kept.letter.id) else { continue };
         let status = kept.letter.attempts.last().and_then(|last| last.status);
@@ -25,7 +25,7 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
             Some(status) => format!("{} ({status})", kept.letter.reason),
             None => kept.letter.reason.to_string(),
         };
-        // Of a request that the vendor does not want it would say the same again; a key that it refused can be mended.
+        // The vendor would reject the same request again, unless it refused the credential, which can be corrected.
         if kept.letter.reason != Reason::Rejected || matches!(status, Some(401 | 403)) {
             again.insert(kept.letter.reason.to_string());
         }

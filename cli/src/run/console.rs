@@ -1,4 +1,4 @@
-//! A console beside a run.
+//! The console for operators that `run --console` serves while the run lasts.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use integration_client::gateway::{Gateway, Listen, Serving};
 use crate::notes;
 use crate::output::Failure;
 
-/// Serves it at `address`, and says where it is and which token it asks for.
+/// Serves the console at `address`, and prints its URL and the token that it asks for.
 pub(super) async fn serve(address: Option<SocketAddr>, client: &IntegrationClient) -> Result<Option<Serving>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let console = Console::builder(client.clone()).read_only().build();

@@ -1,4 +1,5 @@
-//! `run --dry-run`: whether every line is a job, and how long they would take. Nothing is sent, and no store is written.
+//! `run --dry-run`: checks that every line is a job, and estimates how long the jobs would take. Nothing is sent, and
+//! the run's store is not written.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,10 +18,10 @@ use crate::connect::{Named, in_words};
 use crate::output::{Failure, Outcome, Screen, table};
 use crate::text::{count, span, thousands64};
 
-/// Tenant, vendor and the name of the priority, in the order of the table.
+/// Tenant, vendor and the name of the priority. The table is sorted by them.
 type Lane = (String, String, String);
 
-/// The jobs of a lane, and what they cost together.
+/// The number of jobs of a lane, and their total cost by kind of points.
 struct Load {
     priority: Priority,
     jobs: u64,
@@ -33,7 +34,7 @@ impl Load {
     }
 }
 
-/// A folder for a store of its own, which goes with it.
+/// A temporary folder for the store of the dry run. Dropping it deletes the folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -50,7 +51,8 @@ impl Drop for Folder {
     }
 }
 
-/// What the store says of vendors and tenants.
+/// The rows of vendors and tenants in the run's store. Empty if its file does not exist, because opening it would
+/// create it.
 async fn rows(named: &Named) -> Result<Vec<(String, String)>, Failure> {
     if named.path().is_some_and(|path| !path.exists()) {
         return Ok(Vec::new());
@@ -68,7 +70,8 @@ pub(super) async fn run(
 ) -> Result<Outcome, Failure> {
     let folder = Folder::new()?;
     let store = || Store::sqlite(folder.0.join("store.sqlite"));
-    // Requests are checked by a batch, and opening one writes: into a store that nobody else has.
+    // A batch checks the requests, and opening a batch writes to the store. So the dry run uses a temporary store, into
+    // which the configuration of the run's store is copied.
     let rows = rows(named).await?;
     if !rows.is_empty() {
         let alone = IntegrationClient::builder().without_catalogue().store(store()).build().await?;
@@ -141,7 +144,7 @@ pub(super) async fn run(
     Ok(if invalid > 0 { Outcome::Found } else { Outcome::Fine })
 }
 
-/// To the second, and below one not at all: it is an estimate.
+/// An estimated time, rounded down to whole seconds.
 fn about(time: Duration) -> String {
     match time.as_secs() {
         0 => "less than 1s".to_owned(),

@@ -1,5 +1,6 @@
-//! From the input into the store, no further ahead of what is sent than need be. The pages that were read while the store wrote the
-//! ones before are accepted together: neither waits for the other, and a slow disk makes the groups larger and not the run slower.
+//! Moves jobs from the input into the store, not much further ahead than sending needs. The pages that were read while
+//! the store wrote the pages before are accepted together. So reading and writing do not wait for each other, and a
+//! slow disk makes the groups larger instead of the run slower.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,53 +20,56 @@ use super::sent::Sent;
 use crate::connect::in_words;
 use crate::notes;
 
-/// Jobs that are accepted and have not ended, at most. Enough that tenants that stand far apart in the file are sent side by
-/// side, and not so many that the store becomes as large as a file of any size.
+/// The most jobs that are accepted and have not ended. Enough that tenants that are far apart in the file are sent side
+/// by side, and few enough that the store does not grow with the size of the file.
 pub(super) const AHEAD: u64 = 100_000;
-/// As many are enough where they are sent within [`SOON`]: their rows are then still in SQLite's log and memory when they are sent,
-/// and are not copied into the file and back in between.
+/// This many accepted jobs are enough if they end within [`SOON`]. Their rows are then still in SQLite's write-ahead
+/// log and memory when they are sent, and are not copied into the database file and back in between.
 const ENOUGH: u64 = 16_384;
 /// See [`ENOUGH`].
 const SOON: Duration = Duration::from_secs(4);
-/// Lines that are no jobs, of which each is said.
+/// The number of lines that are not jobs for which a message is shown; further ones are only counted.
 pub(super) const SAID: u64 = 10;
-/// Pages that were read and wait, beside those that are being accepted.
+/// Pages that were read and wait to be accepted, besides those that are being accepted.
 const READ: usize = 4;
-/// The input in bytes after which a group of pages is accepted without a further one: a group is in memory more than once.
+/// A group of pages with this many bytes of input is accepted without further pages, because a group is in memory more
+/// than once.
 const BYTES_TOGETHER: u64 = 1 << 20;
-/// The same in lines: one transaction accepts the whole group, and writes of ended jobs wait for it.
+/// A group of pages with this many lines is accepted without further pages, because one transaction accepts the whole
+/// group and the writes of ended jobs wait for it.
 const LINES_TOGETHER: u64 = 4_096;
-/// After this a page that could not be written is tried again.
+/// The wait before pages that the store could not write are tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How soon it is seen that there is room for more.
+/// The interval at which the feed checks whether more jobs may be accepted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether the feed waits: `jobs` are accepted and have not ended, and `per_second` end in a second.
+/// Whether the feed must wait, given the number of accepted jobs that have not ended and the number that ends per
+/// second.
 fn is_far_ahead(jobs: u64, per_second: Option<f64>) -> bool {
     jobs >= AHEAD || jobs >= ENOUGH && per_second.is_some_and(|rate| rate * SOON.as_secs_f64() >= ENOUGH as f64)
 }
 
-/// Pages that are to be accepted together.
+/// The content of pages that are accepted together.
 #[derive(Default)]
 struct Ready {
     jobs: Vec<Checked>,
     lanes: HashMap<LaneTier, u64>,
-    /// Where the last of them ends.
+    /// Up to where the input is read with these pages.
     mark: Mark,
-    /// The hashes of their lines.
+    /// The hashes of the pages' lines.
     note: Vec<u8>,
-    /// Lines that are no jobs and are left out, and why.
+    /// The numbers of lines that are not jobs and are left out, with the reasons.
     left_out: Vec<(u64, String)>,
-    /// They end before a line that is no job, and so does the run.
+    /// Why the run ends after these pages: a line that is not a job, or an error of reading.
     bad: Option<String>,
 }
 
-/// How far the input is in the store, for whoever watches.
+/// How much of the input is in the store, for the progress.
 #[derive(Clone)]
 pub(super) struct HowFar {
     mark: Rc<RefCell<Mark>>,
     size: Option<u64>,
-    /// Lines that an earlier run has sent.
+    /// The number of lines that were skipped because an earlier run has sent them.
     skipped: Rc<Cell<u64>>,
 }
 
@@ -82,7 +86,7 @@ impl HowFar {
         self.skipped.get()
     }
 
-    /// About how many jobs are not read yet; none where the input does not say how long it is.
+    /// About how many jobs are not accepted yet, estimated from the size of the input. `None` if the size is unknown.
     pub(super) fn unread(&self) -> Option<u64> {
         let mark = self.mark.borrow();
         if mark.complete {
@@ -102,15 +106,15 @@ pub(super) struct Feed {
     far: HowFar,
     shown: String,
     keep_going: bool,
-    /// Lines that are not sent again, and the run that has sent them.
+    /// The lines that are not sent again, and the number of the run that has sent them.
     sent: Option<(Sent, u64)>,
     clock: Clock,
-    /// At which jobs end.
+    /// The rate at which jobs end.
     rate: Rate,
 }
 
 impl Feed {
-    /// Begins to read where `mark` says; `input` is there already.
+    /// Begins to read. The caller has moved `input` to the position that `mark` states.
     #[expect(clippy::too_many_arguments, reason = "each is another thing")]
     pub(super) fn begin(
         client: &IntegrationClient,
@@ -124,7 +128,7 @@ impl Feed {
     ) -> Feed {
         let (size, shown) = (input.size, input.shown.clone());
         let (sender, pages) = mpsc::channel(READ);
-        // A thread of its own: reading a pipe waits for whoever writes it.
+        // Reads on a blocking thread, because reading from a pipe waits for its writer.
         tokio::task::spawn_blocking(move || {
             loop {
                 let page = input.page(clock.wall());
@@ -134,7 +138,7 @@ impl Feed {
                 }
             }
         });
-        // What was added since then is still to come.
+        // Lines may have been added to a complete input since then.
         let mark = Rc::new(RefCell::new(Mark { complete: false, ..mark }));
         let far = HowFar { mark, size, skipped: Rc::default() };
         Feed {
@@ -155,7 +159,7 @@ impl Feed {
         self.far.clone()
     }
 
-    /// Takes the whole input over, or says what is in the way.
+    /// Accepts the whole input. An error says why that is impossible.
     pub(super) async fn run(mut self) -> Result<(), String> {
         while !self.far.is_complete() {
             self.let_it_come().await;
@@ -163,10 +167,11 @@ impl Feed {
             for (line, why) in left_out {
                 self.results.invalid(line, &why).await;
             }
-            // All keys are strings, so it can always be written.
+            // Serializing cannot fail, because all keys are strings.
             let text = serde_json::to_string(&mark).unwrap_or_default();
             while let Err(error) = self.batch.accept_with_note(jobs.clone(), &text, note.clone()).await {
-                // What the store fails with has a cause, and is waited for; a refusal of the batch has none.
+                // An error of the store has a source and is retried. An error without a source is a refusal of the
+                // batch, which is final.
                 if std::error::Error::source(&error).is_none() {
                     return Err(format!("{}: {error}", self.shown));
                 }
@@ -181,7 +186,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits while enough is accepted.
+    /// Waits while enough jobs are accepted.
     async fn let_it_come(&mut self) {
         loop {
             let seen = self.results.seen();
@@ -193,7 +198,7 @@ impl Feed {
         }
     }
 
-    /// Waits for a page, and takes those that were read by then with it.
+    /// Waits for a page, and groups it with the pages that were read meanwhile.
     async fn read(&mut self) -> Result<Ready, String> {
         let mut ready = Ready { mark: self.far.mark.borrow().clone(), ..Ready::default() };
         let (begin, begin_lines) = (ready.mark.offset, ready.mark.lines);
@@ -208,11 +213,11 @@ impl Feed {
                 Some(Err(error)) => {
                     Some(format!("{shown}: {error}. When it can be read, run the same command again: it goes on"))
                 }
-                // The reader has ended without a last page: it broke, which it has said itself.
+                // The reader has ended without a last page: it panicked, and the panic was reported.
                 None => Some(format!("{shown}: it cannot be read any further")),
             };
             if let Some(why) = why {
-                // The pages that were read before the error are accepted; the run ends after that.
+                // Pages that were read before the error are accepted first; then the run ends.
                 if ready.mark.offset == begin {
                     return Err(why);
                 }
@@ -230,7 +235,7 @@ impl Feed {
         }
     }
 
-    /// Adds a page to those before it.
+    /// Checks the lines of a page, and adds them to the group.
     fn check(&mut self, page: Page, ready: &mut Ready) {
         let (mut jobs, mut invalid) = (ready.mark.jobs, ready.mark.invalid);
         let since = self.sent.as_ref().map(|(_, since)| *since);
@@ -243,7 +248,8 @@ impl Feed {
                 continue;
             }
             let checked = line.job.and_then(|job| {
-                // A kind of points that the vendor does not count is misspelled, and the job would go out with another cost.
+                // A kind of points that the vendor does not count is probably misspelled. The job would be sent with a
+                // wrong cost, so it is refused.
                 self.client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
                 let checked = self.batch.check(line.number, &job.tenant, job.priority, job.request);
                 let checked = checked.map_err(|error| in_words(&error))?;

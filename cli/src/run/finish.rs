@@ -1,4 +1,4 @@
-//! The end of a run: what is under way ends, what became of all is counted and said.
+//! The end of a run: waits for exchanges under way, counts the results, and prints the summary.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::count;
 
-/// For exchanges that are under way when it is interrupted.
+/// The time for exchanges that are under way when the run is interrupted.
 const GRACE: Duration = Duration::from_secs(30);
-/// For what waits to go back into the store, where nothing is under way.
+/// The time for claimed jobs to go back into the store if no exchange is under way, and for results to be written.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 fn lines(number: u64) -> String {
@@ -23,7 +23,8 @@ fn lines(number: u64) -> String {
 }
 
 impl Going {
-    /// Lets go what is under way, counts, and says what became of all. One more signal leaves it at what is known by then.
+    /// Waits for exchanges under way, counts the results, and prints them. One more signal ends the waiting, and what
+    /// is known by then is printed.
     pub(super) async fn finish(
         mut self,
         args: &Args,
@@ -54,7 +55,7 @@ impl Going {
         let seconds = self.clock.now().since(began).as_secs_f64();
         let (done, dead) = match &counts {
             Some(counts) => (counts.delivered, counts.dead),
-            // The store cannot be asked any more, or there is no time to.
+            // The store cannot be read, or there is no time to read it.
             None => (self.results.seen().done, self.results.seen().dead),
         };
         let invalid = self.far.invalid();
@@ -93,13 +94,14 @@ impl Going {
         outcome
     }
 
-    /// Waits for the exchanges under way and for the reader of the results. Returns what the store counts then.
+    /// Waits for the exchanges under way and for the reader of the results. Returns the store's counts of the run's
+    /// jobs.
     async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
         let is_all = matches!(end, End::All);
         if !is_all && !args.quiet && self.client.in_flight() > 0 {
             notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
         }
-        // What waits for a permit is not waited for.
+        // Jobs that wait for a permit go back into the store and are not waited for.
         self.client.shutdown(if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE }).await;
         let counts = self.batch.counts().await.ok();
         let mut written = Ok(());
@@ -107,7 +109,7 @@ impl Going {
             written = self.results.complete(&self.batch).await;
             self.results.drain().await;
         } else {
-            // The next run writes what is left.
+            // The next run writes the results that are missing.
             let _ = tokio::time::timeout(LEAST_GRACE, self.results.drain()).await;
         }
         (written, counts)

@@ -1,4 +1,5 @@
-//! The file of jobs: read line by line, never held, and known again after an interruption by its hash.
+//! The file of jobs. It is read line by line and never held in memory as a whole. After an interruption a hash of the
+//! part that was read tells whether the file is the same.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,34 +12,34 @@ use sha2::{Digest, Sha256};
 use super::job::{self, Job};
 use crate::output::Failure;
 
-/// Lines that are accepted together.
+/// Lines of one page.
 const PAGE: usize = 256;
-/// Bytes of lines that are accepted together, about.
+/// Bytes of one page: a page ends with the line that reaches this size.
 const PAGE_BYTES: usize = 1 << 20;
-/// A longer line is no job: it would be held in memory as a whole.
+/// Bytes of the longest line. A longer line is refused, because a line is held in memory as a whole.
 pub(super) const LONGEST: u64 = 16 << 20;
 
-/// Up to where the input is in the store: what the batch's mark says.
+/// The part of the input that is in the store. The batch keeps it as its mark.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Mark {
-    /// Bytes.
+    /// The length of the part in bytes.
     pub(super) offset: u64,
-    /// Lines, empty ones too.
+    /// The number of lines in the part, including empty ones.
     pub(super) lines: u64,
-    /// Of those, jobs that were accepted.
+    /// The number of those lines that were accepted as jobs.
     pub(super) jobs: u64,
-    /// Of those, lines that are no jobs, and were left out.
+    /// The number of those lines that are not jobs and were left out.
     pub(super) invalid: u64,
-    /// Of the bytes.
+    /// The SHA-256 of the part's bytes, in hexadecimal.
     pub(super) sha256: String,
-    /// The input ended there.
+    /// Whether the input ended there.
     pub(super) complete: bool,
-    /// The run whose lines are not sent again by this one.
+    /// With `--changed`, the number of the earlier run whose lines this run does not send again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<u64>,
 }
 
-/// A place in the input: how much is before it, and the hash of that.
+/// A position in the input: the bytes and lines before it, and their hash.
 #[derive(Clone, Default)]
 pub(super) struct Place {
     pub(super) offset: u64,
@@ -52,15 +53,15 @@ impl Place {
     }
 }
 
-/// Where lines come from.
+/// The file or pipe from which jobs are read.
 pub(super) struct Input {
     reader: BufReader<Box<dyn Read + Send>>,
-    /// Of a file, not of a pipe.
+    /// The size in bytes; `None` if the input is not a regular file.
     pub(super) size: Option<u64>,
-    /// As messages call it.
+    /// The name of the input in messages.
     pub(super) shown: String,
     at: Place,
-    /// The last line had no end: one that comes now is that line's.
+    /// Whether the last line had no line feed: a line feed that comes next ends that line, and is not an empty line.
     open_line: bool,
 }
 
@@ -68,20 +69,20 @@ pub(super) struct Input {
 pub(super) struct Line {
     pub(super) number: u64,
     pub(super) job: Result<Job, String>,
-    /// Where it begins.
+    /// The position at which the line begins.
     pub(super) begin: Place,
-    /// Identifies what stands in it.
+    /// Identifies the content of the line.
     pub(super) text: LineHash,
 }
 
-/// Some lines, and where the input is behind them.
+/// Some lines of the input, and the position after them.
 pub(super) struct Page {
     pub(super) lines: Vec<Line>,
     pub(super) end: Place,
     pub(super) complete: bool,
 }
 
-/// `-` is standard input.
+/// The path of an input; `None` for `-`, which is standard input.
 pub(super) fn path(input: &str) -> Option<PathBuf> {
     (input != "-").then(|| PathBuf::from(input))
 }
@@ -99,7 +100,7 @@ impl Input {
         Ok(Input { reader, size, shown, at: Place::default(), open_line: false })
     }
 
-    /// Goes to where an earlier run came to. False where what is before that is not what it was.
+    /// Skips the part of the input that an earlier run has read. Returns `false` if that part has changed since.
     pub(super) fn go_on_at(&mut self, mark: &Mark) -> io::Result<bool> {
         let mut left = mark.offset;
         let mut last = b'\n';
@@ -117,12 +118,12 @@ impl Input {
         Ok(hex(&self.at.hash) == mark.sha256)
     }
 
-    /// The next lines. The last page says that it is.
+    /// Reads the next page. The last page is `complete`.
     pub(super) fn page(&mut self, now: SystemTime) -> io::Result<Page> {
         let (mut lines, mut bytes, mut complete) = (Vec::new(), 0, false);
         let mut text = Vec::new();
         while lines.len() < PAGE && bytes < PAGE_BYTES {
-            // What comes slowly is not waited for while something is in hand.
+            // A page of a pipe ends with the lines that have arrived: jobs do not wait for a slow writer.
             if !lines.is_empty() && self.size.is_none() && !self.reader.buffer().contains(&b'\n') {
                 break;
             }
@@ -157,7 +158,7 @@ impl Input {
         Ok(Page { lines, end: self.at.clone(), complete })
     }
 
-    /// Reads on to the end of a line that is too long, without keeping it.
+    /// Skips the rest of a line that is too long, without keeping it in memory.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             let some = self.reader.fill_buf()?;
@@ -182,7 +183,7 @@ fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
     Ok((file, about.is_file().then_some(about.len())))
 }
 
-/// Half of a line's SHA-256, without white space at its ends.
+/// The first half of the SHA-256 of a line, which ignores white space at both ends of the line.
 pub(super) type LineHash = [u8; 16];
 
 fn hash_of(line: &[u8]) -> LineHash {
@@ -225,10 +226,10 @@ mod tests {
         assert!(second.complete && second.end.lines == 4);
         assert!(!input(b"{}\n\n[]\n").go_on_at(&first).unwrap(), "it was changed");
         assert!(!input(b"{}\n").go_on_at(&first).unwrap(), "it was cut off");
-        // In whatever pieces it is read, the hash is that of its bytes.
+        // The hash depends on the bytes alone, not on the pieces in which they are read.
         let whole = input(b"{}\n\n{}\n{}\n").page(SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(second.end.mark(0, 0, true), whole.end.mark(0, 0, true));
-        // Where a line begins is a place as well: that of a line that is mended later.
+        // The beginning of a line is a position too: a run that stops at a bad line continues there.
         assert_eq!(whole.lines[2].begin.mark(2, 0, false).offset, 7);
     }
 }

@@ -1,9 +1,9 @@
-//! Writes result lines. A reader that stops reading, or a disk that hangs, blocks at most one thread of those that end jobs and the thread of
-//! the results; all other results wait in a queue that is bounded in bytes.
+//! Writes result lines. If a reader stops reading, or a disk hangs, this blocks at most one of the threads that end
+//! jobs, and the results thread. All other results wait in a queue that is bounded in bytes.
 //!
-//! The thread that ends a job writes its line into a file itself, where no other line is waiting or being written: to hand the line
-//! to another thread and to wait for it takes longer than to write it. All other lines go through a queue to a thread of
-//! their own, which writes what has gathered there together.
+//! If results go to a file and no other line is waiting or being written, the thread that ends a job writes its line
+//! itself, because handing the line to another thread and waiting for it takes longer. All other lines go through a
+//! queue to the results thread, which writes together all lines that have gathered there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::output::Failure;
 
-/// Bytes of lines that wait to be written.
+/// Bytes of lines that may wait to be written.
 const ROOM: usize = 16 << 20;
 /// The most bytes that one write to the file takes from the queue.
 const AT_ONCE: usize = 1 << 16;
 
-/// Where lines go.
+/// The output to which lines are written.
 pub(super) enum Out {
     /// A pipe, a terminal, or whatever else standard output is.
     Stdout(File),
@@ -28,7 +28,7 @@ pub(super) enum Out {
 }
 
 impl Out {
-    /// Standard output, without the lock that the rest of the program takes to write to it.
+    /// Duplicates standard output, so that writes do not take the lock that the rest of the program uses.
     pub(super) fn stdout() -> Result<Out, Failure> {
         #[cfg(unix)]
         let owned = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned();
@@ -39,10 +39,10 @@ impl Out {
             .map_err(|error| Failure::Input(format!("standard output cannot be written: {error}")))
     }
 
-    /// A file, which is made where there is none. What is in it stays.
+    /// Opens a file, and creates it if it does not exist. Keeps its content.
     pub(super) fn file(path: &Path) -> Result<File, Failure> {
         let mut options = OpenOptions::new();
-        // Answers hold customers' data: the file is readable by its owner alone, as the store's file is.
+        // Responses hold customers' data, so the file is readable by its owner alone, like the store's file.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.read(true).write(true).create(true).truncate(false).open(path).map_err(|error| match error.kind() {
@@ -53,7 +53,8 @@ impl Out {
         })
     }
 
-    /// Writes lines whole, or, into a file, nothing of them.
+    /// Writes lines. If a write to a file fails, what was written of it is removed, so that the file holds only whole
+    /// lines.
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         match self {
             Out::Stdout(out) => out.write_all(text),
@@ -72,15 +73,15 @@ impl Out {
 /// A line that waits to be written.
 struct Line {
     text: String,
-    /// Told when it is written; dropped where it cannot be.
+    /// Notified when the line is written, and dropped if it cannot be written.
     written: oneshot::Sender<()>,
     _room: OwnedSemaphorePermit,
 }
 
-/// Leave to hand in a line.
+/// A reservation of bytes in the queue, for one line.
 pub(super) struct Room(OwnedSemaphorePermit);
 
-/// The queue in front of the thread.
+/// The queue of the results thread.
 #[derive(Clone)]
 pub(super) struct Lines {
     queue: mpsc::Sender<Line>,
@@ -88,7 +89,7 @@ pub(super) struct Lines {
     shared: Arc<Shared>,
 }
 
-/// What the thread and those who write at once share.
+/// The state that the results thread shares with the threads that write their lines themselves.
 struct Shared {
     out: Mutex<Out>,
     is_file: bool,
@@ -97,14 +98,14 @@ struct Shared {
 }
 
 impl Shared {
-    /// A write has failed: no further one is tried.
+    /// Records that a write has failed, so that no further write is tried.
     fn broke(&self, error: io::Error) {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.is_broken.store(true, Relaxed);
     }
 }
 
-/// The right to write a line at once.
+/// The right to write a line immediately, bypassing the queue. Holds the lock of the output.
 pub(super) struct AtOnce<'a> {
     out: MutexGuard<'a, Out>,
     shared: &'a Shared,
@@ -123,10 +124,10 @@ impl AtOnce<'_> {
 }
 
 impl Lines {
-    /// Starts the thread. It ends with the last of the queue's handles.
+    /// Starts the results thread. It ends when the last handle of the queue is dropped.
     pub(super) fn start(out: Out) -> Result<Lines, Failure> {
         let (queue, waiting) = mpsc::channel();
-        // Not a pipe or a device with a name: these may block for long.
+        // A named pipe or a device does not count as a file, because its writes may block for long.
         let is_file = matches!(&out, Out::File(file) if file.metadata().is_ok_and(|about| about.is_file()));
         let shared = Arc::new(Shared {
             out: Mutex::new(out),
@@ -142,7 +143,8 @@ impl Lines {
         Ok(Lines { queue, room: Arc::new(Semaphore::new(ROOM)), shared })
     }
 
-    /// The right to write a line without handing it in: into a file, where no other line waits or is being written.
+    /// The right to write a line immediately. `None` if the output is not a file, or another line waits or is being
+    /// written.
     pub(super) fn at_once(&self) -> Option<AtOnce<'_>> {
         if !self.shared.is_file || self.room.available_permits() < ROOM {
             return None;
@@ -151,14 +153,14 @@ impl Lines {
         Some(AtOnce { out, shared: &self.shared })
     }
 
-    /// Waits until the queue has room for about that many more bytes.
+    /// Waits until the queue has room for about `bytes` more, and reserves it.
     pub(super) async fn room(&self, bytes: usize) -> io::Result<Room> {
-        // ROOM fits into 32 bits. A longer line is written when it is alone.
+        // ROOM fits into 32 bits. A line that is longer than ROOM waits until the queue is empty.
         let bytes = bytes.min(ROOM) as u32;
         self.room.clone().acquire_many_owned(bytes).await.map(Room).map_err(|_| broken())
     }
 
-    /// Hands in a line. What is returned waits until it is written.
+    /// Queues a line. The returned future waits until the line is written.
     pub(super) fn put(&self, text: String, Room(room): Room) -> impl Future<Output = io::Result<()>> + use<> {
         let (told, written) = oneshot::channel();
         let is_taken = self.queue.send(Line { text, written: told, _room: room }).is_ok();
@@ -170,29 +172,29 @@ impl Lines {
         }
     }
 
-    /// Waits until all is written that was handed in.
+    /// Waits until all queued lines are written.
     pub(super) async fn drain(&self) -> io::Result<()> {
         let room = self.room(0).await?;
         self.put(String::new(), room).await
     }
 
-    /// A write has failed, and no further one is tried.
+    /// Whether a write has failed, so that no further write is tried.
     pub(super) fn is_broken(&self) -> bool {
         self.shared.is_broken.load(Relaxed)
     }
 
-    /// Why, once.
+    /// Why a write has failed. Returns the error once.
     pub(super) fn problem(&self) -> Option<io::Error> {
         self.shared.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// What a line is told that is not written. The reason is told once, by [`Lines::problem`].
+/// The error for each line that is not written. [`Lines::problem`] returns the cause once.
 pub(super) fn broken() -> io::Error {
     io::Error::other("the results cannot be written")
 }
 
-/// Writes lines as they arrive, until the last sender is dropped.
+/// The loop of the results thread: writes lines as they arrive, until the last sender is dropped.
 fn write_all(queue: &mpsc::Receiver<Line>, shared: &Shared) {
     while let Ok(first) = queue.recv() {
         let mut text = first.text;

@@ -1,7 +1,9 @@
-//! `run`: sends a file of jobs, as fast as the limits allow, and to the end whatever happens in between.
+//! `run`: sends a file of jobs as fast as the limits allow, and continues after interruptions until all jobs have
+//! ended.
 //!
-//! Lines are accepted into the store page by page, each page together with the place up to which the file was read
-//! ([`Batch`]): a run that was interrupted goes on there. The library's outbox sends them. What is here reads, counts and shows.
+//! Lines are accepted into the store page by page, each page together with the position up to which the file was read
+//! ([`Batch`]). A run that was interrupted continues there. The library's outbox sends the jobs; this folder reads the
+//! file, counts, and shows progress and results.
 
 mod account;
 mod console;
@@ -117,22 +119,23 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Jobs in hand at once: what waits for its permit, and what is under way.
+/// Jobs in hand at once: those that wait for a permit and those under way.
 const MOST_JOBS: usize = 4_096;
-/// How often the loop looks around.
+/// The interval at which the main loop checks progress, problems and the end.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often events are heard, at most. To be woken for each of a million jobs costs more than to hear of them.
+/// The shortest interval between two readings of events. Waking up for each event of a million jobs would cost more
+/// than handling the events.
 const HEAR: Duration = Duration::from_millis(5);
-/// How often the store is asked whether all has ended, whatever was counted here.
+/// The interval at which the store is asked whether all jobs have ended, whatever this process has counted.
 const COUNT: Duration = Duration::from_secs(2);
-/// How often the end is estimated.
+/// The shortest interval between two estimates of the end.
 const ESTIMATE: Duration = Duration::from_millis(500);
 
 /// Why a run ends.
 enum End {
     All,
     Interrupted,
-    /// What is in the way, and what to do about it.
+    /// The run cannot go on. The text says why, and what to do about it.
     Stopped(String),
     /// Nobody reads the results any more.
     Unread,
@@ -143,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     let done = runtime.block_on(go(args, clock, &signals));
-    // Somebody may still read from a pipe that says nothing.
+    // A thread may still be blocked in reading from a pipe; do not wait for it.
     runtime.shutdown_background();
     done
 }
@@ -168,7 +171,8 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
             return Ok(Outcome::Interrupted);
         }
     };
-    // Not before: both clients read the same files, and would warn of the same things.
+    // Logging begins after `prepare`, because the clients of both steps read the same files and would log the same
+    // warnings.
     notes::listen(args.quiet);
     let client = open(args, &named, &results).await?;
     let (writer, batch) = (client.outbox().batch(&name(args)).await?, client.outbox().batch(&name(args)).await?);
@@ -212,12 +216,12 @@ fn name(args: &Args) -> String {
     }
 }
 
-/// The client that works.
+/// Builds the client that sends the jobs.
 async fn open(args: &Args, named: &Named, results: &Results) -> Result<IntegrationClient, Failure> {
     let store = named
         .store()
         .max_payload_bytes(2 * usize::try_from(input::LONGEST).unwrap_or(usize::MAX))
-        // A run forgets nothing of what became of its jobs.
+        // The store keeps the results of all of the run's jobs.
         .keep_done(Duration::MAX)
         .keep_dead(Duration::MAX)
         .max_dead(u64::MAX);
@@ -246,7 +250,7 @@ struct Going {
     progress: Progress,
     rate: Rate,
     troubles: Troubles,
-    /// As it is named in advice.
+    /// The store's name for messages.
     store: String,
     refused: u64,
     is_quiet: bool,
@@ -266,7 +270,7 @@ impl Going {
         loop {
             tokio::select! {
                 () = &mut interrupted => return End::Interrupted,
-                // A store that does not answer holds up no signal.
+                // Signals are awaited here too, so that a store that does not answer cannot delay them.
                 _ = look.tick() => tokio::select! {
                     () = &mut interrupted => return End::Interrupted,
                     end = self.look() => if let Some(end) = end {
@@ -289,9 +293,9 @@ impl Going {
         }
     }
 
-    /// Hears all that has happened by now.
+    /// Handles all events that have happened so far.
     async fn hear_all(&mut self) {
-        // Otherwise the runtime would have this pause after some hundred events, as if there were no more.
+        // Without `unconstrained`, tokio's task budget would make the receiver look empty after some hundred events.
         let all = async {
             loop {
                 tokio::select! {
@@ -313,7 +317,7 @@ impl Going {
         }
     }
 
-    /// Why results cannot be written, if so.
+    /// How the run ends if results cannot be written.
     fn unwritten(&self) -> Option<End> {
         let problem = self.results.problem()?;
         Some(match problem.kind() {
@@ -336,7 +340,8 @@ impl Going {
         }
         let now = self.clock.now();
         let seen = self.results.seen();
-        // What was counted here may be a little off where another process had a hand in it: the store knows.
+        // The counts of this process may be slightly wrong if another process ended some of the jobs, so the store is
+        // also asked at intervals.
         let may_be_all = seen.all_left == 0 || now.since(self.counted) >= COUNT;
         if self.far.is_complete() && may_be_all {
             self.counted = now;
@@ -344,14 +349,14 @@ impl Going {
                 return Some(End::All);
             }
         }
-        // Who is still to be read may have a key that is good.
+        // While input is unread and jobs may be accepted, jobs with valid keys may follow, so the run goes on.
         if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
             && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store)
         {
             return Some(End::Stopped(why));
         }
         self.rate.note(now, seen.done + seen.dead);
-        // The estimate looks at every waiting job, so it is made only when it is shown.
+        // Progress is computed only when it is shown, because the estimate looks at every waiting job.
         if !self.progress.is_due(now) {
             return None;
         }

@@ -1,5 +1,5 @@
-//! What an earlier run of the same input left: it goes on, or it has ended, and the input may be another by now. Decides between
-//! going on, `--changed` and `--anew`.
+//! Finds out what an earlier run of the same input left in the store: it may have been interrupted, or have ended, and
+//! the input may have changed since. Decides whether to continue it, or what `--changed` and `--anew` do.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::connect::Named;
 use crate::output::Failure;
 use crate::text::count;
 
-/// What an earlier run left, and what is to be done about it.
+/// The state from which the run starts or continues.
 pub(super) struct Prepared {
     pub(super) results: Results,
     pub(super) counts: BatchCounts,
     pub(super) mark: Mark,
-    /// What is not sent again, and the run that has sent it.
+    /// The lines that are not sent again, and the number of the run that has sent them.
     pub(super) sent: Option<(Sent, u64)>,
 }
 
@@ -44,7 +44,8 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
             (counts, mark) = (BatchCounts::default(), Mark::default());
         } else {
             let reading = |error| Failure::Input(format!("{shown}: {error}"));
-            // A pipe has no beginning to go back to: all of it is compared with what was sent.
+            // A pipe cannot be read again from its beginning, so with `--changed` it is not compared here: each line is
+            // compared with the lines sent before while it is fed.
             let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
             if !is_same && !has_ended {
                 return Err(Failure::Input(changed(&shown, named, &mark, counts)));
@@ -59,7 +60,7 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
                 let known = Sent::by(&batch, since).await?.ok_or_else(|| Failure::Input(unknown_lines(&shown)))?;
                 batch.begin_anew().await?;
                 (counts, mark) = (BatchCounts::default(), Mark { since: Some(since), ..Mark::default() });
-                // Before anything else: the same command again, without the flag, must know of it.
+                // The new mark is stored first, so that the same command without `--changed` can continue this run.
                 let text = serde_json::to_string(&mark).unwrap_or_default();
                 batch.accept(Vec::new(), &text).await?;
                 sent = Some((known, since));
@@ -80,7 +81,7 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
 const UNTIL_TOLD: &str =
     "Nothing was sent. --changed sends only lines that are new or were changed, --anew sends all of them";
 
-/// The input is another than that of the run that has ended.
+/// The message for an input that differs from that of the run that has ended.
 async fn differs(args: &Args, shown: &str, batch: &Batch) -> Result<String, Failure> {
     if input::path(&args.jobs).is_none() {
         return Ok(format!("{shown} is not what the last run was given, which has ended. {UNTIL_TOLD}"));

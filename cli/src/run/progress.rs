@@ -1,4 +1,4 @@
-//! How far a run is, and when it will be done: a bar on a terminal, a line every five seconds anywhere else.
+//! Shows how far a run is and when it will be done: a bar on a terminal, a line every five seconds otherwise.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IsTerminal;
@@ -12,29 +12,30 @@ use super::results::LaneTier;
 use crate::notes;
 use crate::text::{span, thousands64};
 
-/// Between two lines where there is no terminal.
+/// The interval between two lines if standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Over how long the rate is taken.
+/// The period over which the rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(10);
-/// What the limits would have let through by now.
+/// If nothing ended in the period of the rate although the limits alone would finish the rest within this time, the end
+/// is unknown.
 const STANDS: Duration = Duration::from_secs(10);
-/// Lanes that are estimated: those with most left.
+/// Lanes for which an estimate is made: those with the most jobs left.
 const LANES: usize = 8;
 
-/// Where a run is at one moment.
+/// The progress of a run at one moment.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Moment {
     pub(super) done: u64,
     pub(super) dead: u64,
     pub(super) refused: u64,
-    /// Jobs that have not ended, those included that are not read yet; none where nobody knows.
+    /// Jobs that have not ended, including those that are not read yet; `None` if their number is unknown.
     pub(super) left: Option<u64>,
     pub(super) per_second: f64,
     pub(super) headroom: Option<f64>,
     pub(super) ends_in: Option<Duration>,
 }
 
-/// How many ended when, for the rate of the last seconds.
+/// Numbers of ended jobs with their times, for the rate over the last seconds.
 #[derive(Default)]
 pub(super) struct Rate {
     seen: VecDeque<(Time, u64)>,
@@ -48,7 +49,7 @@ impl Rate {
         }
     }
 
-    /// None before there is a second to speak of.
+    /// The rate; `None` during the first second.
     pub(super) fn per_second(&self) -> Option<f64> {
         let ((from, before), (to, after)) = (self.seen.front()?, self.seen.back()?);
         let seconds = to.since(*from).as_secs_f64();
@@ -56,12 +57,13 @@ impl Rate {
     }
 }
 
-/// What is left of each tenant at each vendor, with the tier that is asked about; what is not read yet is spread as what is left.
+/// The jobs left of the largest lanes, each with the priority to estimate for. Unread jobs are distributed like the
+/// jobs left.
 fn lanes(left: &[(LaneTier, u64)], unread: u64) -> Vec<(String, String, Priority, u64)> {
     let mut lanes: HashMap<(&str, &str), (Priority, u64)> = HashMap::new();
     for ((tenant, vendor, priority), jobs) in left {
         let lane = lanes.entry((tenant, vendor)).or_insert((*priority, 0));
-        // All of it is done when the last of it is: the lowest waits for the others.
+        // The lane ends with its lowest priority, which waits for the others.
         *lane = (std::cmp::max_by_key(lane.0, *priority, |priority| *priority as u8), lane.1 + jobs);
     }
     let all: u64 = lanes.values().map(|(_, jobs)| jobs).sum();
@@ -75,8 +77,9 @@ fn lanes(left: &[(LaneTier, u64)], unread: u64) -> Vec<(String, String, Priority
     lanes
 }
 
-/// When what is left will be done: as the limits have it, or at the rate at which it goes, whichever is later. Limits alone
-/// would not know of a slow vendor or of several tenants at one limit, and the rate alone not of a lane that lags behind.
+/// The time until all jobs have ended: by the limits or by the present rate, whichever is longer. The limits alone
+/// would ignore a slow vendor and several tenants that share a limit; the rate alone would ignore a lane that lags
+/// behind.
 pub(super) fn ends_in(
     client: &IntegrationClient,
     (left, all_left): (&[(LaneTier, u64)], u64),
@@ -86,23 +89,23 @@ pub(super) fn ends_in(
     let mut latest = Duration::ZERO;
     for (tenant, vendor, priority, jobs) in lanes(left, unread) {
         let status = client.status(&tenant, &vendor).ok()?;
-        // They are in the estimate anyway.
+        // The client's estimate includes the requests that it has in hand already.
         let in_hand = u64::from(status.waiting.high + status.waiting.normal + status.waiting.low + status.in_flight);
         let more = jobs.saturating_sub(in_hand).max(1);
         latest = latest.max(client.estimate(&tenant, &vendor, priority, more).ok()?.expected?);
     }
     let left = (all_left + unread) as f64;
     let at_this_rate = per_second.filter(|rate| *rate > 0.0).map(|rate| left / rate);
-    // Where nothing ends although it might, nobody knows.
+    // Nothing ends although the limits would allow it, so the end is unknown.
     if per_second == Some(0.0) && latest < STANDS {
         return None;
     }
-    // Beyond years it is "never", and no duration holds it.
+    // A time that no `Duration` can hold is ignored.
     let at_this_rate = at_this_rate.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     Some(latest.max(at_this_rate.unwrap_or_default()))
 }
 
-/// Shows moments.
+/// Shows progress on standard error.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
@@ -121,7 +124,7 @@ impl Progress {
         Progress { bar, lines: !terminal && !quiet, said: None }
     }
 
-    /// Whether a moment would be shown now, or, where it is the first one, noted.
+    /// Whether [`show`](Self::show) would show progress now, or begin the first interval of lines.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.bar.is_some() || self.lines && self.said.is_none_or(|said| now.since(said) >= LINE_EVERY)
     }
@@ -139,7 +142,7 @@ impl Progress {
             });
         }
         if self.lines && self.is_due(now) {
-            // The first moment says nothing that is worth a line.
+            // The first call only begins the interval, because there is no progress yet.
             if self.said.is_some() {
                 notes::say(&format!("run: {}", long(moment)));
             }
@@ -155,7 +158,7 @@ impl Progress {
     }
 }
 
-/// Rough: nobody counts the seconds of hours.
+/// A time rounded to seconds, or down to minutes from an hour on.
 fn rough(duration: Duration) -> String {
     let seconds = duration.as_secs() + u64::from(duration.subsec_millis() >= 500);
     span(Duration::from_secs(match seconds {
@@ -168,7 +171,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Beside a bar of 20, within 80 columns: `6,120/10,000  1,998/s  room 3 %  2s left  1 dead`.
+/// The text next to a bar of 20 columns, 80 columns in all: `6,120/10,000  1,998/s  room 3 %  2s left  1 dead`.
 fn short(moment: &Moment) -> String {
     let ended = moment.done + moment.dead;
     let mut text = thousands64(ended);
@@ -188,7 +191,7 @@ fn short(moment: &Moment) -> String {
     text
 }
 
-/// A line by itself, for logs: names before all figures.
+/// A line for logs: a name before each figure.
 fn long(moment: &Moment) -> String {
     let left = moment.left.map_or("?".to_owned(), |left| left.to_string());
     let room = moment.headroom.map_or("?".to_owned(), |room| format!("{:.0}%", room * 100.0));

@@ -1,6 +1,6 @@
-//! What became of each job: a line of JSON as soon as it is known, and counts for the progress.
+//! The result of each job: writes a line of JSON as soon as a job ends, and counts ends for the progress.
 //!
-//! Counts are behind a lock that is held for no write: [`Lines`] alone waits for whoever reads.
+//! The counts are behind a lock that is never held during a write. Only [`Lines`] waits for the reader of the results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,17 +18,18 @@ use serde_json::{Value, json};
 use super::lines::{Lines, Out, broken};
 use crate::output::Failure;
 
-/// A longer line is no result: it would be held in memory as a whole.
+/// Bytes of the longest result line that is read back: a line is held in memory as a whole.
 const LONGEST: u64 = 1 << 28;
-/// Bytes of a result line beside the answer's body, about.
+/// The approximate bytes of a result line besides the response's body.
 const FRAME: usize = 512;
 
-/// A set of line numbers. Its memory follows how many they are, not how large: they may come from a file that anybody wrote.
+/// A set of line numbers. Its memory depends on how many numbers it holds and not on their size, because they may come
+/// from a file that anybody can write.
 #[derive(Default)]
 struct LineSet(BTreeMap<u64, [u64; 16]>);
 
 impl LineSet {
-    /// Where its bit is: the block, the word of the block, and the bit in it.
+    /// The position of a line's bit: the block, the word of the block, and the bit in the word.
     fn place(line: u64) -> (u64, usize, u64) {
         (line / 1_024, (line / 64 % 16) as usize, 1 << (line % 64))
     }
@@ -38,7 +39,7 @@ impl LineSet {
         self.0.get(&block).is_some_and(|words| words[word] & bit != 0)
     }
 
-    /// Whether it was not in the set before.
+    /// Adds a line. Returns whether it was not in the set before.
     fn add(&mut self, line: u64) -> bool {
         let (block, word, bit) = LineSet::place(line);
         let words = self.0.entry(block).or_default();
@@ -48,34 +49,34 @@ impl LineSet {
     }
 }
 
-/// A tenant at a vendor, and a priority.
+/// Tenant, vendor and priority.
 pub(super) type LaneTier = (String, String, Priority);
 
 #[derive(Default)]
 struct State {
-    /// Lines whose result says that their vendor took them, and lines whose result says something else: those that are
-    /// written, or on their way to be.
+    /// The lines whose results are written or queued: at [`DONE`] those that were delivered, at [`OTHER`] those with
+    /// any other result.
     written: [LineSet; 2],
-    /// The same of ends that are counted, written or not.
+    /// The lines whose ends are counted, written or not, in the same two sets.
     counted: [LineSet; 2],
-    /// Jobs that are accepted and have not ended, by whose they are.
+    /// Accepted jobs that have not ended, by lane and priority.
     left: HashMap<LaneTier, u64>,
-    /// The same as one number; it may be a little off where another process had a hand in it.
+    /// Accepted jobs that have not ended. Slightly wrong if another process ended some of them.
     all_left: u64,
     done: u64,
     dead: u64,
 }
 
-/// Shared by whoever hears of ends and whoever shows them.
+/// The results of a run. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Results {
     numbers: Numbers,
-    /// None where nobody wants to read them.
+    /// The output of result lines; `None` without `--out`.
     lines: Option<Lines>,
     state: Arc<Mutex<State>>,
 }
 
-/// What is known of a run at one moment.
+/// The counts of a run at one moment.
 pub(super) struct Seen {
     pub(super) done: u64,
     pub(super) dead: u64,
@@ -86,7 +87,8 @@ const DONE: usize = 0;
 const OTHER: usize = 1;
 
 impl Results {
-    /// `out`: none, `-`, or a file that is made, or gone on with where it is of this run.
+    /// Opens the output `out`: none, `-` for standard output, or a file. An existing file must hold results of this
+    /// run, and is continued.
     pub(super) fn open(out: Option<&Path>, numbers: Numbers) -> Result<Results, Failure> {
         let mut state = State::default();
         let lines = match out {
@@ -97,7 +99,7 @@ impl Results {
                 let mut file = Out::file(path)?;
                 if file.metadata().map_err(failed)?.is_file() {
                     let whole = known(&file, path, numbers, &mut state.written)?;
-                    // A line that was cut off in the middle is written again.
+                    // Removes a last line that was cut off, so that it is written again.
                     file.set_len(whole).map_err(failed)?;
                     file.seek(SeekFrom::End(0)).map_err(failed)?;
                 }
@@ -111,7 +113,7 @@ impl Results {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was there before this process began.
+    /// Adds the jobs that were accepted or had ended before this process began.
     pub(super) fn begin(&self, counts: &BatchCounts, queues: &[Queue]) {
         let mut state = self.state();
         state.done += counts.delivered;
@@ -123,7 +125,7 @@ impl Results {
         }
     }
 
-    /// Jobs were accepted.
+    /// Adds jobs that were accepted.
     pub(super) fn accepted(&self, lanes: impl IntoIterator<Item = (LaneTier, u64)>) {
         let mut state = self.state();
         for (lane, jobs) in lanes {
@@ -137,35 +139,35 @@ impl Results {
         Seen { done: state.done, dead: state.dead, all_left: state.all_left }
     }
 
-    /// Jobs that are accepted and have not ended, by whose they are. Takes longer the more these are.
+    /// Accepted jobs that have not ended, by lane and priority. Takes time in proportion to the number of lanes.
     pub(super) fn left_by_lane(&self) -> Vec<(LaneTier, u64)> {
         let state = self.state();
         let left = state.left.iter().filter(|(_, left)| **left > 0).map(|(lane, left)| (lane.clone(), *left));
         left.collect()
     }
 
-    /// Why results cannot be written, once.
+    /// Why results cannot be written. Returns the error once.
     pub(super) fn problem(&self) -> Option<io::Error> {
         self.lines.as_ref().and_then(Lines::problem)
     }
 
-    /// Waits until all lines are written that were handed in.
+    /// Waits until all queued lines are written.
     pub(super) async fn drain(&self) {
         if let Some(lines) = &self.lines {
-            // Where they cannot be written, `problem` says so.
+            // `problem` returns the error if they cannot be written.
             let _ = lines.drain().await;
         }
     }
 
-    /// A line that is no job.
+    /// Writes the result of a line that is not a job.
     pub(super) async fn invalid(&self, line: u64, why: &str) {
         let shown = || json!({ "line": line, "outcome": "invalid", "error": why });
-        // Where it cannot be written, `problem` says so.
+        // `problem` returns the error if the result cannot be written.
         let _ = self.write(line, OTHER, why.len(), shown).await;
     }
 
-    /// Writes what the store knows of and the results do not: what an earlier process did not get to write, and what this
-    /// one did not while nobody read.
+    /// Writes results that are in the store and not in the output: those that an earlier process could not write, and
+    /// those that this process could not write while nobody read.
     pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Failure> {
         if self.lines.is_none() {
             return Ok(());
@@ -190,7 +192,7 @@ impl Results {
         }
     }
 
-    /// Counts the end of a job, once. Returns its line; none where it is no job of this run.
+    /// Counts the end of a job once. Returns its line, or `None` if the job is not of this run.
     fn count(&self, id: &str, lane: LaneTier, kind: usize) -> Option<u64> {
         let number = self.numbers.of(id);
         let mut state = self.state();
@@ -209,14 +211,15 @@ impl Results {
         Some(number)
     }
 
-    /// Whether the results have the vendor's answer to a job of which the store knows no more than that the vendor may have acted: the
-    /// process ended, or the disk was full, before the store had it too. Of two lines the last counts, and that one would say less.
+    /// Whether the output has the vendor's response to a job that the store knows only as ambiguous, because the
+    /// process ended or the disk was full before the store had the response too. A line from the store would then
+    /// replace a better result, because the last line of a job counts.
     fn is_known_better(&self, number: u64, reason: Option<Reason>) -> bool {
         reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
     }
 
-    /// As [`write`](Self::write), but writes the line itself where the output is a file and no other line waits: must be called on a
-    /// thread that may block.
+    /// Like [`write`](Self::write), but writes the line on the calling thread if the output is a file and no other line
+    /// waits. Must be called on a thread that may block.
     async fn write_here(&self, number: u64, kind: usize, bytes: usize, line: impl Fn() -> Value) -> io::Result<()> {
         if let Some(lines) = &self.lines
             && !lines.is_broken()
@@ -229,10 +232,10 @@ impl Results {
         self.write(number, kind, bytes, line).await
     }
 
-    /// Writes a line that is not written yet, of about `bytes` of content, and waits until it is.
+    /// Writes a line, with about `bytes` of content, unless it is written already, and waits until it is written.
     ///
-    /// An error keeps the answer in the store, from where it is written when there is room again. So does going away while
-    /// this waits; a line that was handed in until then is written all the same, and not a second time.
+    /// After an error the response stays in the store, and a later run writes it. The same holds if this future is
+    /// dropped while it waits; if the line was queued before that, it is written all the same, and only once.
     async fn write(&self, number: u64, kind: usize, bytes: usize, line: impl FnOnce() -> Value) -> io::Result<()> {
         let Some(lines) = &self.lines else { return Ok(()) };
         if lines.is_broken() {
@@ -241,7 +244,7 @@ impl Results {
         if self.state().written[kind].has(number) {
             return Ok(());
         }
-        // Before the line is made: what waits here holds no line in memory.
+        // Room is reserved before the line is made, so that a waiting result holds no line in memory.
         let room = lines.room(bytes + FRAME).await?;
         let text = line().to_string() + "\n";
         let is_new = self.state().written[kind].add(number);
@@ -252,7 +255,8 @@ impl Results {
     }
 }
 
-/// Reads the results of an earlier process: which lines they are about. Returns up to where they are whole.
+/// Reads the output of an earlier process, and adds the lines with results to `written`. Returns the length of the part
+/// that consists of whole lines.
 fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [LineSet; 2]) -> Result<u64, Failure> {
     #[derive(serde::Deserialize)]
     struct Known {
@@ -279,7 +283,7 @@ fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [LineSet; 2])
                 whole += read as u64;
                 written[if known.outcome == "done" { DONE } else { OTHER }].add(known.line);
             }
-            // Cut off in the middle, or just before its end.
+            // The last line was cut off just before its line feed, or (next arm) in the middle.
             Ok(known) if of_this_run(&known) => return Ok(whole),
             Err(error) if error.is_eof() && !text.ends_with(b"\n") && (read as u64) < LONGEST => return Ok(whole),
             _ => {
@@ -292,7 +296,8 @@ fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [LineSet; 2])
     }
 }
 
-/// JSON as it is, a text as a text; nothing where there is none, or it is neither.
+/// A response's body as JSON: JSON is kept, other text becomes a string, an empty body null, and other bytes their
+/// number.
 fn shown(body: &[u8]) -> Value {
     match std::str::from_utf8(body) {
         Ok("") => Value::Null,

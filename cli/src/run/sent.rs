@@ -1,7 +1,8 @@
-//! What an earlier run of a file has sent: the hashes of its lines, which the store keeps with the run. `prepare.rs` decides with them
-//! what `--changed` sends.
+//! The lines that an earlier run of a file has sent, as hashes that the store keeps with the run. They decide which
+//! lines `--changed` sends.
 //!
-//! Lines are compared by what stands in them, not by their number: one that was put in front makes none of the others new.
+//! Lines are compared by their content and not by their number, so that a line that is inserted does not make those
+//! after it new.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,22 +13,23 @@ use super::input::{Input, LineHash};
 use crate::output::Failure;
 use crate::text::{count, thousands64};
 
-/// Lines that are named.
+/// New or changed lines whose numbers are shown.
 const NAMED: usize = 10;
 
-/// Lines that were sent and have not come again, each as often as it was sent. 40 bytes or so for each line.
+/// The lines that were sent and have not been found in the new input yet, each with how often it was sent. Takes about
+/// 40 bytes per line.
 #[derive(Default)]
 pub(super) struct Sent(HashMap<LineHash, u32>);
 
 impl Sent {
-    /// The lines of `run`; none where it was made by a version that kept no hashes.
+    /// The lines of `run`; `None` if an older version of the program made the run and stored no hashes.
     pub(super) async fn by(batch: &Batch, run: u64) -> Result<Option<Sent>, Failure> {
         let mut sent = Sent::default();
         each(batch, run, |line| *sent.0.entry(line).or_default() += 1).await?;
         Ok((!sent.0.is_empty()).then_some(sent))
     }
 
-    /// Takes the lines away that came again in what `batch` has of its own run.
+    /// Removes the lines that the present run of `batch` has read already.
     pub(super) async fn without_those_of(mut self, batch: &Batch) -> Result<Sent, Failure> {
         each(batch, batch.run(), |line| {
             self.take(&line);
@@ -36,7 +38,7 @@ impl Sent {
         Ok(self)
     }
 
-    /// Whether the line was sent. It counts once.
+    /// Whether the line was sent. Removes one occurrence of it.
     pub(super) fn take(&mut self, line: &LineHash) -> bool {
         let Entry::Occupied(mut left) = self.0.entry(*line) else { return false };
         match left.get_mut() {
@@ -66,7 +68,7 @@ async fn each(batch: &Batch, run: u64, mut take: impl FnMut(LineHash)) -> Result
     }
 }
 
-/// In which lines an input differs from what was sent, in words. Reads all of it.
+/// Describes in which lines an input differs from the lines that were sent. Reads the whole input.
 pub(super) fn differences(mut input: Input, mut sent: Sent) -> std::io::Result<String> {
     let (mut new, mut named, mut same) = (0_u64, Vec::new(), 0_u64);
     loop {

@@ -1,4 +1,4 @@
-//! What is wrong with a vendor or a tenant while jobs are sent, and what the run does about it.
+//! Reports problems with vendors and tenants while jobs are sent, and pauses lanes whose credentials are refused.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,24 +7,25 @@ use integration_client::{ErrorKind, IntegrationClient};
 
 use super::results::Results;
 
-/// So many answers in a row, each after the credential was read anew, say that the vendor does not know the key. More would
-/// have it count them as an attack, and make dead letters of jobs that have nothing wrong with them.
+/// After this many 401 responses in a row, each after the credential was read again, the lane is paused: the vendor
+/// does not accept the key. More requests could look like an attack to the vendor, and would make dead letters of valid
+/// jobs.
 const REFUSED_KEYS: u32 = 10;
 
 /// A tenant at a vendor.
 type Lane = (String, String);
 
-/// What was heard.
+/// The credentials that vendors refuse.
 #[derive(Default)]
 pub(super) struct Troubles {
-    /// Answers in a row that refused the key.
+    /// The number of 401 responses in a row.
     in_a_row: HashMap<Lane, u32>,
-    /// Lanes that are paused for it.
+    /// The lanes that are paused because their key is refused.
     refused: HashSet<Lane>,
 }
 
 impl Troubles {
-    /// Something to say about it, if it is a trouble.
+    /// Handles an event. Returns a message if the event is a problem that the user should know of.
     pub(super) fn hear(&mut self, event: &Event, client: &IntegrationClient) -> Option<String> {
         if let EventKind::Breaker { host, open: true, .. } = &event.kind {
             return Some(format!(
@@ -34,7 +35,7 @@ impl Troubles {
         let (tenant, vendor) = (event.tenant.as_deref()?, event.vendor.as_deref()?);
         let what = match &event.kind {
             EventKind::Completed { status, .. } if status.as_u16() == 401 => return self.key(tenant, vendor, client),
-            // Of a million jobs most are these.
+            // The fast path: of a million jobs, most end here.
             EventKind::Completed { .. } if self.in_a_row.is_empty() => return None,
             EventKind::Completed { .. } => {
                 self.in_a_row.remove(&(tenant.to_owned(), vendor.to_owned()));
@@ -53,7 +54,8 @@ impl Troubles {
         Some(format!("run: {tenant} at {vendor}: {what} Its jobs wait, and are tried again"))
     }
 
-    /// The vendor refused the key of `tenant` once more.
+    /// Counts a 401 response. Pauses the lane after [`REFUSED_KEYS`] of them in a row, and returns the message for the
+    /// user.
     fn key(&mut self, tenant: &str, vendor: &str, client: &IntegrationClient) -> Option<String> {
         let lane = (tenant.to_owned(), vendor.to_owned());
         let times = self.in_a_row.entry(lane.clone()).or_default();
@@ -70,7 +72,7 @@ impl Troubles {
         ))
     }
 
-    /// Why the run cannot go on, where nothing is left but jobs whose keys are refused.
+    /// Why the run cannot go on, if only jobs are left whose keys are refused.
     pub(super) fn in_the_way(&self, results: &Results, client: &IntegrationClient, store: &str) -> Option<String> {
         if self.refused.is_empty() {
             return None;
@@ -93,7 +95,7 @@ impl Troubles {
     }
 }
 
-/// Where the secret should be, as the configuration says it.
+/// The reference to the secret in the configuration, for messages.
 fn credential(client: &IntegrationClient, tenant: &str, vendor: &str) -> String {
     let tenant = client.config().current().tenant(tenant, vendor).ok();
     let stated = tenant.and_then(|tenant| tenant.credential.as_ref().map(|credential| format!("{credential}")));
