@@ -1,4 +1,4 @@
-//! `completions`: what a shell completes.
+//! `completions`: prints a completion script for a shell.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    // Into memory first: clap_complete panics where it cannot write.
+    // Writes into memory first, because clap_complete panics if a write fails.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "integration-client", &mut text);
     out.write_all(&text)?;

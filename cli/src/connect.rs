@@ -1,4 +1,4 @@
-//! The options by which commands find vendors, tenants and a store, and the client that is made of them.
+//! The options by which commands find vendors, tenants and a store, and the client that is built from them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,18 @@ use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientB
 
 use crate::output::Failure;
 
-/// The variables that stand in for options, the same in every command. Their values are not shown in `--help`: the URL of a
-/// store may hold a password.
+/// The environment variables that replace options, the same in every command. `--help` does not show their values,
+/// because the URL of a store may hold a password.
 pub(crate) const VENDORS: &str = "INTEGRATION_CLIENT_VENDORS";
 pub(crate) const TENANTS: &str = "INTEGRATION_CLIENT_TENANTS";
 pub(crate) const STORE: &str = "INTEGRATION_CLIENT_STORE";
-/// The key that seals what the store must not show. No option stands for it: everybody sees the options of a process.
+/// The key that encrypts what the store must not show. There is no option for it, because every user of a machine can
+/// read the options of a process.
 pub(crate) const SEAL_KEY: &str = "INTEGRATION_CLIENT_SEAL_KEY";
 
-/// Where a copy is kept of a configuration that is on a server.
+/// The file that keeps a copy of a configuration that was read from a server.
 const CONFIG_COPY: &str = "INTEGRATION_CLIENT_CONFIG_COPY";
-/// The token, password or connection string that the server of the configuration asks for.
+/// The token, password or connection string for the server of the configuration.
 const CONFIG_SECRET: &str = "INTEGRATION_CLIENT_CONFIG_SECRET";
 
 /// Who may be called.
@@ -47,7 +48,7 @@ pub(crate) struct StoreOption {
     pub(crate) store: String,
 }
 
-/// A store as somebody named it: a URL, or the path of a SQLite file.
+/// A store as the user named it: a URL, or the path of a SQLite file.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     text: String,
@@ -58,7 +59,7 @@ impl Named {
         Named { text: text.to_owned() }
     }
 
-    /// The path of its file; none where it is no file.
+    /// The path of the store's file; `None` if the store is not a file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self.text.split_once(':') {
             Some(("sqlite", path)) => Some(Path::new(path.strip_prefix("//").unwrap_or(path))),
@@ -78,13 +79,14 @@ impl Named {
         }
     }
 
-    /// Without what must not be shown: a password stands as `***`, and what follows the database is left out.
+    /// The store's name for messages, without secrets: `***` replaces a password, and the parameters after the database
+    /// are left out.
     pub(crate) fn shown(&self) -> String {
         if let Some(path) = self.path() {
             return path.display().to_string();
         }
         let (scheme, rest) = self.text.split_once("://").unwrap_or(("postgres", ""));
-        // What is behind the last `@` is no password, whatever a password may hold.
+        // Splits at the last `@`, because the password may hold an `@` too.
         let (who, place) = rest.rsplit_once('@').unwrap_or(("", rest));
         let place = place.split(['?', '#', '&']).next().unwrap_or_default();
         match who.split_once(':') {
@@ -94,7 +96,7 @@ impl Named {
         }
     }
 
-    /// Asking a store that is not there would make one.
+    /// Fails if the store's file does not exist, because opening it would create it.
     pub(crate) fn must_be_there(&self) -> Result<(), Failure> {
         match self.path() {
             Some(path) if !path.exists() => {
@@ -115,7 +117,7 @@ impl Named {
 }
 
 impl Configuration {
-    /// A builder that reads the files, and what they are laid under in the store.
+    /// A client builder that reads the files or the servers of the configuration.
     pub(crate) fn builder(&self) -> Result<IntegrationClientBuilder, Failure> {
         let mut builder = IntegrationClient::builder();
         for path in self.vendors.iter().chain(&self.tenants) {
@@ -144,7 +146,7 @@ fn is_url(text: &str) -> bool {
 }
 
 impl StoreOption {
-    /// A client that asks the store and sends nothing.
+    /// A client that reads and changes the store, and sends nothing.
     pub(crate) async fn open(&self) -> Result<IntegrationClient, Failure> {
         let named = Named::new(&self.store);
         named.must_be_there()?;
@@ -152,7 +154,7 @@ impl StoreOption {
     }
 }
 
-/// What to do about an error, where the command line has a word for it.
+/// Advice about an error, if an option or a command helps with errors of its kind.
 pub(crate) fn hint(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::UnknownTenant => " (--tenants names a file of tenants, `tenants set` adds one to a store)",
@@ -163,13 +165,13 @@ pub(crate) fn hint(error: &Error) -> &'static str {
     }
 }
 
-/// An error with what is behind it, and what to do.
+/// An error with its causes and advice.
 pub(crate) fn in_words(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(behind) = cause {
         let said = behind.to_string();
-        // Some say already what is behind them.
+        // The text of some errors includes their cause already.
         if !text.contains(&said) {
             text = format!("{text}: {said}");
         }
@@ -184,7 +186,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A runtime for a command.
+/// The tokio runtime of a command.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,4 +1,5 @@
-//! Consent to what changes more than was named one by one: a preview, a question on a terminal, or `--yes`.
+//! Consent to a command that changes more than the user named one by one: a preview, a question on the terminal, or
+//! `--yes`.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -16,7 +17,7 @@ pub(crate) struct Consent {
 }
 
 impl Consent {
-    /// Whether to do it. `what` says what would be done, as in `this would delete 3 dead letters for good`.
+    /// Whether the user consents. `what` says what would be done, as in `this would delete 3 dead letters for good`.
     pub(crate) fn given(self, what: &str) -> Result<bool, Failure> {
         if self.yes {
             return Ok(true);

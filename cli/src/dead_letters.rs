@@ -1,4 +1,4 @@
-//! `dead-letters`: what was given up, in a store: looked at, sent again, or thrown away.
+//! `dead-letters`: lists and shows the dead letters of a store, sends them again, or deletes them.
 
 use std::io::Write;
 
@@ -146,7 +146,7 @@ impl Which {
     }
 }
 
-/// Letters in one page.
+/// Letters that are read from the store at once.
 const PAGE: usize = 500;
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
 async fn list(letters: &DeadLetters, most: usize, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let (mut after, mut shown) = (None, 0);
     while shown < most {
-        // One more than is shown tells whether there are more.
+        // Reads one letter more than is shown, to find out whether there are more.
         let page = letters.list(after, (most + 1 - shown).min(PAGE)).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.place);
@@ -266,10 +266,10 @@ async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) 
     Ok(Outcome::Fine)
 }
 
-/// Ids that are named where the beginning of one fits several.
+/// Ids that the error names at most if several begin with the given text.
 const NAMED: usize = 10;
 
-/// The letter with this id, or the only one whose id begins so.
+/// The letter with this id, or the only letter whose id begins with it.
 async fn find(letters: &DeadLetters, id: &str) -> Result<Option<KeptLetter>, Failure> {
     if let Some(kept) = letters.show(id).await? {
         return Ok(Some(kept));
@@ -294,13 +294,13 @@ async fn find(letters: &DeadLetters, id: &str) -> Result<Option<KeptLetter>, Fai
     Ok(found.pop())
 }
 
-/// Said beside the output, which a program may read as JSON.
+/// Reports an unknown id on standard error, because a program may read standard output as JSON.
 fn missing(id: &str) -> Outcome {
     notes::say(&format!("{id}: no dead letter has this id; `dead-letters list` shows those that there are"));
     Outcome::Found
 }
 
-/// How many letters fit, and how many of those can be sent again.
+/// The number of letters that match, and how many of those can be sent again.
 async fn counted(letters: &DeadLetters) -> Result<(usize, usize), Failure> {
     let (mut after, mut found, mut can_be_sent) = (None, 0, 0);
     loop {
@@ -312,7 +312,7 @@ async fn counted(letters: &DeadLetters) -> Result<(usize, usize), Failure> {
     }
 }
 
-/// Letters that are named are sent again without a question.
+/// Sends the named letters again. Does not ask for consent, because each letter was named.
 async fn redrive(
     letters: &DeadLetters,
     ids: &[String],
@@ -322,7 +322,7 @@ async fn redrive(
 ) -> Result<Outcome, Failure> {
     let mut found = Vec::new();
     let mut outcome = Outcome::Fine;
-    // What is not clear is said before anything is changed.
+    // All ids are looked up first, so that an ambiguous id fails the command before anything is changed.
     for id in ids {
         match find(letters, id).await? {
             Some(kept) => found.push(kept),
@@ -341,7 +341,7 @@ async fn redrive(
         }
         match letters.redrive(&kept.letter.id).await {
             Ok(true) => again += 1,
-            // Another process was faster.
+            // Another process redrove or deleted the letter meanwhile.
             Ok(false) => outcome = missing(&kept.letter.id),
             Err(error) if error.kind() == integration_client::ErrorKind::InvalidRequest => {
                 notes::say(&error.to_string());
@@ -374,7 +374,7 @@ async fn redrive_all(
     Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
 }
 
-/// What became of letters that were to be sent again.
+/// Prints how many letters were made jobs again, and how many could not be.
 fn said(again: usize, skipped: usize, dry_run: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if json {
         let done = if dry_run { "would_redrive" } else { "redriven" };

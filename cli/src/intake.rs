@@ -1,4 +1,4 @@
-//! `intake`: takes requests over from a message broker, or from a table of the store, and sends them.
+//! `intake`: takes requests from a message broker or from a table of the store, and sends them.
 
 use std::io::Write;
 use std::time::Duration;
@@ -31,7 +31,8 @@ What is in the store then is sent by the next process that works on it.
 Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
 could not begin or go on, 3 a second signal ended it.";
 
-/// The environment variable with the secret of a webhook: on the command line all users of the machine could read it.
+/// The environment variable with the secret of a webhook. It is not an option, because all users of the machine can
+/// read the command line.
 const SECRET: &str = "INTEGRATION_CLIENT_REPLIES_SECRET";
 
 /// Takes requests over from a message broker, or from the store's table ic_intake, and sends them within the limits.
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     grace: Duration,
 }
 
-/// The table of the store.
+/// The argument that names the store's table `ic_intake` instead of a broker.
 const TABLE: &str = "table";
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -111,7 +112,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     done
 }
 
-/// Both, unless the first fails: then the second is not waited for.
+/// Waits for both the hand-over and the shutdown. If the hand-over fails first, returns without waiting for the
+/// shutdown.
 async fn both<T>(
     feed: impl Future<Output = Result<T, Failure>>,
     ending: impl Future<Output = bool>,
@@ -144,7 +146,7 @@ async fn replies(url: &str) -> Result<Box<dyn ReplyTarget>, Failure> {
     }
 }
 
-/// None is the table.
+/// Connects to the source. `None` stands for the store's table.
 async fn open(url: &str) -> Result<Option<Box<dyn IntakeSource>>, Failure> {
     if url == TABLE {
         return Ok(None);

@@ -1,7 +1,8 @@
-//! Ctrl-C, and SIGTERM as service managers send it.
+//! Handles Ctrl-C, and SIGTERM as service managers send it.
 //!
-//! They are heard on a thread of their own, so that no blocked write and no busy runtime keeps them from being heard. The
-//! first asks a command to end in good order; the second ends the process, if need be without anybody's consent.
+//! A thread of its own waits for signals, so that no blocked write and no busy runtime delays them. The first signal
+//! asks the command to end in good order. After the second signal the process ends within [`LAST`], even if the command
+//! does not react.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use tokio::sync::watch;
 
 use crate::output::{self, Failure};
 
-/// From the second signal to the end of the process, where the command has not ended by itself.
+/// The time from the second signal to the end of the process, if the command has not ended by itself.
 const LAST: Duration = Duration::from_millis(1_500);
 
-/// How many signals have come.
+/// Counts the signals that the process has received.
 #[derive(Clone)]
 pub(crate) struct Signals {
     count: watch::Receiver<u32>,
 }
 
 impl Signals {
-    /// Listens from now on, instead of letting the first signal end the process.
+    /// Starts to listen for signals, which would end the process otherwise.
     pub(crate) fn listen() -> Result<Signals, Failure> {
         let failed = |error: std::io::Error| Failure::Input(format!("signals cannot be heard: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -44,17 +45,18 @@ impl Signals {
             std::process::exit(output::INTERRUPTED.into());
         };
         std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
-        // An error would say that the thread is gone: then signals end the process as they do without it.
+        // Waits until the thread listens. An error means that it failed before that; signals then end the process, as
+        // they do by default.
         let _ = is_listening.recv();
         Ok(Signals { count: counted })
     }
 
-    /// How many have come.
+    /// The number of signals received so far.
     pub(crate) fn count(&self) -> u32 {
         *self.count.borrow()
     }
 
-    /// Waits until more than `count` have come.
+    /// Waits until more than `count` signals were received.
     pub(crate) async fn more_than(&self, count: u32) {
         let mut counted = self.count.clone();
         if counted.wait_for(|now| *now > count).await.is_err() {
@@ -62,7 +64,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the first.
+    /// Waits for the first signal.
     pub(crate) async fn first(&self) {
         self.more_than(0).await;
     }
@@ -78,7 +80,8 @@ impl Heard {
         Heard([SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok()))
     }
 
-    /// The next of them. One that cannot be heard ends the process, as it does by default.
+    /// Waits for the next signal. A signal whose handler could not be installed keeps its default action and ends the
+    /// process.
     async fn next(&mut self) {
         async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
             match signal {

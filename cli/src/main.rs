@@ -1,8 +1,9 @@
-//! The program `integration-client`: sends files of requests and single ones through the limits, keeps their dead letters and
-//! their tenants, and shows what a response says, whether a configuration is good and what the catalogue knows.
+//! The program `integration-client`: sends files of requests and single requests within the limits, manages dead
+//! letters and tenants, shows what a response says about limits, checks configurations, and shows the vendors of the
+//! catalogue.
 //!
-//! A command is a file with its arguments (`Args`) and what it does (`run`). Commands write to what they are handed and
-//! return; what becomes of a broken pipe, of colours and of the exit code is decided here.
+//! Each command is a file or folder with its arguments (`Args`) and its function `run`. A command writes to the output
+//! that it is given, and returns an outcome. This file handles broken pipes, colours and exit codes.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -82,12 +83,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(told) => {
-            // Help and version are told the same way as mistakes; a pipe that nobody reads is no reason to complain.
+            // clap returns `--help` and `--version` as errors too. A failure to print is ignored: nobody reads the
+            // output.
             let _ = told.print();
             return ExitCode::from(if told.use_stderr() { output::CANNOT } else { 0 });
         }
     };
-    // Not locked: `run` writes its results from wherever they come.
+    // Standard output is not locked, because `run` writes its results from other threads.
     let mut out = anstream::stdout();
     let screen = Screen::of_terminal();
     let done = match cli.command {
@@ -110,7 +112,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(output::FOUND),
         Ok(Outcome::Interrupted) => ExitCode::from(output::INTERRUPTED),
-        // Whoever read has what it wanted, as `head` does.
+        // The reader closed the pipe because it has read enough, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(output::CANNOT),
         Err(failure) => {
@@ -129,7 +131,7 @@ mod tests {
         super::Cli::command().debug_assert();
     }
 
-    /// A longer line is wrapped once more, and its last word stands alone.
+    /// clap would wrap a longer line, so that its last word would stand alone on the next line.
     #[test]
     fn help_footer_wraps_at_eighty_columns() {
         fn look(command: &clap::Command) {

@@ -1,4 +1,5 @@
-//! What the library warns of while a command runs, on standard error: beside a progress bar, and each thing now and then alone.
+//! Writes messages and the library's warnings to standard error, without breaking the progress bar, and limits how
+//! often the same warning is repeated.
 //!
 //! A thread of its own writes, so that nothing else waits for standard error.
 
@@ -13,24 +14,25 @@ use indicatif::ProgressBar;
 use integration_client::clock::{Clock, Time};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The same thing is not said more than a few times in so long.
+/// In this time, log events of one place in the code are shown at most [`OFTEN`] times.
 const AGAIN: Duration = Duration::from_secs(10);
+/// See [`AGAIN`].
 const OFTEN: u32 = 5;
 
-/// What waits for standard error to take more. Beyond it notes are left out, and how many is said.
+/// Messages that wait for standard error. Further ones are dropped, and their number is reported with the next message.
 const WAITING: usize = 1_024;
 
 static CLOCK: OnceLock<Clock> = OnceLock::new();
-/// Only the thread of [`screen`] takes this lock.
+/// The progress bar on the screen. Only the thread of [`screen`] takes this lock.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
-/// The last word was said.
+/// Whether the last message was written: later ones are dropped.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 type Draw = Box<dyn FnOnce() + Send>;
 
-/// The thread that writes to standard error. A stopped terminal or a pipe without a reader blocks this thread alone.
-/// None where no thread can be started.
+/// The queue of the thread that writes to standard error. A stopped terminal or a pipe without a reader blocks this
+/// thread alone. `None` if no thread can be started.
 fn screen() -> Option<&'static SyncSender<Draw>> {
     static SCREEN: OnceLock<Option<SyncSender<Draw>>> = OnceLock::new();
     let start = || {
@@ -42,7 +44,8 @@ fn screen() -> Option<&'static SyncSender<Draw>> {
     SCREEN.get_or_init(start).as_ref()
 }
 
-/// Does something on the screen when its turn comes. False where too much waits.
+/// Queues a function for the writing thread, or calls it if there is no such thread. Returns `false` if the queue is
+/// full.
 pub(crate) fn draw(draw: impl FnOnce() + Send + 'static) -> bool {
     match screen() {
         Some(screen) => screen.try_send(Box::new(draw)).is_ok(),
@@ -53,7 +56,8 @@ pub(crate) fn draw(draw: impl FnOnce() + Send + 'static) -> bool {
     }
 }
 
-/// Waits until all is on the screen. A second signal ends the process meanwhile.
+/// Waits until all queued messages are written. If standard error blocks for long, a second signal still ends the
+/// process.
 pub(crate) fn finish() {
     let (shown, is_shown) = mpsc::channel();
     let told = move || {
@@ -66,18 +70,18 @@ pub(crate) fn finish() {
     }
 }
 
-/// A bar is on the screen from now on, or none.
+/// Sets the progress bar beside which messages are written, or none.
 pub(crate) fn beside(bar: Option<ProgressBar>) {
     draw(move || *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar);
 }
 
-/// Says the last word: nothing that is said later is shown.
+/// Writes the last message: later ones are dropped.
 pub(crate) fn say_last(text: &str) {
     say(text);
     IS_OVER.store(true, Relaxed);
 }
 
-/// Says something without breaking the bar.
+/// Writes a message without breaking the progress bar.
 pub(crate) fn say(text: &str) {
     if IS_OVER.load(Relaxed) {
         return;
@@ -100,7 +104,7 @@ pub(crate) fn say(text: &str) {
     }
 }
 
-/// The same, but not again within ten seconds.
+/// Writes a message, unless the same message was written within the last ten seconds.
 pub(crate) fn now_and_then(text: &str) {
     static SAID: Mutex<BTreeMap<String, Time>> = Mutex::new(BTreeMap::new());
     let now = CLOCK.get_or_init(Clock::system).now();
@@ -114,7 +118,7 @@ pub(crate) fn now_and_then(text: &str) {
 
 struct Notes {
     clock: Clock,
-    /// Since when the same place in the code was heard, and how often.
+    /// For each place in the code, when the current period of [`AGAIN`] began and how many events it has had.
     said: Mutex<HashMap<String, (Time, u32)>>,
 }
 
@@ -131,10 +135,10 @@ impl<'a> MakeWriter<'a> for Notes {
     }
 
     fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> Note {
-        // Dead letters are counted, and listed by `dead-letters`; a line for each would hide everything else. How a request
-        // has ended each command says itself.
+        // Dead letters are counted, and `dead-letters` lists them; a line for each would hide all other messages. The
+        // end of a request is reported by each command itself.
         let mut is_wanted = !about.target().contains("dead_letter") && !about.target().ends_with("::ends");
-        // The name is the place in the code.
+        // tracing names an event after its place in the code.
         let (now, place) = (self.clock.now(), about.name());
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, times) = said.entry(place.to_owned()).or_insert((now, 0));
@@ -166,7 +170,7 @@ impl Drop for Note {
     }
 }
 
-/// From now on errors are shown, and unless it is to be quiet, warnings.
+/// Shows the library's errors from now on, and its warnings too unless `quiet` is set.
 pub(crate) fn listen(quiet: bool) {
     let notes = Notes { clock: Clock::system(), said: Mutex::default() };
     let shown = tracing_subscriber::fmt()
@@ -175,6 +179,6 @@ pub(crate) fn listen(quiet: bool) {
         .with_target(false)
         .with_ansi(false)
         .without_time();
-    // Somebody listens already: so be it.
+    // Fails if a subscriber is set already, which then stays.
     let _ = tracing::subscriber::set_global_default(shown.finish());
 }

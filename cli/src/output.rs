@@ -1,4 +1,4 @@
-//! How commands end, and what their output looks like.
+//! The outcomes and exit codes of commands, and the styles and tables of their output.
 
 use std::fmt;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::Path;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// Exit code: something was found.
+/// Exit code: the command ran and found something wrong.
 pub(crate) const FOUND: u8 = 1;
 /// Exit code: the command could not be carried out.
 pub(crate) const CANNOT: u8 = 2;
-/// Exit code: interrupted, and to be run again.
+/// Exit code: the command was interrupted and goes on when it is run again.
 pub(crate) const INTERRUPTED: u8 = 3;
 
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -24,9 +24,9 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Fine,
-    /// What it looks at has something wrong with it.
+    /// The command ran and found something wrong.
     Found,
-    /// It was told to end before it was done; the same command goes on.
+    /// The command was interrupted before its end, and goes on when it is run again.
     Interrupted,
 }
 
@@ -35,12 +35,12 @@ pub(crate) enum Outcome {
 pub(crate) enum Failure {
     Output(io::Error),
     Input(String),
-    /// Somebody has said it already.
+    /// The reason was printed already.
     Said,
 }
 
 impl Failure {
-    /// A file that cannot be read.
+    /// The failure to read or write a file, with advice.
     pub(crate) fn reading(path: &Path, error: &io::Error) -> Failure {
         let shown = path.display();
         Failure::Input(match error.kind() {
@@ -69,21 +69,21 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The room that there is.
+/// The width of the output in columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u16,
 }
 
 impl Screen {
-    /// The terminal's width, within what can be read well; 80 columns where there is none.
+    /// The terminal's width, limited to 60 to 120 columns for legibility; 80 if there is no terminal.
     pub(crate) fn of_terminal() -> Screen {
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| width.0);
         Screen { width: width.clamp(60, 120) }
     }
 }
 
-/// A table without lines, as wide as `screen` at most. Columns whose number is in `right` stand at the right.
+/// A table without lines, at most as wide as `screen`. Columns whose number is in `right` are aligned to the right.
 pub(crate) fn table(screen: Screen, header: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
     let mut table = plain(screen);
     if !header.is_empty() {
@@ -103,7 +103,7 @@ pub(crate) fn table(screen: Screen, header: &[&str], rows: Vec<Vec<String>>, rig
     }
 }
 
-/// A text in lines that fit the screen.
+/// A text wrapped to the width of the screen.
 pub(crate) fn wrapped(screen: Screen, text: &str) -> String {
     let (mut out, mut room) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -120,7 +120,7 @@ pub(crate) fn wrapped(screen: Screen, text: &str) -> String {
     out
 }
 
-/// Texts below each other, each after a hyphen, wrapped to the screen.
+/// A list of texts, each after a hyphen and wrapped to the width of the screen.
 pub(crate) fn list(screen: Screen, texts: impl IntoIterator<Item = String>) -> String {
     let mut table = plain(screen);
     table.add_rows(texts.into_iter().map(|text| vec!["-".to_owned(), text]));

@@ -1,4 +1,4 @@
-//! `send`: one request on behalf of a tenant, as curl would send it, but through the limits.
+//! `send`: sends one request on behalf of a tenant, as curl would, but within the limits.
 
 use std::io::{IsTerminal, Read, Write};
 use std::sync::{Mutex, PoisonError};
@@ -108,7 +108,7 @@ fn cost(text: &str) -> Result<(String, u32), String> {
     Ok((kind.to_owned(), units))
 }
 
-/// The answer as far as it is known: a job's headers are not kept.
+/// A response. That of a job has only the header `content-type`, because the store keeps no other.
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
@@ -139,21 +139,21 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     done
 }
 
-/// For the exchange of a job that is under way when it is interrupted.
+/// The time for the exchange of a job that is under way when the command is interrupted.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is known of a request while nobody has its answer.
+/// The state of a request that has no response yet, to report if the command is interrupted.
 #[derive(Default)]
 struct Known(Mutex<Stage>);
 
 #[derive(Default)]
 enum Stage {
-    /// No client, or no job yet.
+    /// There is no client, or no job yet.
     #[default]
     Unsent,
-    /// It is sent by this process, of whose client this is what happened.
+    /// This process sends the request. The events of its client tell what has happened.
     AtOnce(Events),
-    /// It is a job of a store.
+    /// The request is a job of a store. The last field is the store's name for messages.
     Job(IntegrationClient, Receipt, String),
 }
 
@@ -162,7 +162,7 @@ impl Known {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
-    /// In words, for whoever interrupted it.
+    /// Describes the state to the user who interrupted the command.
     async fn said(&self) -> String {
         let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         match stage {
@@ -189,7 +189,8 @@ impl Known {
                 }
             }
             Stage::Job(client, receipt, store) => {
-                // What has left is waited for; what waits for its permit goes back into the store.
+                // The shutdown waits for an exchange under way. A job that waits for its permit goes back into the
+                // store.
                 client.shutdown(GRACE).await;
                 let id = receipt.id();
                 match receipt.status().await {
@@ -240,7 +241,7 @@ impl Args {
         Ok(request)
     }
 
-    /// None where the job has become a dead letter, which has been said.
+    /// Sends the request, and waits for the response. `None` if the job became a dead letter, which was reported.
     async fn answer(&self, request: Request, known: &Known) -> Result<Option<Answer>, Failure> {
         let Some(store) = &self.store else {
             let client = self.configuration.builder()?.without_watching().build().await?;
@@ -252,7 +253,7 @@ impl Args {
         let builder = || -> Result<IntegrationClientBuilder, Failure> {
             Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
         };
-        // Where another process works on the store, that one sends it.
+        // If another process works on the store, that process sends the job.
         let client = match builder()?.work().build().await {
             Err(error) if error.to_string().contains("another process works") => builder()?.build().await?,
             built => built?,
@@ -261,8 +262,8 @@ impl Args {
         self.as_job(&client, &named, request, known).await
     }
 
-    /// Refuses a kind of points that the vendor's entry does not declare. The client would ignore it with a warning and send the
-    /// request, and a misspelled option is better refused before that.
+    /// Refuses a kind of points that the vendor's entry does not declare. The client would only log a warning and send
+    /// the request, but a misspelled option is better refused before that.
     fn kinds_are_known(&self, client: &IntegrationClient) -> Result<(), Failure> {
         let tenant = client.config().current().tenant(&self.tenant, &self.vendor)?;
         let costs = &tenant.vendor.costs;
@@ -354,7 +355,7 @@ impl Args {
             Ok(value) if is_terminal => writeln!(out, "{value:#}")?,
             _ => {
                 out.write_all(body)?;
-                // A program that saves a picture gets it byte for byte.
+                // A line feed is added only to JSON and on a terminal, so that other bodies can be saved byte for byte.
                 if (json || is_terminal) && !body.is_empty() && body.last() != Some(&b'\n') {
                     writeln!(out)?;
                 }
@@ -370,7 +371,7 @@ impl Args {
     }
 }
 
-/// As curl reads it.
+/// Reads a body as curl does: the text itself, `@FILE`, or `@-` for standard input.
 fn body(text: &str) -> Result<Vec<u8>, Failure> {
     let Some(place) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
     let mut body = Vec::new();

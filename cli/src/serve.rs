@@ -1,4 +1,5 @@
-//! `serve`: a gateway, through which programs in any language call. `health`: whether it is ready.
+//! `serve`: serves a gateway, through which programs in any language send requests. `health`: asks a gateway whether it
+//! is ready.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false);
-    // Before the client, which tells whatever recorder is there.
+    // The recorder is installed before the client is built, because the client looks for it then.
     let recorder = recorder().map_err(|error| Failure::Input(format!("metrics: {error}")))?;
     let upkeep = recorder.clone();
     runtime.spawn(async move {
@@ -162,9 +163,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     done
 }
 
-/// How often what was recorded of times is summed up; between, it takes memory.
+/// The interval at which recorded durations are summed into their buckets. Until then they take memory.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Upper bounds of the classes of times, in seconds.
+/// Upper bounds of the buckets of duration histograms, in seconds.
 const SECONDS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 
 fn recorder() -> Result<PrometheusHandle, BuildError> {
@@ -187,7 +188,7 @@ pub(crate) struct Health {
     address: SocketAddr,
 }
 
-/// For each step of the question.
+/// The timeout of the connection, of a read and of a write.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -200,7 +201,7 @@ pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Fail
     Ok(outcome)
 }
 
-/// The first line of the answer.
+/// Asks the gateway whether it is ready. Returns the first line of the response.
 fn ask(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,4 @@
-//! `status`: what a store holds, and what the processes that work on it are doing.
+//! `status`: shows what a store holds, and what the processes that work on it are doing.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -40,9 +40,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Rows of a table that are shown to people.
+/// Rows of a table that are shown at most, except with `--json`.
 const ROWS: usize = 20;
-/// After this a worker's word is old.
+/// A status older than this is outdated: the worker that published it counts as gone.
 const STALE: Duration = Duration::from_secs(5);
 
 struct Seen {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
                 false => show(&name, &seen, screen, &mut text)?,
             }
             if clears {
-                // To the corner, and nothing below it.
+                // Moves the cursor to the upper left corner and clears the screen.
                 write!(out, "\u{1b}[H\u{1b}[2J")?;
             }
             out.write_all(&text)?;
@@ -160,7 +160,7 @@ fn more(rows: usize, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a worker says about a tenant at a vendor.
+/// The table row for a lane, from a worker's status.
 fn of_lane(lane: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let room = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
@@ -171,7 +171,7 @@ fn of_lane(lane: &Value) -> Vec<String> {
     };
     let limits = limits.iter().map(|limit| {
         let ends = seconds(&limit["ends_in_s"]).map_or(String::new(), |after| format!(" (at this rate for {after})"));
-        // What is full needs no time at which it is full again.
+        // If nothing of the limit is used, the time of its reset is left out.
         let resets = seconds(&limit["resets_in_s"]).filter(|_| limit["remaining"] != limit["guard"]);
         let resets = resets.map_or(String::new(), |after| format!(" (anew in {after})"));
         format!("{} {}/{}{ends}{resets}", text(&limit["name"]), limit["remaining"], limit["limit"])

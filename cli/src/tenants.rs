@@ -1,4 +1,4 @@
-//! `tenants`: who may be served, in files and in a store.
+//! `tenants`: lists the tenants of files and of a store, and sets or retires those of a store.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -119,7 +119,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A row of the store's configuration, as this command writes it.
+/// The content of a row in the store's configuration, as this command writes it.
 #[derive(Serialize, Deserialize)]
 struct Row {
     tenants: Vec<TenantEntry>,
@@ -127,7 +127,7 @@ struct Row {
 
 const WHICH: &str = "which store? Name it with --store; tenants in files are changed in their files";
 
-/// The row of a tenant at a vendor.
+/// The name of the row for a tenant at a vendor.
 fn row(id: &str, vendor: &str) -> String {
     format!("tenant {id} at {vendor}")
 }
@@ -151,7 +151,8 @@ impl Global {
         Configuration { vendors: self.vendors.clone(), tenants: self.tenants.clone(), config_copy: None }
     }
 
-    /// A client that knows files and store, and sends nothing. `make`: the store may be made.
+    /// A client with the configuration of the files and the store, which sends nothing. With `make`, a store that does
+    /// not exist is created.
     async fn client(&self, make: bool) -> Result<IntegrationClient, Failure> {
         let mut builder = self.configuration().builder()?;
         if let Some(store) = &self.store {
@@ -172,7 +173,7 @@ impl Global {
         })
     }
 
-    /// A client that knows the store's rows and does not ask what they mean.
+    /// A client that reads and changes the store's rows without validating them.
     async fn rows_alone(&self) -> Result<IntegrationClient, Failure> {
         let store = self.store.clone().ok_or_else(|| Failure::Input(WHICH.to_owned()))?;
         StoreOption { store }.open().await
@@ -207,7 +208,7 @@ impl Global {
         if let Some(weight) = set.weight {
             entry = entry.weight(weight);
         }
-        // All that can be wrong with it is said before it is written.
+        // Validates the tenant before it is written to the store.
         client.tenants().set(entry.clone())?;
         let text = toml::to_string(&Row { tenants: vec![entry] })
             .map_err(|error| Failure::Input(format!("the tenant cannot be written as TOML: {error}")))?;
@@ -221,7 +222,7 @@ impl Global {
         Ok(Outcome::Fine)
     }
 
-    /// The rows with tenants that this command wrote.
+    /// The names and the tenants of the rows that this command wrote.
     async fn rows(&self, client: &IntegrationClient) -> Result<Vec<(String, TenantEntry)>, Failure> {
         let rows = client.config().stored().await?;
         let ours = rows.into_iter().filter_map(|(name, text)| {
@@ -257,7 +258,7 @@ impl Global {
         Ok(())
     }
 
-    /// A tenant that is named is retired without a question.
+    /// Retires a named tenant. Does not ask for consent, because the tenant was named.
     async fn retire(
         &self,
         id: &str,

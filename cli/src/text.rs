@@ -1,4 +1,4 @@
-//! Limits and durations in words, the same in every command.
+//! Formats limits, durations and numbers, the same in every command.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(crate) fn decimal(duration: Duration) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `5,000 in 1h`, `100 points in 20s`, `10,000 daily America/Los_Angeles`, `10 at once`.
+/// What a limit allows: `5,000 in 1h`, `100 points in 20s`, `10,000 daily America/Los_Angeles`, `10 at once`.
 pub(crate) fn allows(limit: &Limit) -> String {
     match &limit.kind {
         LimitKind::Rate(rate) => {
@@ -71,14 +71,14 @@ pub(crate) fn allows(limit: &Limit) -> String {
     }
 }
 
-/// What a request costs that states nothing: `1,000 input_tokens, 500 output_tokens`; `None` where that is one point.
+/// The cost of a request that states none: `1,000 input_tokens, 500 output_tokens`. `None` if it is one point.
 pub(crate) fn usual_costs(costs: &Costs) -> Option<String> {
     let known = costs.iter().filter(|(kind, units)| *kind != "points" || *units > 1);
     let known: Vec<String> = known.map(|(kind, units)| format!("{} {kind}", thousands(units))).collect();
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// How the vendor counts it.
+/// The algorithm by which the vendor counts a limit.
 pub(crate) fn algorithm(limit: &Limit) -> &'static str {
     match &limit.kind {
         LimitKind::Rate(rate) => rate.algorithm.name(),
@@ -87,12 +87,12 @@ pub(crate) fn algorithm(limit: &Limit) -> &'static str {
     }
 }
 
-/// `1,234,567`.
+/// A number with separators: `1,234,567`.
 pub(crate) fn thousands(number: u32) -> String {
     thousands64(number.into())
 }
 
-/// The same for a number of any size.
+/// A 64-bit number with separators: `1,234,567`.
 pub(crate) fn thousands64(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -105,7 +105,7 @@ pub(crate) fn thousands64(number: u64) -> String {
     out
 }
 
-/// Where the credential goes.
+/// The place of the credential in requests: `bearer`, `header NAME`, `query NAME=…`.
 pub(crate) fn auth(scheme: &AuthScheme) -> String {
     match scheme {
         AuthScheme::None => "none".to_owned(),
@@ -118,7 +118,7 @@ pub(crate) fn auth(scheme: &AuthScheme) -> String {
     }
 }
 
-/// Every limit of a vendor with the endpoint that it belongs to.
+/// Every limit of a vendor, with its endpoint if it is the limit of one.
 pub(crate) fn limits(vendor: &Vendor) -> impl Iterator<Item = (Option<&Endpoint>, &Limit)> {
     let own = vendor.limits.iter().map(|limit| (None, limit));
     own.chain(
@@ -126,7 +126,8 @@ pub(crate) fn limits(vendor: &Vendor) -> impl Iterator<Item = (Option<&Endpoint>
     )
 }
 
-/// `minute`, or `search / daily` for a limit of an endpoint; one that is called as its endpoint is named once.
+/// The name of a limit: `minute`, or `search / daily` for a limit of an endpoint. If both names are the same, only one
+/// is shown.
 pub(crate) fn name(endpoint: Option<&Endpoint>, limit: &Limit) -> String {
     match endpoint {
         Some(endpoint) if endpoint.name != limit.name => format!("{} / {}", endpoint.name, limit.name),
@@ -134,13 +135,13 @@ pub(crate) fn name(endpoint: Option<&Endpoint>, limit: &Limit) -> String {
     }
 }
 
-/// A duration as somebody types it.
+/// Parses a duration that a user typed, like `100ms` or `2s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let span: Option<jiff::SignedDuration> = text.parse().ok();
     span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write for example 100ms or 2s".to_owned())
 }
 
-/// `1 vendor`, `3 vendors`.
+/// A number with its noun: `no vendors`, `1 vendor`, `3 vendors`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     match number {
         0 => format!("no {what}s"),

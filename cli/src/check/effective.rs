@@ -1,4 +1,4 @@
-//! What is enforced for each limit: bucket, guard, and how much of the vendor's limit can be in use.
+//! Shows what is enforced for each limit: its bucket, its guard, and how much of the vendor's limit can be used.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::text::{self, thousands};
 
 const HEADER: [&str; 5] = ["limit", "allows", "bucket", "guard", "reach"];
 
-/// Tenants with figures of their own that are shown; a table of a million would be no help.
+/// Tenants with figures of their own that are shown: a table of a million would help nobody.
 const MOST_TENANTS: usize = 20;
 
 pub(super) fn show(
@@ -63,7 +63,7 @@ fn title(vendor: &Vendor) -> String {
     }
 }
 
-/// Whether there are rates among them.
+/// Shows the limits of a vendor. Returns whether there are rates among them, which the legend explains.
 fn limits(vendor: &Vendor, round_trip: Duration, screen: Screen, out: &mut dyn Write) -> io::Result<bool> {
     let rows: Vec<Vec<String>> =
         text::limits(vendor).map(|(endpoint, limit)| row(vendor, endpoint, limit, round_trip)).collect();
@@ -83,7 +83,7 @@ fn limits(vendor: &Vendor, round_trip: Duration, screen: Screen, out: &mut dyn W
     Ok(text::limits(vendor).any(|(_, limit)| matches!(limit.kind, LimitKind::Rate(_))))
 }
 
-/// Cells of two lines: the second one is what goes with the first.
+/// The table row of a limit. The second line of a cell holds details of the first.
 fn row(vendor: &Vendor, endpoint: Option<&Endpoint>, limit: &Limit, round_trip: Duration) -> Vec<String> {
     let name = format!("{}\n  per {}", text::name(endpoint, limit), limit.scope.name());
     let LimitKind::Rate(rate) = &limit.kind else {
@@ -91,7 +91,7 @@ fn row(vendor: &Vendor, endpoint: Option<&Endpoint>, limit: &Limit, round_trip: 
     };
     let allows = format!("{}\n{}", text::allows(limit), text::algorithm(limit));
     let shape = rate.shape();
-    // A quota of the calendar is not paced.
+    // A quota that resets by the calendar is not paced, so it has no bucket.
     let bucket = match &rate.resets {
         None => format!("{}\n{}", thousands(shape.capacity), refill(rate, &shape)),
         Some(_) => "-".into(),
@@ -113,7 +113,7 @@ fn row(vendor: &Vendor, endpoint: Option<&Endpoint>, limit: &Limit, round_trip: 
     vec![name, allows, bucket, guard, reach]
 }
 
-/// How fast the bucket fills: in the unit of time that makes a readable number of it.
+/// The refill rate of a bucket, in the smallest unit of time in which it is at least 1.
 fn refill(rate: &Rate, shape: &integration_client::config::Shape) -> String {
     if let Some(interval) = shape.release_interval {
         return format!("+{} each {}", thousands(shape.capacity), text::window(interval));

@@ -1,6 +1,6 @@
-//! What is wrong, with the key that it is about and a caret below.
+//! Shows what is wrong in a configuration: each problem with the key that it is about and a caret below the place.
 //!
-//! No value of a file is repeated: it may be a secret, or be one that stands in the wrong place.
+//! No value of a file is shown, because any value may be a secret, or a secret may stand in its place by mistake.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::Text;
 use crate::output::{ERROR, FAINT};
 use crate::text::count;
 
-/// Characters of a source line that are shown around the place.
+/// Characters of a source line that are shown around the caret.
 const SHOWN: usize = 68;
 
 pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) -> io::Result<()> {
@@ -30,15 +30,15 @@ pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) ->
         }
         writeln!(out)?;
     }
-    // Of a text that is no TOML, only the first place that breaks it is known.
+    // The parser reports only the first error of a text that is not valid TOML.
     let is_unread = files.iter().any(|file| file.text.parse::<toml::Table>().is_err());
     let more = if is_unread { " (there may be more, which shows once the file can be read)" } else { "" };
     writeln!(out, "{ERROR}{}{ERROR:#}{more}", count(findings.len(), "problem"))
 }
 
-/// The key or the table that the finding's line states, and how far into it the caret stands. Both in characters.
+/// The key or the table that the finding's line states, and the caret's column in that text, counted in characters.
 ///
-/// None where the finding names no field: the parser refused the text, so what the line holds is unknown. It may be a
+/// `None` if the finding names no field: the parser refused the text, so what the line holds is unknown. It may be a
 /// secret without its quotes, one line of a private key, or the value of a misspelt key.
 fn excerpt(text: &str, finding: &Finding) -> Option<(String, usize)> {
     if finding.place.is_empty() {
@@ -48,7 +48,7 @@ fn excerpt(text: &str, finding: &Finding) -> Option<(String, usize)> {
     Some(cut(&stated(line), finding.column.saturating_sub(1)))
 }
 
-/// What a line states, without values and comments.
+/// The key or table header of a line, without values and comments.
 fn stated(line: &str) -> String {
     let is_bare =
         |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | '\t'));
@@ -63,14 +63,14 @@ fn stated(line: &str) -> String {
     }
 }
 
-/// The part of a text around a column.
+/// Cuts a text to `SHOWN` characters around a column. Returns the part and the column in it.
 fn cut(text: &str, column: usize) -> (String, usize) {
     let characters: Vec<char> = text.chars().collect();
     let column = column.min(characters.len());
     if characters.len() <= SHOWN {
         return (text.to_owned(), column);
     }
-    // The place at a third of what is shown.
+    // Puts the caret at a third of the shown part.
     let from = column.saturating_sub(SHOWN / 3).min(characters.len().saturating_sub(SHOWN));
     let to = (from + SHOWN).min(characters.len());
     let mut shown: String = characters.get(from..to).unwrap_or_default().iter().collect();
@@ -85,7 +85,7 @@ fn cut(text: &str, column: usize) -> (String, usize) {
     (shown, caret)
 }
 
-/// One column for each character: a tab as a blank, what would move the cursor as a mark.
+/// Replaces characters that would misplace the caret: tabs by blanks, and other control characters by U+FFFD.
 fn clean(text: &str) -> String {
     let plain = |c: char| {
         if c == '\t' {
@@ -162,7 +162,7 @@ mod tests {
             let mut said = Vec::new();
             show(&findings, &files, &mut said).unwrap();
             let said = String::from_utf8(said).unwrap();
-            // A key without a value is named as a key that is not known.
+            // A key without a value is reported by its name, as an unknown field.
             let named = text.contains("\nhunter2\n") && said.contains("unknown field");
             assert!(named || !said.contains("hunter2"), "{text}\n{said}");
             assert!(said.contains("f.toml:"), "{said}");

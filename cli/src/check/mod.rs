@@ -1,4 +1,4 @@
-//! `check`: whether a configuration is good, and what is enforced by it.
+//! `check`: reports the problems of a configuration, and shows what is enforced by it.
 
 mod effective;
 mod findings;
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     without_catalogue: bool,
 }
 
-/// A file as it was read.
+/// The name and the content of a file.
 struct Text {
     name: String,
     text: String,
@@ -72,7 +72,8 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     let paths = file.into_iter().chain(&args.tenants);
     let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
     if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
-        // As a client says it that reads such a file: it is what a program leaves that is about to write.
+        // A client refuses an empty file too: a program that is just about to write a file leaves it empty for a
+        // moment.
         let message = "the file is empty; put a comment into it if nothing is what it means";
         if args.json {
             let problem = json!({ "file": empty.name, "message": message });
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
             return Ok(Outcome::Found);
         }
     };
-    // What the files are about: the vendors that they state and those of their tenants, not all of the catalogue.
+    // Only the vendors that the files state and those of their tenants are shown, not the whole catalogue.
     let mut vendors: BTreeSet<String> = files.iter().flat_map(stated).collect();
     vendors.extend(config.tenants().map(|tenant| tenant.vendor.name.to_string()));
     if args.json {
@@ -137,7 +138,8 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     Ok(Outcome::Fine)
 }
 
-/// A file that was cut in half may be valid, and only a warning says so: "nothing is wrong" would be read first.
+/// The last line's verdict. It must not be "nothing is wrong" if there are warnings: a file that was cut in half may be
+/// valid, and then only a warning says so.
 fn verdict(warnings: usize) -> String {
     match warnings {
         0 => format!("{GOOD}nothing is wrong{GOOD:#}"),
@@ -150,7 +152,7 @@ fn read(path: &Path) -> Result<Text, Failure> {
     Ok(Text { name: path.display().to_string(), text })
 }
 
-/// The names under `[vendors]`. The file has been checked already.
+/// The names under `[vendors]` of a file that was checked before.
 fn stated(file: &Text) -> Vec<String> {
     let table: toml::Table = file.text.parse().unwrap_or_default();
     let vendors = table.get("vendors").and_then(toml::Value::as_table);

@@ -1,4 +1,4 @@
-//! JSON lines: a response in each line of the input, what is read in it in each line of the output.
+//! `inspect --json`: each line of the input is a response, and each line of the output says what a client reads in it.
 
 use std::io::{BufRead, Read, Write};
 use std::time::{Duration, SystemTime};
@@ -12,10 +12,10 @@ use super::{Context, moment};
 use crate::output::{Failure, Outcome};
 use crate::text;
 
-/// A longer line is refused without being kept.
+/// Bytes of the longest accepted line. The rest of a longer line is skipped without keeping it in memory.
 const LONGEST_LINE: u64 = 16 * 1024 * 1024;
 
-/// One response, as written.
+/// A line of the input: one response.
 #[derive(Deserialize)]
 struct Line {
     #[serde(default)]
@@ -28,7 +28,7 @@ struct Line {
     body: Option<Value>,
 }
 
-/// Pairs, as they were sent, or a map where no name is repeated.
+/// Headers as pairs in the order in which they were sent, or as a map if no name is repeated.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Headers {
@@ -82,7 +82,7 @@ fn skip_line(input: &mut dyn BufRead) -> std::io::Result<()> {
     }
 }
 
-/// What is read in one line; or its id, as far as it is known, and what is wrong with it.
+/// The line of output for a line of input. An error is the line's id, or null if it is unknown, and what is wrong.
 fn one(line: &[u8], context: &Context) -> Result<String, (Value, String)> {
     let value: Value =
         serde_json::from_slice(line).map_err(|error| (Value::Null, format!("not JSON: {}", place(&error))))?;
@@ -97,7 +97,7 @@ fn one(line: &[u8], context: &Context) -> Result<String, (Value, String)> {
     said.map_err(|why| (id, why))
 }
 
-/// serde_json's message with its column; the line is another one here.
+/// serde_json's message with its column only: its line number counts from the beginning of this line.
 fn place(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let (what, _) = message.rsplit_once(" at line ").unwrap_or((&message, ""));
@@ -131,7 +131,7 @@ fn time(text: &str) -> Result<SystemTime, String> {
     moment(text).map_err(|how| format!("`now` is not a moment: {how}"))
 }
 
-/// What cannot be in an HTTP message is left out: no client would ever see it.
+/// Builds the header map. Headers that an HTTP message cannot hold are left out, because no client would ever see them.
 fn headers(pairs: impl IntoIterator<Item = (String, String)>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in pairs {
@@ -151,7 +151,7 @@ fn headers(pairs: impl IntoIterator<Item = (String, String)>) -> HeaderMap {
     map
 }
 
-/// What is written for a line; the order of the fields is that of the output.
+/// The output for a line. The fields are written in this order.
 #[derive(Serialize)]
 struct Said<'a> {
     id: &'a Value,
@@ -171,7 +171,7 @@ struct SaidWindow<'a> {
     window_s: Option<Number>,
 }
 
-/// What is written for a line that cannot be read.
+/// The output for a line that cannot be read.
 #[derive(Serialize)]
 struct Refused {
     id: Value,
@@ -196,14 +196,14 @@ fn said<'a>(id: &'a Value, reading: &'a Reading) -> Said<'a> {
     }
 }
 
-/// An integer where it is whole.
+/// The seconds of a duration: an integer if they are whole.
 fn seconds(duration: Duration) -> Number {
-    // By way of the decimal: the nearest number to it, and not what a division leaves.
+    // Parsing the decimal text gives the nearest floating-point number; a division could be off by a rounding error.
     let fraction = || Number::from_f64(text::decimal(duration).parse().ok()?);
     (duration.subsec_nanos() != 0).then(fraction).flatten().unwrap_or(duration.as_secs().into())
 }
 
-/// An integer where it is whole; none for what is no number.
+/// A JSON number: an integer if the value is whole, and `None` if it is infinite or not a number.
 fn number(value: f64) -> Option<Number> {
     // Whole numbers below 2^53 are exact.
     if value.fract() == 0.0 && value.abs() < 9e15 { Some((value as i64).into()) } else { Number::from_f64(value) }

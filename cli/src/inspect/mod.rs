@@ -1,4 +1,4 @@
-//! `inspect`: what a client reads in a response.
+//! `inspect`: shows what a client reads in a response about limits and waits.
 
 mod lines;
 mod pasted;
@@ -17,7 +17,7 @@ use integration_client::config::{Config, Sources, Vendor};
 use crate::connect::Configuration;
 use crate::output::{Failure, Outcome};
 
-/// A response that is pasted: far more than any whose headers a person wants to read.
+/// Bytes that are read of a response at most: far more than any response whose headers a person wants to read.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     configuration: Configuration,
 }
 
-/// What holds for every response of one run.
+/// The options that apply to every response of one run.
 struct Context {
     config: Config,
     vendor: Option<String>,
@@ -86,12 +86,12 @@ struct Context {
 }
 
 impl Context {
-    /// The moment that was stated, or the present one.
+    /// The time that `--now` states, or the present time.
     fn now(&self) -> SystemTime {
         self.now.unwrap_or_else(|| self.clock.wall())
     }
 
-    /// The vendor's entry; none for one that nobody knows, which is then read by shape.
+    /// The vendor's entry. `None` if the vendor is unknown: its headers are then read by their shape.
     fn vendor(&self, name: Option<&str>) -> Option<Arc<Vendor>> {
         self.config.vendor(name?, &self.environment).ok()
     }
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         now: args.now,
         clock: Clock::system(),
     };
-    // Headers that are read by shape alone would be a wrong answer to somebody who named the vendor.
+    // An unknown vendor is an error here: reading the headers by their shape would mislead a user who named the vendor.
     if let Some(name) = &args.vendor {
         let known = context.config.vendor(name, &args.environment);
         known
@@ -149,7 +149,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
     Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))
 }
 
-/// A moment as people and programs write it.
+/// Parses a time: seconds since 1970, or a timestamp like `2026-01-15T10:00:00Z`.
 fn moment(text: &str) -> Result<SystemTime, String> {
     let timestamp: Result<jiff::Timestamp, _> = match text.parse::<i64>() {
         Ok(seconds) => jiff::Timestamp::from_second(seconds),

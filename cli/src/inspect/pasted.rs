@@ -1,8 +1,8 @@
-//! A response as people have it: pasted headers, or what `curl -i` or `curl -v` printed.
+//! Parses a response as a person pastes it: headers alone, or the output of `curl -i` or `curl -v`.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// A response as far as it could be made out.
+/// The parts of a response that were found in the pasted text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Response {
     pub(super) status: Option<u16>,
@@ -10,9 +10,9 @@ pub(super) struct Response {
     pub(super) body: Vec<u8>,
 }
 
-/// Reads the last response in `bytes`: before it may stand those of a proxy, of redirects, or `100 Continue`.
+/// Reads the last response in `bytes`. Responses of a proxy, redirects or `100 Continue` may precede it.
 ///
-/// Total: what is no header is left out.
+/// Never fails: lines that are not headers are skipped.
 pub(super) fn parse(bytes: &[u8]) -> Response {
     let mut response = Response::default();
     let mut rest = bytes;
@@ -27,7 +27,8 @@ pub(super) fn parse(bytes: &[u8]) -> Response {
             response = Response { status: Some(status), ..Response::default() };
             in_headers = true;
         } else if line.is_empty() {
-            // Blank lines before anything are the paste's; after an interim answer another one comes.
+            // A blank line before the first header belongs to the paste, and one after an interim response precedes
+            // another response. Any other blank line ends the headers.
             let interim = response.status.is_some_and(|status| status < 200) || next_is_status(after);
             if in_headers && !interim {
                 response.body = after.to_vec();
@@ -42,14 +43,14 @@ pub(super) fn parse(bytes: &[u8]) -> Response {
     response
 }
 
-/// A line without its end, and without the `< ` that `curl -v` puts before what it receives.
+/// A line without its end and without the `< ` with which `curl -v` marks received lines.
 fn plain(raw: &[u8]) -> &[u8] {
     let line = raw.strip_suffix(b"\r").unwrap_or(raw);
     let line = line.strip_prefix(b"< ").unwrap_or(if line == b"<" { b"" } else { line });
     line.trim_ascii_start()
 }
 
-/// What `curl -v` says itself, and what it sends.
+/// Whether `curl -v` printed this line about itself or about the request.
 fn is_chatter(raw: &[u8]) -> bool {
     [&b"* "[..], b"> ", b"{ [", b"} ["].iter().any(|start| raw.starts_with(start)) || raw == b">\r" || raw == b">"
 }
@@ -59,19 +60,19 @@ fn next_is_status(rest: &[u8]) -> bool {
     status_line(plain(line)).is_some()
 }
 
-/// `HTTP/1.1 429 Too Many Requests` or `HTTP/2 429`.
+/// The status of a status line like `HTTP/1.1 429 Too Many Requests` or `HTTP/2 429`.
 fn status_line(line: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(line.strip_prefix(b"HTTP/")?).ok()?;
     let status = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     (100..1000).contains(&status).then_some(status)
 }
 
-/// Adds `name: value`; `false` when it is none.
+/// Adds a line of the form `name: value`. Returns `false` if the line is not a header.
 fn add(headers: &mut HeaderMap, line: &[u8]) -> bool {
     let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
     let (name, value) = (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
     match (HeaderName::from_bytes(name.trim_ascii()), HeaderValue::from_bytes(value.trim_ascii())) {
-        // A map has room for 24,576 names or so.
+        // The append fails if the map is full, at about 24,576 names.
         (Ok(name), Ok(value)) => headers.try_append(name, value).is_ok(),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! The one place where this program meets the library's reader of responses.
+//! Calls the library's reader of responses; the only file of the program that does.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,24 +8,24 @@ use integration_client::signals::{self, Dialect, Rule, WaitFrom};
 
 pub(super) use integration_client::signals::MAX_BODY as BODY_PREFIX;
 
-/// What a response states. Figures that it does not state are `None`.
+/// What a response states about limits. Figures that it does not state are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
-    /// The request was refused for its limits.
+    /// Whether the vendor refused the request because of its limits.
     pub(super) throttled: bool,
     pub(super) retry_after: Option<Duration>,
-    /// Where the wait was found, in words.
+    /// The part of the response that states the wait, in words.
     pub(super) wait_from: Option<&'static str>,
-    /// The wait by the vendor's documentation, for a refusal that states none.
+    /// The wait that the vendor documents for a refusal that states none.
     pub(super) default_wait: Option<Duration>,
     pub(super) windows: Vec<Window>,
-    /// What the request cost.
+    /// The cost of the request in points.
     pub(super) cost: Option<f64>,
-    /// By kind of points, where the dialect tells the places.
+    /// The cost by kind of points, if the vendor's dialect says where responses state it.
     pub(super) costs: Vec<(String, f64)>,
-    /// Whose limit it is.
+    /// Whose limit refused the request (`endpoint`, `tenant`, `account` or `vendor`), if the response says so.
     pub(super) scope: Option<&'static str>,
-    /// What decided whether it was a refusal, in words; `None` if no rule applied.
+    /// The rule that decided whether the response is a refusal, in words; `None` if no rule applied.
     pub(super) rule: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Window {
     pub(super) window: Option<Duration>,
 }
 
-/// Reads a response of `vendor` that arrived at `now`. Without a vendor, by shape alone.
+/// Reads a response of `vendor` that arrived at `now`. Without a vendor, headers are read by their shape alone.
 pub(super) fn read(
     vendor: Option<&Vendor>,
     status: StatusCode,

@@ -1,4 +1,4 @@
-//! One response for people.
+//! Prints what was read in one response, as text for people.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -51,12 +51,12 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     }
     let header = ["window", "limit", "used", "left", "", "resets in", "length"];
     let rows = reading.windows.iter().map(row).collect();
-    // Narrow by nature: as wide as it needs to be.
+    // The table is narrow, so it ignores the width of the terminal.
     write!(out, "\n{}", table(Screen { width: 100 }, &header, rows, &[1, 2, 3, 4]))?;
     Ok(())
 }
 
-/// `, until 2026-01-15T10:15:00Z`, where that can be said.
+/// The end of a wait, as in `, until 2026-01-15T10:15:00Z`; empty if no timestamp can hold it.
 fn until(now: SystemTime, wait: Duration) -> String {
     let at = || jiff::Timestamp::try_from(now).ok()?.checked_add(jiff::SignedDuration::try_from(wait).ok()?).ok();
     at().map_or_else(String::new, |at| format!(", until {at:.0}"))

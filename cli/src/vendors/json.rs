@@ -1,4 +1,4 @@
-//! A vendor as JSON.
+//! Formats a vendor of the catalogue as JSON.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `vendors`: what the catalogue knows.
+//! `vendors`: shows the vendors of the catalogue with their limits.
 
 mod json;
 mod one;
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     vendors: Option<PathBuf>,
 }
 
-/// A vendor in its environments; the first one is `live`.
+/// A vendor in its environment `live` and in its other environments.
 struct Entry {
     live: Arc<Vendor>,
     others: Vec<Arc<Vendor>>,
@@ -67,7 +67,7 @@ impl Entry {
         config.vendors().names().filter_map(of).collect()
     }
 
-    /// The limits of an environment that differ from those of `live`, with what they are called.
+    /// The limits of an environment that differ from those of `live`, with their names.
     fn differing<'e>(&'e self, other: &'e Vendor) -> impl Iterator<Item = (String, &'e Limit)> {
         let named =
             |vendor: &'e Vendor| text::limits(vendor).map(|(endpoint, limit)| (text::name(endpoint, limit), limit));
@@ -107,9 +107,10 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     Ok(Outcome::Fine)
 }
 
-/// The entries that `name` means: the one of this name, or that is also called so, or those with it in a name.
+/// The entries that `name` matches: the entry with this name, else those with this further name, else those with a name
+/// that contains it.
 fn named(name: &str, entries: Vec<Entry>) -> Vec<Entry> {
-    /// A shorter part of a name means too many.
+    /// The shortest part of a name that is searched for: a shorter one would match too many.
     const PART: usize = 3;
     let wanted = name.to_lowercase();
     let exact = |entry: &Entry| *entry.live.name == *wanted;
@@ -125,7 +126,7 @@ fn named(name: &str, entries: Vec<Entry>) -> Vec<Entry> {
     }
 }
 
-/// The text for a name that no vendor has.
+/// The error message for a name that no vendor has.
 fn unknown(name: &str, error: &str) -> String {
     match error.contains("did you mean") {
         true => error.to_owned(),

@@ -1,4 +1,4 @@
-//! One vendor in full, for people.
+//! Prints one vendor in full, as text for people.
 
 use std::io::{self, Write};
 
@@ -65,7 +65,7 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// What requests of an endpoint cost, where that is not what all of the vendor's do.
+/// The costs of an endpoint's requests that differ from the vendor's usual costs.
 fn own_costs<'a>(vendor: &'a Vendor, endpoint: &'a Endpoint) -> impl Iterator<Item = (&'a str, u32)> {
     endpoint.costs.iter().filter(|(kind, units)| vendor.costs.get(kind) != Some(*units))
 }

@@ -1,4 +1,4 @@
-//! The catalogue as a page of Markdown: docs/VENDORS.md.
+//! Writes the catalogue as a page of Markdown: docs/VENDORS.md.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -36,13 +36,13 @@ pub(super) fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
     entries.iter().try_for_each(|entry| vendor(entry, out))
 }
 
-/// Every figure once: those of `live`, and what differs elsewhere.
+/// Every limit of an entry once: those of `live`, and those that differ in other environments.
 pub(super) fn figures(entry: &Entry) -> impl Iterator<Item = &Limit> {
     let others = entry.others.iter().flat_map(|other| entry.differing(other).map(|(_, limit)| limit));
     text::limits(&entry.live).map(|(_, limit)| limit).chain(others)
 }
 
-/// As GitHub makes it of a heading.
+/// The anchor that GitHub makes from a heading.
 fn anchor(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
 }
@@ -78,12 +78,12 @@ fn vendor(entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
     live.quirks.iter().try_for_each(|quirk| writeln!(out, "- {}", escaped(quirk)))
 }
 
-/// A text inside a table.
+/// Escapes a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Addresses as links: without the angle brackets a link would take the semicolon behind it along.
+/// Puts URLs into angle brackets. Without them, the semicolon after a URL would become part of the link.
 fn links(text: &str) -> String {
     let linked = |part: &str| match part.split_once(' ') {
         _ if !part.starts_with("https://") => escaped(part),
@@ -93,7 +93,7 @@ fn links(text: &str) -> String {
     text.split("; ").map(linked).collect::<Vec<_>>().join("; ")
 }
 
-/// What Markdown would take for something else.
+/// Escapes characters that have a meaning in Markdown, except in code.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     let mut code = false;

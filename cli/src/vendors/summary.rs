@@ -1,4 +1,4 @@
-//! How far the catalogue can be relied on: its figures by source and age.
+//! Shows how reliable the catalogue is: its figures by source and age.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,7 +10,8 @@ use super::{Entry, page};
 use crate::output::{Screen, TITLE, table};
 use crate::text;
 
-/// Vendors change their limits about once a year: what is older is to be looked up again.
+/// Figures that were read more months ago should be looked up again, because vendors change their limits about once a
+/// year.
 const MONTHS: i64 = 9;
 
 pub(super) fn write(entries: &[Entry], today: Date, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
@@ -56,8 +57,8 @@ pub(super) fn write(entries: &[Entry], today: Date, screen: Screen, out: &mut dy
     )
 }
 
-/// The day when a figure was read, of a text that begins with it: `2026-03-20`, `2026-03`, `2026`. Where the day or the
-/// month is not said it is the first.
+/// The day on which a figure was read, parsed from the beginning of a text: `2026-03-20`, `2026-03`, `2026`. A missing
+/// day or month counts as the first.
 fn read(as_of: &str) -> Option<Date> {
     let date = as_of.split_whitespace().next()?;
     let mut parts = date.split('-');
