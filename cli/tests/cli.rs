@@ -1,4 +1,4 @@
-//! The program `integration-client`, from the outside.
+//! Tests of the program `integration-client` from the outside: arguments, output and exit codes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
 
@@ -17,7 +17,7 @@ mod mistakes;
 #[path = "cli/serve.rs"]
 mod serve;
 
-/// What stands in for options.
+/// The environment variables that replace options. The tests remove them.
 const VARIABLES: [&str; 4] = [
     "INTEGRATION_CLIENT_VENDORS",
     "INTEGRATION_CLIENT_TENANTS",
@@ -33,7 +33,7 @@ struct Ran {
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_integration-client"));
-    // What is said must not depend on who runs the tests.
+    // The output must not depend on the environment of the person who runs the tests.
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM"].into_iter().chain(VARIABLES) {
         command.env_remove(name);
@@ -46,7 +46,7 @@ fn run_command(mut command: Command, input: &[u8]) -> Ran {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
-        // It may end without having read everything.
+        // The program may end before it has read all of the input, so write errors are ignored.
         scope.spawn(move || {
             let _ = stdin.write_all(input);
         });
@@ -84,7 +84,7 @@ fn output_fits_eighty_columns() {
         let ran = run(&args, "");
         assert_eq!((ran.code, &*ran.err), (0, ""), "{args:?}");
         for line in ran.out.lines() {
-            // Addresses of sources are not broken: they are there to be copied.
+            // Lines with URLs of sources are not wrapped, so that people can copy the URLs.
             let whole = line.starts_with('[') || line.contains("https://");
             assert!(whole || line.chars().count() <= 80, "{args:?}: {line}");
             assert!(line.trim_end() == line || args.contains(&"--help"), "{args:?}: blanks at the end");
@@ -190,7 +190,7 @@ fn empty_file_is_no_good_configuration() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Where the text breaks off, nobody knows what else is wrong with it.
+/// The parser stops at the first syntax error, so the message must say that there may be more problems.
 #[test]
 fn invalid_toml_reports_at_least_its_errors() {
     let path = std::env::temp_dir().join(format!("integration-client-torn-{}.toml", std::process::id()));
@@ -214,7 +214,7 @@ fn machine_reads_every_problem_with_its_place() {
     assert_eq!(said["warnings"].as_array().unwrap().len(), 1);
 }
 
-/// Why something is a refusal is said by what the vendor sent, not by the number of a rule.
+/// The reason for a refusal names what the vendor sent, and not the number of a rule.
 #[test]
 fn catalogue_rule_of_a_refusal_is_explained() {
     let answer = "HTTP/2 200\ncontent-type: application/json\n\n{\"errors\":[{\"type\":\"RATE_LIMITED\"}]}";

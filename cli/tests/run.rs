@@ -1,4 +1,4 @@
-//! The command `run`, from the outside: a process of its own against a vendor with a socket.
+//! Tests of the command `run` from the outside: a process that sends to a vendor over a socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says why")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ struct Place {
     vendor: FakeVendor,
 }
 
-/// How a process ended, and what it said.
+/// The exit code and the output of a process.
 struct Ran {
     code: i32,
     out: String,
@@ -47,7 +47,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// `done`, `refused` and `dead` of the last line.
+    /// The figures `done`, `refused` and `dead` in the last line.
     #[track_caller]
     fn figures(&self) -> [u64; 3] {
         let last = self.err.lines().last().unwrap_or_default();
@@ -70,7 +70,8 @@ impl Place {
         let folder = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        // On this machine nothing is under way for a second. Nobody else uses the vendor, so all of it is ours.
+        // On one machine no request is under way for a second. The test alone uses the vendor, so it may use the whole
+        // limit.
         let vendors = vendor
             .vendors_toml("v")
             .replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1)
@@ -90,7 +91,7 @@ impl Place {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// A file of so many jobs of acme, `/jobs/1` and so on.
+    /// Writes a file with one job of tenant acme for each number, with the paths `/jobs/1` and so on.
     fn jobs(&self, name: &str, numbers: std::ops::RangeInclusive<u32>) {
         self.write(name, &numbers.map(|number| job("acme", &format!("/jobs/{number}"))).collect::<String>());
     }
@@ -111,7 +112,8 @@ impl Place {
         wait(self.start(args)).await
     }
 
-    /// Which paths the vendor took, each as often as it took it under another key.
+    /// Counts the requests that the vendor accepted: the different pairs of path and idempotency key, and the different
+    /// paths. The numbers are equal unless a job took effect twice.
     fn effects(&self) -> (usize, usize) {
         let arrivals = self.vendor.arrivals();
         let taken = arrivals.iter().filter(|arrival| arrival.admitted && arrival.status == 200);
@@ -125,7 +127,7 @@ impl Place {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until the vendor has had so many requests.
+    /// Waits until the vendor has received this many requests.
     async fn until_sent(&self, requests: u64) {
         for _ in 0..2_000 {
             if self.vendor.summary().arrived >= requests {
@@ -194,7 +196,7 @@ async fn every_line_of_a_file_gets_a_result() {
         (&200.into(), &1.into(), &serde_json::json!({}))
     );
     assert_eq!(place.effects(), (301, 301));
-    // Once more there is nothing to do, and it is known what became of all.
+    // A second run sends nothing, and writes the results of all jobs again.
     let again = place.run(&["jobs.jsonl", "--out", "again.jsonl", "--quiet"]).await;
     assert_eq!((again.figures(), again.code, again.err.lines().count()), ([301, 0, 1], 1, 1), "{}", again.err);
     assert_eq!(lines_of(&place.results("again.jsonl"), "done"), lines_of(&results, "done"));
@@ -207,7 +209,7 @@ async fn run_estimate_is_known_after_a_tenth() {
     place.jobs("jobs.jsonl", 1..=1_600);
     let began = now();
     let mut child = place.start(&["jobs.jsonl"]);
-    // A line every five seconds, with the moment at which it was read.
+    // Collects the progress lines, one every five seconds, each with the time at which it was read.
     let mut err = child.stderr.take().unwrap();
     let reading = tokio::task::spawn_blocking(move || {
         let (mut seen, mut line, mut byte) = (Vec::new(), String::new(), [0]);
@@ -246,7 +248,7 @@ async fn pipe_is_sent_at_once_and_results_are_piped() {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, job("acme", "/jobs/1").as_bytes()).unwrap();
-    // The pipe is open still.
+    // The job is sent although the pipe is still open.
     place.until_sent(1).await;
     std::io::Write::write_all(&mut input, job("acme", "/jobs/2").trim_end().as_bytes()).unwrap();
     drop(input);

@@ -1,4 +1,5 @@
-//! NATS JetStream, against the server that `IC_TEST_NATS` names; `scripts/nats.sh start` starts one, which the test may kill.
+//! NATS JetStream, against the server that `IC_TEST_NATS` names. `scripts/nats.sh start` starts a server that the test
+//! may kill.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! RabbitMQ, against the server that `IC_TEST_RABBITMQ` names; `scripts/rabbitmq.sh start` starts one, which the test may kill.
+//! RabbitMQ, against the server that `IC_TEST_RABBITMQ` names. `scripts/rabbitmq.sh start` starts a server that the
+//! test may kill.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Amazon SQS, against the server that `IC_TEST_SQS` names; `scripts/sqs.sh start` starts one, which the test may pause.
-//! `IC_TEST_SQS=off` skips these tests on a machine that cannot download the server.
+//! Amazon SQS, against the server that `IC_TEST_SQS` names. `scripts/sqs.sh start` starts a server that the test may
+//! pause. `IC_TEST_SQS=off` skips these tests on a machine that cannot download the server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -234,8 +234,9 @@ impl Results {
 
     /// Writes a line, with about `bytes` of content, unless it is written already, and waits until it is written.
     ///
-    /// After an error the response stays in the store, and a later run writes it. The same holds if this future is
-    /// dropped while it waits; if the line was queued before that, it is written all the same, and only once.
+    /// After an error the response stays in the store, and [`complete`](Self::complete) writes the line later. The same
+    /// holds if this future is dropped while it waits; if the line was queued before that, it is written all the same,
+    /// and only once.
     async fn write(&self, number: u64, kind: usize, bytes: usize, line: impl FnOnce() -> Value) -> io::Result<()> {
         let Some(lines) = &self.lines else { return Ok(()) };
         if lines.is_broken() {

@@ -1,6 +1,7 @@
-//! What people see, kept as files in fixtures/cli: a command in the first line, the exit code in the last.
+//! Compares the output of commands with files in fixtures/cli: the first line is the command, the last the exit code.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p integration-client-cli --test cli` writes them anew; read the difference before you keep it.
+//! `UPDATE_GOLDEN=1 cargo test -p integration-client-cli --test cli` rewrites the files; read the diff before you
+//! commit it.
 
 use std::fmt::Write;
 use std::path::Path;

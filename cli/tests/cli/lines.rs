@@ -1,4 +1,4 @@
-//! `inspect --json`.
+//! Tests of `inspect --json`.
 
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ fn no_line_makes_it_panic() {
     assert!(ran.out.lines().count() >= 1_990, "{}", ran.out.lines().count());
 }
 
-/// What is expected of a line, compared as numbers: 1 and 1.0 are the same.
+/// Compares two values. Numbers are compared by their value: 1 and 1.0 are the same.
 fn same(found: &Value, expected: &Value) -> bool {
     match (found.as_f64(), expected.as_f64()) {
         (Some(found), Some(expected)) => (found - expected).abs() < 1e-9,
@@ -83,7 +83,8 @@ fn same(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// Windows have no order; each is compared by every field that a line of output has.
+/// Whether a line of output differs from the expected reading. Windows may be in any order, and all their fields are
+/// compared.
 fn differs(found: &Value, expected: &Value) -> bool {
     let fields = ["name", "limit", "remaining", "used", "reset_in_s", "window_s"];
     let mut left: Vec<&Value> = expected["windows"].as_array().unwrap().iter().collect();
@@ -96,13 +97,14 @@ fn differs(found: &Value, expected: &Value) -> bool {
     !(all_there && left.is_empty() && plain)
 }
 
-/// Cases in a file, each with what is to be read in it, through the program as it is shipped.
+/// Runs the program on the cases of a file, and compares the output with the expected readings in the file.
 #[track_caller]
 fn check_cases(file: &str) -> usize {
     let text =
         std::fs::read_to_string(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(file)).unwrap();
     let mut cases: Vec<Value> = serde_json::from_str(&text).unwrap();
-    // A made-up vendor, and two that the catalogue does not have: their dialects are for the tests of the reader.
+    // Leaves out an invented vendor and two that the catalogue does not have: only the tests of the reader have their
+    // dialects.
     let no_entry = ["own", "oracle-access-governance", "prisjakt"];
     cases.retain(|case| !no_entry.iter().any(|vendor| case["vendor"] == *vendor));
     let lines: Vec<String> = cases.iter().map(Value::to_string).collect();

@@ -1,4 +1,5 @@
-//! What people get wrong, and what they are told: every message says what to do next. Kept in fixtures/cli/mistakes.txt.
+//! Mistakes of users, and the messages that they get: every message says what to do next. The expected output is in
+//! fixtures/cli/mistakes.txt.
 #![cfg(target_os = "linux")]
 
 use std::fmt::Write;
@@ -13,7 +14,7 @@ const VENDORS: &str = "[vendors.v]\nbase_url = \"http://127.0.0.1:9\"\nauth = { 
 
 const JOB: &str = "{\"tenant\":\"acme\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\"}\n";
 
-/// A job with something else in one place.
+/// A job in which `to` replaces the text `from`.
 fn job(from: &str, to: &str) -> String {
     JOB.replacen(from, to, 1)
 }
@@ -111,7 +112,7 @@ fn mistakes_are_answered_with_advice() {
         let ran = run(args);
         assert_ne!(ran.code, 0, "{args:?}: {}", ran.out);
         writeln!(seen, "$ integration-client {}", args.join(" ")).unwrap();
-        // How long it took, and what follows the first lines of a usage, is not what this is about.
+        // Leaves out durations and all that follows the message of a usage error, because these are not under test.
         let said = ran.out + &ran.err;
         assert!(!said.contains("hunter2"), "a secret is never shown: {said}");
         let said = said.split("\nUsage:").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A gateway from its start to its end by SIGTERM.
+//! Runs a gateway from its start to its end by SIGTERM.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use super::{command, run};
 const VENDORS: &str = "[vendors.v]\nbase_url = \"http://127.0.0.1:9\"\nauth = { scheme = \"none\" }\n\
     [[vendors.v.limits]]\nname = \"second\"\nlimit = 100\nwindow = \"1s\"\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\n";
 
-/// A process that does not outlive its test.
+/// A process that is killed at the end of its test.
 struct Ends(Child);
 
 impl Drop for Ends {

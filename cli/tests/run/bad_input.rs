@@ -1,4 +1,4 @@
-//! Lines that are no jobs, in the middle of some that are.
+//! Input with lines that are not jobs, and outputs that hold other text than results.
 
 use super::*;
 
@@ -55,7 +55,7 @@ async fn invalid_lines_can_be_skipped() {
     let results = place.results("results.jsonl");
     assert_eq!(lines_of(&results, "invalid"), (1..=25).map(|half| half * 2).collect::<Vec<_>>());
     assert_eq!(lines_of(&results, "done").len(), 25);
-    // It is still so when nothing is left to do.
+    // A second run has nothing left to do, and reports the same exit code and results.
     assert_eq!(place.run(&args).await.code, 1);
     assert_eq!(place.results("results.jsonl").len(), 50);
 }
@@ -71,7 +71,7 @@ async fn results_of_something_else_are_left_alone() {
         assert!(ran.err.contains("mine.txt holds something else than results of this run"), "{}", ran.err);
         assert_eq!(fs::read_to_string(place.path("mine.txt")).unwrap(), mine);
     }
-    // A line that was cut off is written again.
+    // A last line that was cut off is written again.
     let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
     assert_eq!(ran.code, 0, "{}", ran.err);
     let whole = place.results("results.jsonl");
@@ -90,7 +90,7 @@ async fn crafted_line_number_allocates_no_memory() {
     let numbers = [u64::MAX, 1 << 62, 400_000_000_000, 0];
     for number in numbers {
         place.write("results.jsonl", &format!("{{\"line\":{number},\"outcome\":\"invalid\",\"error\":\"\"}}\n"));
-        // 4 GiB of address space: a table as long as the number fails at once instead of filling the machine.
+        // With 4 GiB of address space, a table as large as the line number fails at once instead of filling the memory.
         let program = env!("CARGO_BIN_EXE_integration-client");
         let line =
             format!("ulimit -Sv 4194304; exec {program} run jobs.jsonl --vendors vendors.toml --out results.jsonl");

@@ -1,11 +1,11 @@
-//! The console beside a run.
+//! Tests of `run --console`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use super::*;
 
-/// Status and body of the answer.
+/// Sends a request to the console, and returns the status and the body of the response.
 fn ask(address: &str, method: &str, path: &str, token: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(

@@ -1,8 +1,8 @@
-//! What was interrupted goes on: nothing is lost, and nothing that has ended is sent twice.
+//! Interrupted runs continue: no job is lost, and no job that has ended is sent twice.
 
 use super::*;
 
-/// 400 a second: a run of 2,000 takes five seconds.
+/// A vendor with a limit of 400 requests a second: a run of 2,000 jobs takes five seconds.
 fn vendor() -> FakeVendorBuilder {
     FakeVendor::builder().limit(VendorLimit::sliding_log(400, SECOND)).latency(Duration::from_millis(5))
 }
@@ -51,7 +51,7 @@ async fn lines_that_are_added_go_and_other_lines_are_sent_when_told() {
     place.jobs("jobs.jsonl", 1..=3);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0]);
     assert_eq!(place.effects(), (3, 3));
-    // The night after.
+    // The next export replaces the file with other lines.
     place.jobs("jobs.jsonl", 11..=12);
     let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
     assert_eq!((ran.code, place.effects()), (2, (3, 3)), "{}", ran.err);
@@ -130,7 +130,7 @@ async fn full_disk_ends_the_run_without_double_sends() {
     assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "the answers were in the store");
 }
 
-/// The store's files cannot grow, as on a full disk, until somebody makes room.
+/// A limit on the file size keeps the store's files from growing, as a full disk would, until the test removes it.
 #[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "a test waits")]
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +138,7 @@ async fn full_store_is_waited_for() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let program = env!("CARGO_BIN_EXE_integration-client");
-    // A process that ignores the signal is told EFBIG instead.
+    // A process that ignores SIGXFSZ gets the error EFBIG instead.
     let line = format!(
         "trap '' XFSZ; ulimit -Sf 700; exec {program} run jobs.jsonl --vendors vendors.toml --out results.jsonl"
     );
@@ -181,7 +181,7 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
         let rest = (1..=600).filter(|number| *number != 300).map(|number| job("acme", &format!("/jobs/{number}")));
         first.to_owned() + &rest.collect::<String>()
     };
-    // One line in front, and one of those of before mended: all numbers have moved.
+    // Adds a line at the beginning and removes line 300, so that line numbers change.
     place.write("jobs.jsonl", &mended(&job("acme", "/jobs/new")));
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.code, place.effects()), (2, (600, 600)), "{}", ran.err);
@@ -190,13 +190,13 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
     let ran = place.run(&["jobs.jsonl", "--changed"]).await;
     assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (601, 601)), "{}", ran.err);
     assert!(ran.err.contains("599 lines were sent before, and not again"), "{}", ran.err);
-    // That file has ended now: it is the one that is compared with, and nothing is left to do.
+    // The run of the changed file has ended, so later input is compared with that file, and nothing is left to do.
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (601, 601)), "{}", ran.err);
     place.write("jobs.jsonl", &mended(&job("acme", "/jobs/newer")));
     let ran = place.run(&["jobs.jsonl", "--changed"]).await;
     assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (602, 602)), "{}", ran.err);
-    // Equal lines are told apart by how often they are there.
+    // Equal lines are counted: a line that occurs more often than before is new.
     let twice = job("acme", "/jobs/twice");
     place.write("jobs.jsonl", &(mended(&job("acme", "/jobs/newer")) + &twice + &twice));
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0], "lines may be added without a word");

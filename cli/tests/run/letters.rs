@@ -1,4 +1,5 @@
-//! What is done with dead letters and tenants of a store: named in part, shown before it is done, and never by accident.
+//! Commands that change dead letters and tenants of a store: ids may be shortened, `--dry-run` shows the change, and
+//! nothing is changed without consent.
 
 use integration_client::store::Store;
 use integration_client::{IntegrationClient, Priority, Request};
@@ -34,7 +35,7 @@ async fn letter_ids_may_be_shortened() {
     assert_eq!((preview.code, &*preview.out), (0, "1 letter would be a job again\n"), "{}", preview.err);
     let none = place.ask(&["dead-letters", "redrive"]).await;
     assert!(none.code == 2 && none.err.contains("--all"), "{}", none.err);
-    // Nobody can be asked here: nothing is done without a word.
+    // Without a terminal the command cannot ask for consent, so it changes nothing.
     for (what, said) in [
         (&["redrive", "--all"][..], "this would send 3 dead letters again: add --yes"),
         (&["purge"], "this would delete 3 dead letters for good, requests and all: add --yes"),
@@ -113,7 +114,7 @@ async fn file_is_checked_and_timed_without_sending() {
     assert!(last.starts_with("jobs.jsonl: 1101 jobs, 2 lines are no jobs; they take 1"), "{}", dry.out);
     assert!(last.ends_with("s or more. Nothing was sent"), "{}", dry.out);
     assert_eq!((place.vendor.summary().arrived, place.ask(&["status", "--json"]).await.out), (0, before));
-    // The run itself has no store before it is run.
+    // The store of a run does not exist before its first run, and a dry run does not create it.
     place.jobs("other.jsonl", 1..=2);
     assert_eq!(place.run(&["other.jsonl", "--dry-run"]).await.code, 0);
     assert!(!place.path("other.jsonl.sqlite").exists());

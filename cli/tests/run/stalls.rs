@@ -1,4 +1,4 @@
-//! Readers of the results and of standard error that stop reading.
+//! Runs whose readers of results or of standard error stop reading.
 
 use std::io::{PipeReader, Write};
 
@@ -7,14 +7,15 @@ use integration_client::testing::Reply;
 use super::*;
 
 impl Place {
-    /// Takes away that the vendor honours keys: what is taken for lost becomes a dead letter.
+    /// Removes the vendor's support for idempotency keys, so that a job whose response counts as lost becomes a dead
+    /// letter.
     fn without_keys(&self) {
         let text = fs::read_to_string(self.path("vendors.toml")).unwrap();
         self.write("vendors.toml", &text.replace("[vendors.v.idempotency]\nheader = \"idempotency-key\"\n", ""));
     }
 }
 
-/// Answers that fill a pipe after some dozens of lines.
+/// A vendor whose responses fill a pipe after some dozens of result lines.
 fn large_answers(limit: u32) -> FakeVendorBuilder {
     FakeVendor::builder()
         .limit(VendorLimit::sliding_log(limit, SECOND))
@@ -28,7 +29,8 @@ async fn stalled_result_reader_loses_and_doubles_nothing() {
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
-    // The default lease of 20 s ends meanwhile, and the five seconds after which jobs are given to others.
+    // Long enough for the default lease of 20 s to end, and the five seconds after which jobs are given to other
+    // processes.
     tokio::time::sleep(Duration::from_secs(28)).await;
     let mut out = child.stdout.take().unwrap();
     let reading = tokio::task::spawn_blocking(move || {
@@ -72,20 +74,20 @@ async fn second_signal_ends_a_run_with_unread_results() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!(code, Some(3));
-    // Every answer that had come was stored: the next run sends the rest alone.
+    // Every response that had arrived was stored, so the next run sends only the other jobs.
     let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
     assert_eq!((ran.figures(), ran.code), ([300, 0, 0], 0), "{}", ran.err);
     assert_eq!(lines_of(&place.results("results.jsonl"), "done"), (1..=300).collect::<Vec<_>>());
     assert_eq!(place.vendor.summary().arrived, 300, "nothing is sent twice");
 }
 
-/// A pipe into which nothing more fits. The reader must be kept.
+/// A pipe that is full. The caller must keep the reader, or writes would fail instead of blocking.
 fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut filler = writer.try_clone().unwrap();
     let written = std::sync::Arc::new(AtomicU32::new(0));
     let count = written.clone();
-    // Blocks in its last write until the reader goes.
+    // The thread blocks in its last write until the reader is dropped.
     #[expect(clippy::disallowed_methods, reason = "the thread fills the pipe")]
     std::thread::spawn(move || {
         while filler.write_all(b"x").is_ok() {

@@ -1,4 +1,4 @@
-//! Keys that vendors refuse, secrets that are not there.
+//! Runs with keys that the vendor refuses and with secrets that are missing.
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn refused_key_stops_its_tenant_alone() {
     assert!(ran.err.contains("is the credential env:IC_RUN_KEY right?"), "{}", ran.err);
     assert!(ran.err.contains("dead-letters redrive --all --store jobs.jsonl.sqlite"), "{}", ran.err);
     assert!(began.elapsed() < Duration::from_secs(20), "{}", ran.err);
-    // Each was asked about twice: with the secret at hand, and once more with the secret read anew.
+    // Each of these jobs was sent twice: with the cached secret, and again with the secret read anew.
     assert!(place.vendor.summary().arrived <= 20 + 2 * 60, "{:?}", place.vendor.summary());
 }
 
@@ -55,7 +55,7 @@ async fn missing_secret_is_named_and_its_jobs_wait() {
     assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
 }
 
-/// What `send` with these arguments says when it is interrupted after the vendor has had so many requests.
+/// Runs `send` with these arguments, and interrupts it after the vendor has received `sent` requests.
 #[cfg(unix)]
 async fn interrupted_send(place: &Place, args: &[&str], sent: u64) -> Ran {
     let mut command = place.command(&[&["send", "acme", "v", "/slow", "--vendors", "vendors.toml"], args].concat());
@@ -75,11 +75,11 @@ async fn interrupted_send_reports_its_delivery() {
     assert_eq!((ran.code, &*ran.out), (3, ""), "{}", ran.err);
     assert!(ran.err.contains("the vendor may have acted on it"), "{}", ran.err);
     let place = Place::new(FakeVendor::builder().limit(limit).latency(Duration::from_millis(750))).await;
-    // As a job it is waited for once it has left.
+    // The command waits for the exchange of a job that was sent.
     let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("was sent, and the vendor answered 200"), "{}", ran.err);
-    // The limit is used up: the next one waits.
+    // The limit is used up, so the next job waits.
     let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("it waits as job") && ran.err.contains("in s.sqlite"), "{}", ran.err);
