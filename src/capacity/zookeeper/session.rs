@@ -20,8 +20,8 @@ use crate::clock::{Clock, Time};
 const SESSION_MS: i32 = 10_000;
 /// The longest wait for one of several servers to open a session.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The longest wait for an answer. A server that takes longer counts as unreachable. It is shorter than a call may
-/// take, so that the next call finds another server.
+/// The longest wait for an answer. A server that takes longer counts as unreachable. This time is shorter than a call
+/// may take, so that the next call finds another server.
 const WHOLE: Duration = Duration::from_millis(1_500);
 /// The most questions that wait to be sent.
 pub(super) const QUEUE: usize = 256;

@@ -149,7 +149,8 @@ impl Stat {
 
 /// Removes the first complete frame from the received bytes. `None` if it is not complete yet.
 ///
-/// # Errors The bytes do not begin with a valid length.
+/// # Errors
+/// The bytes do not begin with a valid length.
 pub(super) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
     let Some(length) = received.first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= MAX_FRAME);
