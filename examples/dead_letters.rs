@@ -1,5 +1,5 @@
-//! A request that is given up becomes a dead letter, and is sent again after the vendor has recovered: `cargo run
-//! --release --example dead_letters`.
+//! A request that is given up becomes a dead letter, and is sent again after the vendor has recovered:
+//! `cargo run --release --example dead_letters`.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 

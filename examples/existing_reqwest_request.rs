@@ -1,5 +1,5 @@
-//! Sends requests that a program builds already, unchanged, through the client: `cargo run --release --features
-//! testing,reqwest-api --example existing_reqwest_request`.
+//! Sends requests that a program builds already, unchanged, through the client:
+//! `cargo run --release --features testing,reqwest-api --example existing_reqwest_request`.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 

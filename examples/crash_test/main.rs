@@ -13,9 +13,10 @@
 //! between the statement and its commit, or between the commit and its acknowledgement. There the process ends itself
 //! by `abort`, which runs no more of its code than SIGKILL does.
 //!
-//! The last line: `crash-test: store=S kills=N accepted=N lost=N duplicates=N in_flight_at_kill=N double_effects=N
-//! refused=N`. In the other modes, `zombies` or `store_restarts` takes the place of `kills`, and the figures of that
-//! mode follow at the end.
+//! The last line is
+//! `crash-test: store=S kills=N accepted=N lost=N duplicates=N in_flight_at_kill=N double_effects=N refused=N`. In the
+//! other modes, `zombies` or `store_restarts` takes the place of `kills`, and the figures of that mode follow at the
+//! end.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time, a pipe and waits")]

@@ -8,13 +8,15 @@
 //!     scripts/postgres.sh standby; IC_TEST_POSTGRES=$IC_TEST_PGBOUNCER cargo run --release --example sharing --features postgres -- \
 //!         --store postgres --fault store-promote
 //!
-//! With `--jobs N` the processes drain one outbox of N jobs, and the last line is `sharing-jobs: processes=N jobs=N
-//! seconds=S ideal=S refused=N twice=N`; `ideal` is the time for all jobs at 80 % of the limit.
+//! With `--jobs N` the processes drain one outbox of N jobs, and the last line is
+//! `sharing-jobs: processes=N jobs=N seconds=S ideal=S refused=N twice=N`; `ideal` is the time for all jobs at 80 % of
+//! the limit.
 //!
-//! Otherwise the last line is `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L
-//! quiet_ms=N back_ms=N`. `reached` is the percentage of the limit that arrived, from the second window to the fault or
-//! the end. `quiet_ms` is the longest time without an arrival, and `back_ms` the time from the fault until the
-//! processes reached nine tenths of their rate before it.
+//! Otherwise the last line is
+//! `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
+//! `reached` is the percentage of the limit that arrived, from the second window to the fault or the end. `quiet_ms` is
+//! the longest time without an arrival, and `back_ms` the time from the fault until the processes reached nine tenths
+//! of their rate before it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time and waits")]
