@@ -21,8 +21,8 @@
 //! | `doubled` | requests that acted twice, or were sent again after an answer and without a cause |
 //! | `stuck` | requests and jobs that had room and were not sent within ten seconds, without the pause after failures |
 //!
-//! A request is not stuck if its tenant's other requests used an eighth of the tenant's limit meanwhile: the tenant then
-//! had more to send than its limit allows.
+//! A request is not stuck if its tenant's other requests used an eighth of the tenant's limit meanwhile: the tenant had
+//! more to send than its limit allows.
 //!
 //! A cause is a kill while the job was under way, or an outage that the exchange overlapped. The seed decides what
 //! happens and when it begins; which requests it hits depends on the operating system.
