@@ -93,7 +93,7 @@ impl Drop for Part {
     }
 }
 
-/// Indices into a turn.
+/// Indices into the results of a turn.
 const DIRECT: usize = 0;
 const PROXY: usize = 1;
 const REQWEST: usize = 2;

@@ -17,7 +17,7 @@
 //! | `sent` | exchanges that the vendors admitted |
 //! | `refused` | answers of 429 |
 //! | `over_limit` | requests above a limit, by the definition of each limit over the vendor's log |
-//! | `lost` | jobs that were accepted and are nowhere, or dead letters without a cause; answers that no vendor gave |
+//! | `lost` | accepted jobs that are missing, or dead letters without a cause; answers that no vendor gave |
 //! | `doubled` | requests that acted twice, or were sent again after an answer and without a cause |
 //! | `stuck` | requests and jobs that had room and were not sent within ten seconds, without the pause after failures |
 //!

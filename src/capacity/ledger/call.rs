@@ -137,10 +137,11 @@ pub(crate) struct Got {
     pub(crate) state: State,
     /// How long the vendor wants no requests under this limit, as another process has reported it.
     pub(crate) paused_us: u64,
-    /// What all processes together have of the limit.
+    /// Totals over all processes that share the limit.
     pub(crate) all: All,
-    /// The ledger is older than what the process was told, as after a restored backup. The call
-    /// has changed nothing. The driver must put a learning ledger in its place and repeat it.
+    /// Whether the ledger is older than an answer that the process has received, as after a restored backup. Such a
+    /// call has changed nothing: the code that stores the ledger must replace it with a learning one and repeat the
+    /// call.
     pub(crate) is_stale: bool,
 }
 

@@ -16,9 +16,8 @@ pub(crate) fn slack(span_us: u64) -> u64 {
 
 /// The ledger's time.
 ///
-/// It is right under this assumption: within lease + transit + window the store's clock makes at
-/// most one step, forward by at most 10 s while nobody calls, and gains by slewing at most
-/// `slack` of the span.
+/// It is right under this assumption: within lease + transit + window, the store's clock makes at most one step,
+/// forward by at most 10 s while no process calls, and gains at most `slack` of the span by slewing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock(u64, u64);
 
@@ -43,7 +42,7 @@ impl Clock {
         self.0
     }
 
-    /// A clock that went back by little keeps its old mark: otherwise the way back up would
+    /// If the store's clock has gone back only a little, the old mark stays: otherwise the way back up to it would
     /// count twice.
     fn fall(&mut self, clock_us: u64) {
         if self.1.saturating_sub(clock_us) > STEP_US {

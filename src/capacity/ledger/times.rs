@@ -23,8 +23,8 @@ pub(crate) enum Moment {
 }
 
 impl Ledger {
-    /// Replaces every time with the result of `map`, which also gets the number of units that the time belongs to, or
-    /// 0. Sets the ledger's own time to `now`. A time of 0 means "none" or "long past" and stays.
+    /// Replaces every time with the result of `map`, which also gets the number of units that the time belongs to (or
+    /// 0), and sets the ledger's own time to `now`. A time of 0 means "none" or "long past" and stays.
     pub(crate) fn map_times(&mut self, now: u64, mut map: impl FnMut(Moment, u64, u32) -> u64) {
         let mut map = |moment, time, units| if time == 0 { 0 } else { map(moment, time, units) };
         self.clock = Clock::new(now);
