@@ -238,8 +238,8 @@ fn share(run: Duration, report: &Report) -> String {
     )
 }
 
-/// Scenario c: a vendor that states its limits and blocks a key that it has refused. Clients run one after the other,
-/// because a single refusal caused by a busy processor would spoil the result.
+/// Scenario c: a vendor that blocks a key that it has refused; the clients know its limit. Clients run one after the
+/// other, because a single refusal caused by a busy processor would spoil the result.
 pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
     let countings = [Counting::FixedWindow, Counting::SlidingLog, Counting::TokenBucket];
