@@ -1,15 +1,15 @@
-//! What a decision costs: a permit asked for, granted and settled, while nothing is in the way; beside two limiters that
-//! only count (they neither queue nor settle). And what a tenant costs that rests.
+//! The cost of a decision: a permit is requested, granted and settled while no limit is in the way, beside two limiters
+//! that only count (they neither queue nor settle). Also the memory of an idle tenant.
 //!
 //! ```text
 //! cargo bench --bench admission
 //! ```
 //!
-//! All subjects run in one process, in many short rounds and in a rotating order, so that whatever else the machine does
-//! meets all of them alike; figures are medians over the rounds. A round goes once through ten thousand keys: all there
-//! are, visited just before to warm the caches, or the next hundredth of a million. Every subject visits the same keys
-//! in the same shuffled order. Quotas are so large that nobody is ever refused: a refusal ends the run. The last line is for machines; the
-//! process fails when a check does.
+//! All subjects run in one process, in many short rounds and in a rotating order, so that other load on the machine
+//! affects all of them alike. Figures are medians over the rounds. A round visits ten thousand keys once: either all
+//! keys of the subject, visited just before to warm the caches, or the next hundredth of a million keys. Every subject
+//! visits the same keys in the same shuffled order. The quotas are so large that no request is refused: a refusal ends
+//! the run. The last line is machine-readable; the process fails when a check does.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself")]
@@ -31,7 +31,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Three times through the million.
+/// Three passes over the million keys.
 const ROUNDS: usize = 301;
 const SEED: u64 = 0x5eed;
 const FEW: usize = 10_000;
@@ -81,7 +81,7 @@ fn id(n: usize) -> String {
     format!("tenant-{n:07}")
 }
 
-/// Fisher and Yates, with a fixed seed: every subject sees the same order.
+/// The ids in an order that is the same for every subject: a Fisher-Yates shuffle with a fixed seed.
 fn shuffled(count: usize) -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut ids: Vec<String> = (0..count).map(id).collect();
@@ -99,13 +99,13 @@ fn add(client: &IntegrationClient, vendor: &str, count: usize) {
     }
 }
 
-/// Bytes asked of the heap and not returned. The allocator's own overhead is not in it.
+/// The bytes allocated on the heap and not freed, without the allocator's own overhead.
 fn heap_bytes() -> usize {
     let stats = HEAP.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// Polls once what must be ready at once.
+/// Polls a future once, which must be ready.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -118,7 +118,7 @@ struct Subject<'a> {
     name: &'static str,
     keys: usize,
     decide: Box<dyn FnMut(Range<usize>) + 'a>,
-    /// Nanoseconds a decision, one figure a round.
+    /// Nanoseconds per decision, one figure per round.
     samples: Vec<f64>,
     allocations: usize,
 }
@@ -132,7 +132,7 @@ impl<'a> Subject<'a> {
         let from = self.samples.len() * FEW % self.keys;
         let range = from..from + FEW;
         if self.keys == FEW {
-            // The subject before has filled the caches with its own.
+            // The subject before has filled the caches with its own data.
             (self.decide)(range.clone());
         }
         let allocations = HEAP.stats().allocations;
@@ -161,7 +161,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Bytes of a tenant that was used once and rests since: id, lane, its place in the table.
+/// The bytes of an idle tenant that was used once: its id, its lane and its entry in the table.
 async fn idle_tenant_bytes() -> usize {
     let client = client().await;
     let before = heap_bytes();
@@ -201,7 +201,7 @@ fn by_ids(client: &IntegrationClient, ids: &[String]) {
 }
 
 fn main() -> ExitCode {
-    // One worker for the timers; decisions are made on this thread, outside the runtime.
+    // One worker for the timers. Decisions are made on this thread, outside the runtime.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     println!("{ROUNDS} rounds, seed {SEED:#x}, medians (least..most)");
@@ -249,7 +249,7 @@ fn main() -> ExitCode {
             many[keys].iter().for_each(|id| ready(throttle_many.acquire(black_box(id))).unwrap());
         }),
     ];
-    // Everybody has been seen in two slots of the log: what a first use costs is not the question.
+    // Uses every key in two slots of the log before the measurement, which excludes the cost of a first use.
     for _ in 0..2 {
         subjects.iter_mut().for_each(|subject| (subject.decide)(0..subject.keys));
     }

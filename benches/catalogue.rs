@@ -1,6 +1,6 @@
-//! How long the shipped catalogue takes to be read and checked, and a configuration of it and many tenants.
+//! How long it takes to read and check the shipped catalogue, alone and with many tenants.
 //!
-//! Every client pays the first at its start, and at each reload.
+//! Every client reads the catalogue when it starts and at each reload.
 
 #![allow(
     clippy::disallowed_methods,

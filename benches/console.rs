@@ -1,15 +1,15 @@
-//! What a console costs: a page of many lanes, and viewers beside senders.
+//! The cost of the console: pages of many lanes, and viewers beside senders.
 //!
 //! ```text
 //! cargo bench --bench console --features console
 //! cargo bench --bench console --features console -- pages
 //! ```
 //!
-//! The second command leaves out the throughput.
+//! The second command leaves the throughput out.
 //!
-//! A thread asks for permits in the same shards while pages are made; its slowest call bounds the time for which a lock was
-//! held. The process fails when a check does: 5 and 50 ms for a page of 10,000 and 100,000 lanes, 0.98 of the throughput with
-//! ten viewers beside it.
+//! While pages are made, a thread requests permits in the same shards; its slowest call bounds the time for which a
+//! lock was held. The process fails when a check does: a page of 10,000 lanes takes at most 5 ms and one of 100,000 at
+//! most 50 ms, and with ten viewers the throughput is at least 0.98 of that without viewers.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and has a thread beside")]
@@ -42,28 +42,28 @@ async fn client(tenants: usize) -> (IntegrationClient, FakeTransport) {
         builder = builder.tenant(TenantEntry::new(format!("tenant-{number:06}"), "v"));
     }
     let client = builder.build().await.unwrap();
-    // Each has sent once: a lane that rests and is not in memory would cost nothing.
+    // Each tenant has sent once: an idle lane that is not in memory would cost nothing.
     for number in 0..tenants {
         client.try_acquire(&format!("tenant-{number:06}"), "v", Priority::Normal, 1).unwrap().finish();
     }
     (client, transport)
 }
 
-/// The time on a processor that this thread has had, where the system says so.
+/// The CPU time that this thread has had; zero if the system does not report it.
 fn on_processor() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(told.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
 }
 
-/// Of some pages.
+/// The times of some pages.
 struct Pages {
     median: Duration,
     best: Duration,
-    /// On a processor, each on average: what other programs take is not in it.
+    /// The average CPU time of a page, which excludes what other programs take.
     on_processor: Duration,
 }
 
-/// Some pages, and the slowest permit beside them and without them.
+/// Measures pages, and the slowest permit beside them and without them.
 fn pages(client: &IntegrationClient, tenants: usize) -> (Pages, Duration, Duration) {
     let slowest = |busy: bool| {
         let stop = Arc::new(AtomicBool::new(false));
@@ -78,7 +78,8 @@ fn pages(client: &IntegrationClient, tenants: usize) -> (Pages, Duration, Durati
                 worst.push(began.elapsed());
             }
             worst.sort_unstable();
-            // A thread that is sent off its processor is no lock that was held: of 10,000 calls the slowest is left out.
+            // The slowest of each 10,000 calls is left out: a thread that loses its processor looks like a lock that
+            // was held.
             worst[worst.len() - 1 - worst.len() / 10_000]
         });
         let (mut took, before) = (Vec::new(), on_processor());
@@ -107,7 +108,8 @@ async fn ask(console: &mut Console, path: &str) -> usize {
     answer.into_body().collect().await.unwrap().to_bytes().len()
 }
 
-/// Sends for a while, with viewers who look as the page does or without. Returns how many went.
+/// Sends for a while, beside `viewers` viewers that call the console as its page does. Returns the number of requests
+/// sent.
 async fn throughput(
     (client, transport): &(IntegrationClient, FakeTransport),
     console: &Console,

@@ -1,13 +1,15 @@
-//! What reading headers costs on real sockets: a client that always has more to send and is alone on its key, against a vendor
-//! that says on every answer what is left, beside the same against a vendor that says nothing.
+//! The cost of reading rate-limit headers, on real sockets: a client that always has more to send and uses its key
+//! alone calls a vendor that states the remaining units in every response, and beside it a vendor that sends no such
+//! headers.
 //!
 //! ```text
 //! cargo bench --bench headers
 //! ```
 //!
-//! All cells run at the same time, each with a vendor and a client of its own, so that what else the machine does slows all of
-//! them alike. `reached` is in percent of the share of the limit that a client uses (80 of 100 in a second), `ratio` of the cell
-//! without headers. Ends with exit code 1 where a cell with headers has less than 0.97 of the one without, or was refused.
+//! All cells run at the same time, each with its own vendor and client, so that other load on the machine slows all of
+//! them alike. `reached` is a percentage of the share of the limit that a client uses (80 of 100 in a second), and
+//! `ratio` compares the cell with the one without headers. The exit code is 1 if a cell with headers reaches less than
+//! 0.97 of the cell without, or had requests refused.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
@@ -26,7 +28,7 @@ const LIMIT: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(1);
 /// The client's share of a limit by default.
 const SAFETY: f64 = 0.8;
-/// Windows before the first that counts: what is full at the start is used up in it, and the client finds its pace.
+/// Windows that are not measured: in them, the client uses up the initial burst and finds its pace.
 const BEFORE: u32 = 2;
 const WINDOWS: u32 = 10;
 const CALLERS: usize = 24;
@@ -34,7 +36,7 @@ const STYLES: [HeaderStyle; 4] =
     [HeaderStyle::Silent, HeaderStyle::XRateLimit, HeaderStyle::XRateLimitEpoch, HeaderStyle::Structured];
 const WANTED: f64 = 0.97;
 
-/// What one cell did.
+/// The result of one cell.
 struct Reached {
     percent: f64,
     refused: u64,

@@ -1,20 +1,20 @@
-//! What the client costs on the way: requests per second through `client.send` over requests per second through bare
-//! reqwest with the same settings, body read, against a vendor in a process of its own on loopback.
+//! The overhead of the client: requests per second through `client.send` divided by requests per second through bare
+//! reqwest with the same settings, with the body read, against a vendor in its own process on loopback.
 //!
 //! ```text
 //! cargo bench --bench overhead --features metrics
 //! ```
 //!
-//! The two take turns, in pairs whose order alternates, so that whatever else the machine does meets both; the figure
-//! is the median of the pairs' ratios. Nothing ever waits for a limit. The last line is for machines; the process fails
-//! when a ratio is below 0.95.
+//! The two take turns, in pairs whose order alternates, so that other load on the machine affects both. The figure is
+//! the median of the pairs' ratios. No request ever waits for a limit. The last line is machine-readable; the process
+//! fails when a ratio is below 0.95.
 //!
-//! The pairs come from several rounds, each in a process of its own with a vendor of its own: where a process happens to
-//! lie in memory, and which of the runtime's threads happens to read the sockets, moves a ratio by 0.02 for as long as the
-//! process lives, and within one no number of pairs would show it.
+//! The pairs come from several rounds, each in its own process with its own vendor. The memory layout of a process, and
+//! which of the runtime's threads reads the sockets, move a ratio by 0.02 for as long as the process lives, and no
+//! number of pairs within one process would show it.
 //!
-//! `observed` is the same again, with a formatting subscriber at info, a listener to all events and a recorder of metrics;
-//! at 64 it is to be at least 0.90.
+//! `observed` is the same measurement with a formatting subscriber at info, a listener to all events and a metrics
+//! recorder; with 64 concurrent requests it must be at least 0.90.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
@@ -33,9 +33,10 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
 const ROUNDS: usize = 12;
-/// At once, pairs in each round, and a turn of a pair. Many short turns rather than few long ones: a machine's speed
-/// changes within seconds, and then meets both of a pair. One at a time a request is as fast as whichever thread wakes
-/// for it, which for as long as a task lives is mostly the same one: there the turns are as short as they can be.
+/// Concurrent requests, pairs per round, and milliseconds of a turn. Turns are short and many, because a machine's
+/// speed changes within seconds and then affects both turns of a pair. With one concurrent request, a request is as
+/// fast as the thread that wakes for it, which is mostly the same one for as long as a task lives. So these turns are
+/// as short as possible.
 const LOADS: [Load; 3] = [load(1, 160, 10), load(64, 16, 100), load(512, 16, 100)];
 
 #[derive(Clone, Copy)]
@@ -50,7 +51,7 @@ const fn load(at_once: usize, pairs: usize, turn_ms: u64) -> Load {
 }
 
 const AT_LEAST: f64 = 0.95;
-/// At the middle concurrency.
+/// The least ratio with observers, at the middle concurrency.
 const OBSERVED_AT_LEAST: f64 = 0.90;
 const KEY: &str = "key-of-acme";
 
@@ -65,7 +66,7 @@ name = "at_once"
 concurrency = 10_000
 "#;
 
-/// The vendor: answers `{}` to everything until standard input closes.
+/// The vendor: answers `{}` to every request until its standard input closes.
 fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -75,7 +76,8 @@ fn serve() {
     });
 }
 
-/// As the client's own transport builds it, and with the time limit that the client puts on an attempt and its body.
+/// A client with the settings of our own transport, and with the timeout that our client sets for an attempt and its
+/// body.
 fn bare() -> reqwest::Client {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -92,7 +94,7 @@ fn bare() -> reqwest::Client {
         .unwrap()
 }
 
-/// Requests per second of so many tasks, each of which sends one after the other for one turn.
+/// The requests per second of `at_once` tasks, each of which sends one request after the other for one turn.
 async fn turn<F, Fut>(load: Load, send: F) -> f64
 where
     F: Fn() -> Fut + Clone + Send + 'static,
@@ -121,7 +123,7 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Requests per second of both, pair by pair.
+/// The requests per second of both clients, pair by pair.
 async fn compare(load: Load, url: &str, observed: bool) -> Vec<(f64, f64)> {
     let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
     let client = IntegrationClient::builder()
@@ -170,8 +172,8 @@ async fn compare(load: Load, url: &str, observed: bool) -> Vec<(f64, f64)> {
     pairs
 }
 
-/// A subscriber to every span and event from info up, which writes them nowhere, and a recorder of metrics (which hears
-/// something with the feature `metrics`). For the whole process and for good, so they come last.
+/// Installs a subscriber that formats every span and event from info up and discards the output, and a metrics recorder
+/// (used with the feature `metrics`). Both stay for the life of the process, so these measurements come last.
 fn observe(runtime: &tokio::runtime::Runtime) {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::sink).init();
     let recorder = PrometheusBuilder::new().set_buckets(&[0.001, 0.01, 0.1, 1.0]).unwrap().install_recorder().unwrap();
@@ -188,7 +190,7 @@ fn listen(mut events: Events) {
     tokio::spawn(async move { while events.next().await.is_some() {} });
 }
 
-/// One round: a line for each pair.
+/// Runs one round and prints a line for each pair.
 fn round() {
     let mut vendor = child("serve", Stdio::piped());
     let mut url = String::new();
@@ -208,13 +210,14 @@ fn round() {
     vendor.wait().unwrap();
 }
 
-/// This program again, in another part.
+/// Starts this program as another part of the bench.
 fn child(part: &str, stdin: Stdio) -> Child {
     let this = std::env::current_exe().unwrap();
     Command::new(this).arg(part).stdin(stdin).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Requests per second of both, by pair, round, concurrency, and whether somebody watches.
+/// Requests per second of both clients. The key is whether observers are installed, and the concurrency; the value has
+/// the pairs of each round.
 type Pairs = BTreeMap<(bool, usize), Vec<Vec<(f64, f64)>>>;
 
 fn rounds() -> Pairs {
@@ -232,7 +235,7 @@ fn rounds() -> Pairs {
     pairs
 }
 
-/// Prints what was measured at one concurrency and returns the figure.
+/// Prints the measurement at one concurrency and returns its ratio.
 fn figure(pairs: &Pairs, observed: bool, concurrency: usize) -> f64 {
     let rounds = &pairs[&(observed, concurrency)];
     let all: Vec<(f64, f64)> = rounds.iter().flatten().copied().collect();

@@ -1,13 +1,14 @@
-//! What it costs to read what a response says about limits: nanoseconds and allocations for responses as vendors send them,
-//! and whether the time stays linear in the size of a hostile one.
+//! The cost of reading what a response states about limits: nanoseconds and allocations for typical responses of
+//! vendors, and whether the time stays linear in the size of a hostile response.
 //!
 //! ```text
 //! cargo bench --bench signals
 //! ```
 //!
-//! Every response has eight headers that say nothing beside those that do. The last line is for machines: reads a second
-//! on one core over a mixture in which four of five responses are of those that most vendors send, and allocations for
-//! each of these; the process fails when one allocates, or when a hundred times the bytes take more than two hundred times the time.
+//! Every response has eight other headers besides those about limits. The last line is machine-readable: reads per
+//! second on one core, over a mixture in which four of five responses are of the most frequent kinds, and allocations
+//! per response of these kinds. The process fails when such a response allocates, or when a response with a hundred
+//! times the bytes takes more than two hundred times as long.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself")]
@@ -30,7 +31,7 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const ROUNDS: usize = 15;
 const READS: usize = 20_000;
 
-/// By 2026-01-15T10:00:00Z, as `Date` says.
+/// The time of these responses: 2026-01-15T10:00:00Z, as `Date` states.
 const NOW: u64 = 1_768_471_200;
 
 const SILENT: [(&str, &str); 8] = [
@@ -48,9 +49,9 @@ struct Case {
     name: &'static str,
     vendor: &'static str,
     status: u16,
-    /// How often in the mixture.
+    /// How often the response occurs in the mixture.
     weight: usize,
-    /// It may allocate: bodies are JSON.
+    /// Whether reading the response may allocate, because its body is JSON.
     allocates: bool,
     headers: &'static [(&'static str, &'static str)],
     body: &'static str,
@@ -187,14 +188,14 @@ fn main() -> ExitCode {
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Ten and a hundred times the bytes take ten and a hundred times as long, or less, in headers and in a body.
+/// Checks that a hundred times the bytes, in headers and in a body, take less than two hundred times as long.
 fn is_linear(now: SystemTime) -> bool {
     let plain = Dialect::default();
     let (mut first, mut last) = (0.0, 0.0);
     for times in [1, 10, 100] {
         let mut headers = HeaderMap::new();
         for n in 0..3 * times {
-            // Few names, many lines; many names; and long values that nearly are something.
+            // Few names with many lines; many names; and long values that almost parse.
             headers.append("x-ratelimit-remaining", HeaderValue::from_static("1,"));
             let name = format!("x-ratelimit-remaining-{n}a");
             headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_static("7"));
@@ -216,6 +217,7 @@ fn is_linear(now: SystemTime) -> bool {
         first = if first == 0.0 { micros } else { first };
         last = micros;
     }
-    // A little of everything is looked at in the smallest already, so that the first step is the steeper one.
+    // Even at the smallest size, some lines of each kind are read, so the first step is the steeper one. The bound
+    // leaves a factor of two for it.
     last < 200.0 * first
 }

@@ -1,9 +1,9 @@
-//! How many decisions the engine makes a second in the simulator: 1,000 lanes, visited in turn, on virtual time.
+//! How many decisions per second the engine makes in the simulator: 1,000 lanes, visited in turn, in virtual time.
 //!
-//! A decision is whether a request may go (a submission, a poll, a claim) or how one ended (answered, finished). Two
-//! situations: every lane stays below its budget, so that each request is granted as it comes; and every lane has a
-//! queue all the time and a network that delays. The figures contain the simulator's own work: the vendor that judges
-//! each arrival, the records of grants and arrivals, and in the second case the heap of what is to happen.
+//! A decision is whether a request may be sent (a submission, a poll, a claim) or how a request has ended (answered,
+//! finished). There are two cases: every lane stays below its budget, so that each request is granted at once; and
+//! every lane always has a queue, with network delays. The figures include the simulator's own work: the vendor that
+//! judges each arrival, the records of grants and arrivals, and in the second case the heap of future events.
 //!
 //! `cargo bench --bench simulator`
 
@@ -20,7 +20,8 @@ const LANES: usize = 1_000;
 const REQUESTS: usize = 800;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// `queued`: the whole bucket and twenty more at once, then as many as the budget is; otherwise half the budget.
+/// If `queued`, each lane gets its whole bucket and twenty requests more at the start, and then requests at its
+/// budget's rate; otherwise half of that rate.
 fn world(seed: u64, queued: bool) -> World {
     let vendor = r#"
 [vendors.v]
@@ -52,7 +53,7 @@ scope = "tenant"
     world
 }
 
-/// Median decisions a second of five rounds.
+/// The median decisions per second of five rounds.
 fn measure(name: &str, queued: bool) -> u64 {
     let mut rounds = Vec::new();
     for round in 0..5 {

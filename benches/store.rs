@@ -1,20 +1,23 @@
-//! What the store costs: accepting with a sync to the disk, claiming from a full outbox, and saying what became of jobs.
+//! The cost of the store: accepting jobs with a sync to disk, claiming them from a full outbox, and recording their
+//! outcomes.
 //!
 //! ```text
 //! cargo bench --all-features --bench store
 //! ```
 //!
-//! Accepting is measured beside a loop that commits the same rows in groups of the same size and does nothing else, in the same
-//! run: the disk decides about both. PostgreSQL is measured where `IC_TEST_POSTGRES` names a server
-//! (`eval "$(scripts/postgres.sh start)"`); each part makes a database of its own there.
+//! Accepting is measured in the same run beside a loop that only commits the same rows in groups of the same size,
+//! because the disk limits both. PostgreSQL is measured if `IC_TEST_POSTGRES` names a server
+//! (`eval "$(scripts/postgres.sh start)"`); each part creates its own database there.
 //!
-//! The last line sums up what a worker reaches, in jobs a second (`benches/store/worker.rs`): over HTTP and without sockets, the
-//! lower of one and 1,000 tenants; with a million waiting jobs of one tenant, the lower share of what it reaches with few; and bare
-//! reqwest at the same vendor; and, where node and npm are there, graphile-worker at the same vendor and PostgreSQL server
-//! (`scripts/graphile-worker.sh`). `-- worker` measures that alone, and `-- worker sqlite_http`, for example, one part of it.
+//! The last line summarizes what a worker reaches, in jobs per second (`benches/store/worker.rs`): over HTTP and
+//! without sockets, the lower figure of one tenant and 1,000 tenants; with a million waiting jobs of one tenant, the
+//! lower share of what the worker reaches with few; bare reqwest at the same vendor; and, if node and npm are
+//! installed, graphile-worker at the same vendor and PostgreSQL server (`scripts/graphile-worker.sh`). `-- worker`
+//! measures only this, and `-- worker sqlite_http`, for example, only one part of it.
 //!
-//! `-- processes` has 1, 2, 4 and 8 processes drain one PostgreSQL (`benches/store/processes.rs`), and `-- bloat` works on one at full
-//! rate for some minutes (`BENCH_SECONDS`) and prints its dead rows and its size. Both only when asked for.
+//! `-- processes` lets 1, 2, 4 and 8 processes drain one PostgreSQL database (`benches/store/processes.rs`). `-- bloat`
+//! works on one at full rate for some minutes (`BENCH_SECONDS`) and prints its dead rows and its size. Both run only on
+//! request.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and spawns")]
@@ -37,13 +40,13 @@ use integration_client::{IntegrationClient, Priority, Request};
 use sqlx::{Connection, SqliteConnection};
 
 const VENDORS: &str = "[vendors.v]\nbase_url = \"https://vendor.example\"\n";
-/// Callers of `enqueue` at once, and rows in a group of the bare loop.
+/// The number of concurrent callers of `enqueue`, and of rows in a group of the bare loop.
 const TOGETHER: usize = 256;
 const ROWS: i64 = 1_000_000;
 const TENANTS: i64 = 10_000;
 
 fn folder() -> PathBuf {
-    // Not /tmp, which may be memory: a sync must reach a disk.
+    // Not in /tmp, which may be in memory: a sync must reach a disk.
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(format!("bench-store-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -60,7 +63,7 @@ async fn client(store: Store) -> IntegrationClient {
     (0..8).fold(builder, |builder, n| builder.tenant(tenant(n))).build().await.unwrap()
 }
 
-/// Requests accepted in a second by as many callers as there are rows in a group.
+/// The number of requests accepted per second by as many callers as a group has rows.
 async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
@@ -77,7 +80,7 @@ async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
     rate(TOGETHER * each, began.elapsed())
 }
 
-/// The same rows by a loop that does nothing else.
+/// The number of rows per second that a loop commits which does nothing else.
 async fn bare(path: &Path, groups: usize) -> f64 {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
     let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
@@ -104,7 +107,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Milliseconds for a claim of 200 jobs of 20 lanes and tiers, the median and the worst of 50 claims.
+/// The milliseconds of a claim of 200 jobs from 20 lanes and tiers: the median and the maximum of 50 claims.
 async fn claims(probe: &Probe) -> (f64, f64) {
     let mut times = Vec::new();
     for round in 0..50i64 {
@@ -118,8 +121,8 @@ async fn claims(probe: &Probe) -> (f64, f64) {
     (median(times), worst)
 }
 
-/// Jobs claimed and said to be delivered in a second, as a worker does it: while the ends of one batch are written, the
-/// next is claimed, and both go into one transaction where they can.
+/// The number of jobs per second that are claimed and recorded as delivered. As in a worker, the next batch is claimed
+/// while the outcomes of the last one are written, and both share one transaction if they can.
 async fn pairs(probe: &Probe) -> f64 {
     let began = Instant::now();
     let half = |first: i64| async move {
@@ -135,18 +138,18 @@ async fn pairs(probe: &Probe) -> f64 {
     rate(one + other, began.elapsed())
 }
 
-/// Set for the process that measures its own memory: the store's file.
+/// Set for the process that measures its own memory: the path of the store's file.
 const MEMORY: &str = "BENCH_STORE_MEMORY";
 
-/// A figure of this process, in MiB.
+/// The resident memory of this process in MiB.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches("kB").trim().parse::<f64>().unwrap_or_default() / 1024.0
 }
 
-/// Works for a while on whatever is in the store, for 10,000 tenants of which each may send once in ten seconds. Prints the
-/// most memory that it took.
+/// Works on the jobs in the store for 25 s, for 10,000 tenants of which each may send once in ten seconds. Prints the
+/// highest memory of this process.
 async fn works(path: &str) -> bool {
     use integration_client::testing::{FakeAnswer, FakeTransport};
     let vendors = format!(
@@ -167,7 +170,7 @@ async fn works(path: &str) -> bool {
     true
 }
 
-/// MiB that a process of its own takes to work on a store.
+/// The MiB that a separate process takes to work on a store.
 fn memory(path: &Path) -> f64 {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.env(MEMORY, path).output().unwrap();
@@ -202,7 +205,7 @@ async fn database(url: &str) -> String {
     url.to_owned()
 }
 
-/// What a worker reaches with `rows` waiting jobs of `tenants` tenants, until `count` of them are delivered.
+/// Lets a worker deliver `count` of `rows` waiting jobs of `tenants` tenants. Returns the jobs per second.
 async fn worked(what: &str, store: Store, (rows, tenants): (i64, i64), count: usize, vendor: Option<u16>) -> f64 {
     let (probe, tasks) = Probe::open(store.clone()).await.unwrap();
     let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
@@ -220,11 +223,11 @@ async fn worked(what: &str, store: Store, (rows, tenants): (i64, i64), count: us
     worked.a_second
 }
 
-/// Jobs of a worker on a small backlog, and of one on a million.
+/// How many jobs a worker delivers from a small backlog, and from a backlog of a million.
 const FEW_JOBS: usize = 30_000;
 const MANY_JOBS: usize = 60_000;
 
-/// Jobs a second of graphile-worker, if it can be run.
+/// The jobs per second of graphile-worker. `None` if it cannot be run.
 fn graphile(url: &str, vendor: u16) -> Option<f64> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/graphile-worker.sh");
     let arguments = [url.to_owned(), FEW_JOBS.to_string(), vendor.to_string()];
@@ -235,7 +238,7 @@ fn graphile(url: &str, vendor: u16) -> Option<f64> {
     String::from_utf8_lossy(&output.stdout).lines().rev().find_map(|line| line.trim().parse().ok())
 }
 
-/// A worker from end to end. Returns the summary line.
+/// Measures workers from end to end. Returns the summary line.
 async fn workers(folder: &Path, is_asked_for: impl Fn(&str) -> bool) -> String {
     let vendor = worker::Vendor::start();
     let url = std::env::var("IC_TEST_POSTGRES").ok().filter(|_| cfg!(feature = "postgres"));
@@ -293,7 +296,7 @@ async fn run() -> bool {
     let folder = folder();
     let mut good = true;
     let mut ratios = Vec::new();
-    // `-- postgres` measures that alone.
+    // `-- postgres` measures PostgreSQL only.
     let is_named = |what: &str| std::env::args().skip(1).any(|name| name == what);
     let is_asked_for =
         |what: &str| std::env::args().skip(1).all(|argument| argument.starts_with('-')) || is_named(what);
@@ -355,7 +358,7 @@ async fn run() -> bool {
         }
     }
     if is_asked_for("worker") {
-        // Its parts are named too: all of them where none is.
+        // Parts of the worker measurement may be named; without a name, all of them run.
         let parts: Vec<String> =
             std::env::args().skip(1).filter(|name| name.contains('_') || name == "graphile").collect();
         let summary = workers(&folder, |part| parts.is_empty() || parts.iter().any(|name| name == part)).await;

@@ -1,13 +1,14 @@
-//! A million tenants that come, send once and go: what they leave behind, and what a sender feels of them meanwhile.
+//! A million tenants that are added, send once and are removed: the memory that remains, and the stalls of a sender
+//! meanwhile.
 //!
 //! ```text
 //! cargo bench --bench tenants
 //! ```
 //!
-//! Twice: with a limit of each tenant's own, and with one of its account, which has a lock and a table of its own. A
-//! thread asks for permits of other tenants all the time, in the same shards; its slowest calls are the stalls. Beside
-//! them stand those of the same thread while nothing else happens, for the machine has its own. The process fails when a
-//! check does.
+//! The bench runs twice: with a limit for each tenant, and with a limit for its account, which has its own lock and
+//! table. Meanwhile a thread requests permits of other tenants in the same shards; its slowest calls are the stalls.
+//! The report also has the stalls of that thread while nothing else happens, because the machine has some of its own.
+//! The process fails when a check does.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and has a thread beside")]
@@ -61,7 +62,7 @@ limit = 100
 window = "20s"
 "#;
 
-/// Bytes asked of the heap and not returned. The allocator's own overhead is not in it.
+/// The bytes allocated on the heap and not freed, without the allocator's own overhead.
 fn heap_bytes() -> usize {
     let stats = HEAP.stats();
     stats.bytes_allocated - stats.bytes_deallocated
@@ -75,7 +76,7 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / 1_048_576.0
 }
 
-/// Asks for permits on and on, in a thread of its own.
+/// Requests permits continuously, in its own thread.
 struct Sender {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<u32>>,
@@ -102,7 +103,8 @@ impl Sender {
         Sender { stop, thread }
     }
 
-    /// Prints its slowest calls and returns the 99.9th percentile in microseconds, and the room for the next.
+    /// Stops the thread and prints its slowest calls. Returns the 99.9th percentile in microseconds, and the buffer for
+    /// the next run.
     fn stop(self, during: &str) -> (f64, Vec<u32>) {
         self.stop.store(true, Ordering::Relaxed);
         let mut times = self.thread.join().unwrap();
@@ -129,7 +131,7 @@ struct Figures {
     stall_us: f64,
 }
 
-/// A million tenants of `vendor`, once each.
+/// Adds a million tenants of `vendor`, uses each once, and removes them.
 async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Figures, Vec<u32>) {
     println!("{vendor}: {MANY} tenants");
     let empty = heap_bytes();
@@ -156,7 +158,7 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
     let took = began.elapsed() / OVERVIEWS;
     let (overview, times) = sender.stop("overviews of all lanes");
     println!("  an overview took {took:.0?}");
-    // Until the windows are over: they are long enough for all lanes to be there at once.
+    // Waits until the windows are over. They are so long that all lanes exist at the same time.
     tokio::time::sleep(Duration::from_millis(20_300)).await;
 
     let sender = Sender::start(client, times);
@@ -213,7 +215,7 @@ fn main() -> ExitCode {
                 mib(empty),
                 mib(gone)
             );
-            // What the samples take is there all the time and belongs to nobody.
+            // The buffer of samples exists all the time, and is not part of the library's memory.
             let samples = times.capacity() * size_of::<u32>();
             check("heap after the sweep, of the start", (swept - samples) as f64 / (start - samples) as f64, 1.05);
             check("heap after they went, of before", (gone - samples) as f64 / (empty - samples) as f64, 1.05);

@@ -1,12 +1,14 @@
-//! Decisions a second over threads: with limits of each tenant's own, and with one limit that all tenants share.
+//! Decisions per second by number of threads: with one limit for each tenant, and with one limit that all tenants
+//! share.
 //!
 //! ```text
 //! cargo bench --bench threads
 //! ```
 //!
-//! Each thread asks for permits of its own tenants and gives them back at once. More threads than processors show what a lock
-//! costs whose holder is not running. `blocked` counts how often a thread of the run gave its processor away, which for these
-//! threads is a lock that another one held for long, per million decisions. Turns of all cases alternate; figures are medians.
+//! Each thread requests permits of its own tenants and returns them at once. With more threads than processors, the
+//! figures show the cost of a lock whose holder is not running. `blocked` counts how often a thread gave up its
+//! processor, per million decisions: in these threads, that means a lock that another thread held for long. Turns of
+//! all cases alternate; figures are medians.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and starts threads")]
@@ -41,14 +43,14 @@ const TENANTS: usize = 10_000;
 const TURNS: usize = 5;
 const TURN: Duration = Duration::from_millis(300);
 
-/// How often this thread has waited for something.
+/// How often this thread has given up its processor to wait for something.
 fn waits() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap_or_default();
     line.trim().parse().unwrap_or(0)
 }
 
-/// Decisions a second of all threads together, and waits in a million decisions.
+/// The decisions per second of all threads together, and the waits per million decisions.
 fn run(lanes: &[Lane], threads: usize) -> (f64, f64) {
     let (begin, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let work = |lanes: Vec<Lane>| {
@@ -103,7 +105,7 @@ fn main() {
             client.tenants().set(tenant).unwrap();
         }
         let lanes: Vec<Lane> = (0..TENANTS).map(|number| client.lane(&format!("t{number}"), vendor).unwrap()).collect();
-        // What a first use costs is not the question.
+        // Uses each lane once before the measurement, which excludes the cost of a first use.
         lanes.iter().for_each(|lane| lane.try_acquire(Priority::Normal, 1).unwrap().finish());
         for threads in [1, 2, 4, 8] {
             cases.push((vendor, threads, lanes.clone(), Vec::new(), Vec::new()));

@@ -1,7 +1,8 @@
 //! A vendor that answers 403 where others answer 429: `cargo run --release --example custom_classifier`.
 //!
-//! To the client a 403 is an answer like any other and goes to the caller. A [`Classifier`] tells it what this vendor
-//! means: nothing was done, so also a POST without a key may go again, after a pause.
+//! The client hands a 403 to the caller like any other response. A [`Classifier`] tells the client what this vendor
+//! means by it: the vendor did nothing, so the client may send even a POST without an idempotency key again, after a
+//! pause.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 
@@ -13,7 +14,7 @@ use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeVendor, Fault, When};
 use integration_client::{Class, Classifier, IntegrationClient, Priority, Request};
 
-/// Every 403 of this vendor is a rate limit. Where some are not, a header must tell which.
+/// Treats every 403 of this vendor as a rate limit. If only some of them were, a header would have to tell them apart.
 struct TooMuch;
 
 impl Classifier for TooMuch {
@@ -24,7 +25,7 @@ impl Classifier for TooMuch {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // `/places` is refused for ever, everything else twice.
+    // `/places` is always refused. The fault that is added below refuses `/routes` twice.
     let vendor = FakeVendor::builder().poisoned("/places", 403).start().await?;
     let retry = "[vendors.maps.retry]\nmax_retries = 3\nfirst_wait = \"100ms\"\n";
     let entry = vendor.vendors_toml("maps").replace("\"bearer\"", "\"none\"") + retry;

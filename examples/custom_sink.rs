@@ -1,6 +1,6 @@
 //! Dead letters in a place of your own: `cargo run --release --example custom_sink`.
 //!
-//! The place fails the first time it is written to, and is asked again.
+//! The first write to the place fails, so the client writes that letter again.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the command line; a poisoned lock ends it")]
 
@@ -18,7 +18,7 @@ use integration_client::{IntegrationClient, Priority, Request};
 /// Stands for a table, a queue or a chat room.
 #[derive(Default)]
 struct Board {
-    /// Ids of all letters that were handed over, those that it did not take included.
+    /// The ids of all letters that were handed over, including those that the board did not take.
     calls: Mutex<Vec<String>>,
     kept: Mutex<Vec<DeadLetter>>,
 }
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let retry = "[vendors.demo.retry]\nmax_retries = 1\nfirst_wait = \"20ms\"\n";
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"") + retry;
 
-    // The client gets one `Arc` of it, and the application keeps another.
+    // The client gets one `Arc` of the board, and the application keeps another.
     let board = Arc::new(Board::default());
     let builder = IntegrationClient::builder().vendors_toml(entry).tenant(TenantEntry::new("acme", "demo"));
     let client = builder.dead_letter_sink(board.clone()).build().await?;

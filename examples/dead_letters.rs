@@ -1,4 +1,4 @@
-//! A request that is given up becomes a dead letter, and goes again once the vendor is repaired:
+//! A request that is given up becomes a dead letter, and is sent again after the vendor has recovered:
 //! `cargo run --release --example dead_letters`.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let vendor = FakeVendor::builder().endpoint("labels", "/labels").start().await?;
     vendor.add_fault(When::path("/labels"), Fault::Status(503));
 
-    // Whole letters hold headers and bodies. The others, without, are a record of what was lost: nothing to send again.
+    // Whole letters contain headers and bodies. Without them, a letter is only a record and cannot be sent again.
     let entry = format!(
         r#"
         [vendors.parcels]
@@ -39,7 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()
         .await?;
 
-    // The key is what makes it safe to send a POST again: the vendor knows by it what it has done already.
+    // The idempotency key makes it safe to send a POST again: by it, the vendor recognizes a request that it has
+    // processed already.
     let request = Request::post("parcels", "/labels")
         .json(&serde_json::json!({ "to": "Ada Lovelace", "grams": 350 }))
         .idempotency_key("order-1815")
@@ -47,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Err(error) = client.send("acme", Priority::High, request).await else { return Err("not repaired yet".into()) };
     println!("{:?}: {error}", error.kind());
 
-    // The sink writes beside the requests, not in their way.
+    // The sink writes in the background, so that requests do not wait for it.
     while client.dead_letter_counts().waiting > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,4 +1,4 @@
-//! Requests that a program builds already go through the client as they are:
+//! Sends requests that a program builds already, unchanged, through the client:
 //! `cargo run --release --features testing,reqwest-api --example existing_reqwest_request`.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let tenant = TenantEntry::new("acme", "demo");
     let client = IntegrationClient::builder().vendors_toml(entry).tenant(tenant).build().await?;
 
-    // Built as before. The URL says which vendor is meant; its base URL has to be one of the tenant's vendors'.
+    // Built as before. The URL selects the vendor: it must begin with the base URL of one of the tenant's vendors.
     let existing = reqwest::Client::new()
         .post(format!("{}/orders?dry_run=true", vendor.url()))
         .header("x-tenant", "acme")

@@ -1,12 +1,12 @@
-//! A vendor in a process of its own, for benches and for trying things out by hand.
+//! A vendor in its own process, for benchmarks and for experiments by hand.
 //!
 //! ```text
 //! cargo run --release --features testing --example fake_vendor -- \
 //!     --port 0 --limit 100 --window-ms 1000 --algorithm fixed_window --latency-ms 5 --jitter-ms 3
 //! ```
 //!
-//! Prints `listening on http://127.0.0.1:PORT` first. Stops when standard input closes, and then prints one line of
-//! counts. Without `--limit` it admits everything; `--threads` is 1 unless given.
+//! First prints `listening on http://127.0.0.1:PORT`. Stops when its standard input closes, and then prints one line of
+//! counts. Without `--limit` it admits every request; `--threads` is 1 by default.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 

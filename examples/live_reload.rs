@@ -1,7 +1,7 @@
 //! A limit that changes while requests wait: `cargo run --release --example live_reload`.
 //!
-//! Writes a file of vendors, sends as fast as it allows, and replaces the file: by a slower one, by half of it, by a
-//! faster one. The client is never told.
+//! Writes a file of vendors, sends as fast as the file allows, and replaces the file: with a lower limit, with half a
+//! file, and with a higher limit. The client notices each change by itself.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![expect(clippy::disallowed_methods, reason = "an application measures; the library does not")]
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..200 {
         let client = client.clone();
         sending.spawn(async move {
-            // Until the client goes: a real program looks at the errors.
+            // Ends when the client shuts down. A real program looks at the errors.
             while let Ok(response) = client.send("acme", Priority::Normal, Request::get("demo", "/orders")).await {
                 let _ = response.bytes().await;
             }
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Beside the file, and then in its place: nobody ever reads half of it.
+/// Writes a new file beside the old one and renames it, so that no reader ever sees half of it.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text)?;
@@ -75,7 +75,7 @@ async fn changed(client: &IntegrationClient, version: u64) {
     println!("a new file is in use after {:.1?}", began.elapsed());
 }
 
-/// What arrives at the vendor in one second, after one in which the change takes hold.
+/// Counts the requests that arrive at the vendor in one second, after one second in which a change can take effect.
 async fn report(client: &IntegrationClient, vendor: &FakeVendor, what: &str) {
     tokio::time::sleep(SECOND).await;
     let before = vendor.arrivals().len();

@@ -1,7 +1,8 @@
-//! A batch of two thousand low requests beside the day's traffic: a progress bar, and an end that is known from the start.
+//! A batch of two thousand low-priority requests beside the day's traffic, with a progress bar and an estimate of its
+//! end.
 //!
-//! `client.estimate` says when the batch would be done, with what waits now; it is asked again as the batch goes on. High
-//! requests meanwhile go first: the batch takes what they leave.
+//! `client.estimate` says when the batch will be done, given the requests that wait now. The example asks again as the
+//! batch goes on. Meanwhile, high-priority requests go first, and the batch takes the capacity that they leave.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an example shows something, and measures")]
 
@@ -32,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .credential_resolver("keys", literal)
         .build()
         .await?;
-    // Forty a second of what people wait for.
+    // Forty high-priority requests a second, for which people wait.
     let (urgent, slowest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut day = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -77,7 +78,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 None => break,
             },
             _ = every.tick() => {
-                // One more would be done after all that wait already.
+                // One more low-priority request would go last, so its estimate is that of the rest of the batch.
                 let left = client.estimate("acme", "records", Priority::Low, 1)?.expected.unwrap_or_default();
                 bar.set_message(format!("{:.0} s left", left.as_secs_f64()));
             }

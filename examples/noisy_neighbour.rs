@@ -1,7 +1,7 @@
-//! What a quiet tenant feels of a noisy one: `cargo run --release --example noisy_neighbour`.
+//! How much a noisy tenant delays a quiet one: `cargo run --release --example noisy_neighbour`.
 //!
-//! `quiet` sends 20 requests a second, first alone and then beside `noisy`, which wants 5,000 a second of the same
-//! vendor that allows each of them 50.
+//! `quiet` sends 20 requests a second, first alone and then beside `noisy`, which wants 5,000 a second. The vendor
+//! allows each of them 50.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![expect(clippy::disallowed_methods, reason = "an application measures; the library does not")]
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn main() -> Result<(), Box<dyn Error>> {
     let limit = VendorLimit::sliding_log(50, SECOND);
     let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(5)).start().await?;
-    // The fake vendor knows its callers by a header just as well as by a credential.
+    // The fake vendor can tell its callers apart by a header as well as by a credential.
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");
     let builder = IntegrationClient::builder().vendors_toml(entry).max_waiting_per_tier(100);
     let builder = builder.tenant(TenantEntry::new("quiet", "demo")).tenant(TenantEntry::new("noisy", "demo"));
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The 99th percentile of the time from `send` to the answer.
+/// The 99th percentile of the time from `send` to the response.
 async fn quiet(client: &IntegrationClient, requests: usize) -> Result<Duration, Box<dyn Error>> {
     let mut times = Vec::new();
     let mut tick = tokio::time::interval(SECOND / 20);
@@ -58,10 +58,10 @@ async fn quiet(client: &IntegrationClient, requests: usize) -> Result<Duration, 
     Ok(times[times.len() * 99 / 100])
 }
 
-/// 5,000 requests a second. What its own full queue refuses is its own loss.
+/// Sends 5,000 requests a second. Requests that the tenant's full queue refuses are dropped.
 async fn noisy(client: IntegrationClient) {
     let mut tick = tokio::time::interval(SECOND / 100);
-    // A process that is short of processor time is not to fall ever further behind.
+    // Skips missed ticks, so that a process short of CPU time does not fall ever further behind.
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut sends = JoinSet::new();
     loop {

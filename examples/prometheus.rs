@@ -1,7 +1,7 @@
 //! A client whose metrics Prometheus can scrape: `cargo run --release --features metrics --example prometheus`.
 //!
-//! Three tenants send to a vendor on this machine for three seconds, more than it allows. Then the page that Prometheus
-//! would see is fetched once, and a few lines of it are printed.
+//! Three tenants send to a vendor on this machine for three seconds, more than it allows. Then the program fetches the
+//! page that Prometheus would scrape, and prints a few of its lines.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![expect(clippy::disallowed_methods, reason = "an application spawns and measures; the library does not")]
@@ -20,15 +20,16 @@ const SENDS: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Before the client: it tells whatever recorder is there when it first has something to tell. Inside a runtime
-    // `install` serves the page and tidies up behind the recorder; with `install_recorder` call `run_upkeep` on a timer.
+    // Install the recorder before the client sends: the client uses the recorder that is installed when it records its
+    // first metric. Inside a runtime, `install` serves the page and runs the recorder's upkeep; with
+    // `install_recorder`, call `run_upkeep` on a timer.
     let address = free_address()?;
     let exporter = PrometheusBuilder::new().with_http_listener(address);
     exporter.set_buckets(&[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0])?.install()?;
 
     let limit = VendorLimit::sliding_log(50, Duration::from_secs(1));
     let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(5)).start().await?;
-    // The fake vendor knows its callers by a header just as well as by a credential.
+    // The fake vendor can tell its callers apart by a header as well as by a credential.
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");
     let mut builder = IntegrationClient::builder().vendors_toml(entry).tenant_labels(2);
     for tenant in ["acme", "globex", "initech"] {
@@ -52,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     senders.join_all().await;
-    // Counters and gauges are told once a second.
+    // The client updates counters and gauges once a second.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
 
     let url = format!("http://{address}/metrics");
@@ -67,7 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An address that nobody uses. The exporter does not say which it took.
+/// An unused address, chosen here because the exporter does not report which one it uses.
 fn free_address() -> std::io::Result<std::net::SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

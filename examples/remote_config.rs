@@ -1,6 +1,7 @@
-//! Configuration on a server: a change there is in force without a restart, and a server that is away stops nothing.
+//! Configuration on a server: a change on the server takes effect without a restart, and an outage of the server stops
+//! nothing.
 //!
-//! `cargo run --example remote_config --features remote-config`. The server is one of this process, on loopback.
+//! `cargo run --example remote_config --features remote-config`. The server runs in this process, on loopback.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -11,7 +12,7 @@ use integration_client::config::RemoteSource;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
-/// A vendor with this limit a second, and a tenant.
+/// A configuration with one tenant and a vendor that allows `limit` requests per second.
 fn vendors(limit: u32) -> String {
     format!(
         "[vendors.parcels]\nbase_url = \"https://api.example.com\"\nauth = {{ scheme = \"none\" }}\n\
@@ -21,12 +22,12 @@ fn vendors(limit: u32) -> String {
 }
 
 fn builder(source: RemoteSource) -> IntegrationClientBuilder {
-    // Every vendor answers 200: this example is about the configuration.
+    // Every vendor answers 200, because this example is about the configuration.
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     IntegrationClient::builder().config_source(source).watch_config(Duration::from_millis(100)).transport(transport)
 }
 
-/// The version of the configuration, once it is above `version`.
+/// Waits until the version of the configuration is above `version`, and returns it.
 async fn version_above(client: &IntegrationClient, version: u64) -> u64 {
     while client.config().current().version() <= version {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,14 +1,16 @@
-//! The engine against vendors of every algorithm, on virtual time: what they refuse, and how much of what they allow is used.
+//! Runs the engine against vendors of every algorithm, in virtual time: how many requests they refuse, and how much of
+//! their limits is used.
 //!
 //! `cargo run --release --example simulate -- --requests 1000000 --seed 1`
 //! `cargo run --release --example simulate -- --catalogue`
 //! `cargo run --release --example simulate -- --sharing`
 //!
-//! Vendors judge requests by when they arrive; the engine knows when it granted them and when they were answered. Ways take
-//! 0 to 50 ms, in six manners; vendors' clocks drift by up to 50 ppm, and half of them tick once a millisecond; every
-//! second case is troubled: answers are lost, callers go away, the client's clock is set back, its configuration is
-//! reloaded, its lane evicted. `share` and `oracle` are in percent of what a client could send that knows the vendor's state and
-//! whose requests take no time; the oracle knows the vendor's state as well, and not how long its next request takes.
+//! A vendor counts a request when it arrives; the engine knows when it granted the request and when the answer came. A
+//! request takes 0 to 50 ms to arrive, by one of six distributions. Vendors' clocks drift by up to 50 ppm, and half of
+//! them tick once a millisecond. Every second case has troubles: answers are lost, callers cancel, the client's clock
+//! is set back, its configuration is reloaded, its lane is evicted. `share` and `oracle` are percentages of what a
+//! client could send that knows the vendor's state and whose requests take no time. The oracle also knows the vendor's
+//! state, but not how long its next request will take.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "an example that measures and prints")]
 
@@ -132,7 +134,7 @@ fn tier(name: &str) -> Result<Priority, String> {
     named.ok_or_else(|| format!("--tier takes high, normal or low, not {name}"))
 }
 
-/// By name; `unknown` stands for all vendors of which the client knows the limit alone.
+/// The algorithms of this name. `unknown` stands for all vendors of which the client knows only the limit.
 fn algorithms(name: Option<&str>) -> Vec<(&'static str, Counting)> {
     let named = Counting::ALL.map(|counting| match counting.name().strip_prefix("unknown_") {
         Some(_) => ("unknown", counting),
@@ -177,7 +179,7 @@ fn lines(wanted: &Wanted) -> Vec<Line> {
     lines
 }
 
-/// What `run` makes of each. Every core takes the next; what they make is in order all the same.
+/// The results of `run` for all things, in order. Each core takes the next thing when it has finished one.
 fn on_every_core<T: Sync, O: Send>(
     things: &[T],
     run: impl Fn(&T) -> Result<O, integration_client::Error> + Sync,
@@ -202,7 +204,7 @@ fn on_every_core<T: Sync, O: Send>(
     done.into_iter().map(|place| place.into_inner().ok().flatten()).collect()
 }
 
-/// Walks the catalogue.
+/// Simulates every limit of the catalogue.
 fn catalogue(wanted: &Wanted) -> ExitCode {
     let depth = if wanted.short { Depth::SHORT } else { Depth::WHOLE };
     let depth = Depth { throttle: wanted.throttle, ..depth };
@@ -240,7 +242,7 @@ fn catalogue(wanted: &Wanted) -> ExitCode {
     if falls_short { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs the cells of a shared key: `adaptive` has to keep to the bounds, `bands` is there to compare.
+/// Runs the scenarios in which a key is shared. `adaptive` has to keep to the bounds; `bands` is there for comparison.
 fn sharing(wanted: &Wanted) -> ExitCode {
     let chosen = algorithms(wanted.algorithm.as_deref());
     let countings = || Cell::COUNTINGS.into_iter().filter(|counting| chosen.iter().any(|(_, of)| of == counting));

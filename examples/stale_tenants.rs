@@ -1,8 +1,8 @@
 //! Tenants that come and go: `cargo run --release --example stale_tenants`.
 //!
-//! Fifty thousand tenants send once each. Lanes that rest are dropped by themselves, tenants that are no longer
-//! active by a cleanup. The memory is then free for whatever comes next; how much of it the allocator hands back to the
-//! system is its own affair, and `cargo bench --bench tenants` counts what the library holds.
+//! Fifty thousand tenants send one request each. The client drops idle lanes by itself, and a cleanup removes tenants
+//! that are no longer active. The memory is then free for other use. How much of it the allocator returns to the system
+//! is up to the allocator; `cargo bench --bench tenants` counts what the library holds.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 
@@ -38,12 +38,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     report(&client, "known");
     for n in 0..TENANTS {
-        // A permit stands for a request that is made by other means; the fake transport would keep a record of each.
+        // Takes a permit without sending, because the fake transport would keep a record of each request.
         client.try_acquire(&id(n), "demo", Priority::Normal, 1)?.finish();
     }
     report(&client, "used once each");
 
-    // One of them is loud: what waits for its limit is refused when it goes.
+    // One of the tenants has many requests waiting for its limit. They are refused when the tenant is removed.
     let loud: Vec<_> =
         (0..40).map(|_| client.send("tenant-000000", Priority::Low, Request::get("demo", "/"))).collect();
     let waiting = async {
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("cleanup: {retired} tenants retired, {refused} requests of theirs refused");
     report(&client, "after the cleanup");
 
-    // Each shard looks for lanes that rest every ten seconds.
+    // Each shard looks for idle lanes every ten seconds.
     for _ in 0..120 {
         if client.tenants().lanes() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -81,7 +81,7 @@ fn report(client: &IntegrationClient, when: &str) {
     println!("{when:<18} {:>6} lanes, {:>4} MiB resident", client.tenants().lanes(), resident_mib());
 }
 
-/// Where the system says it in the way that Linux does.
+/// The resident memory of this process in MiB; 0 on systems without Linux's `/proc`.
 fn resident_mib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Callers: one connection each, one request after the other.
+//! Callers, each with one connection on which it sends one request after the other.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Bytes of a small answer, and of a large body.
+/// The bytes of a small response, and of a large body.
 pub(crate) const SMALL: usize = 1024;
 pub(crate) const LARGE: usize = 1024 * 1024;
 
-/// Where a process of the bench is called.
+/// How to call a process of the bench.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Address {
     pub(crate) host: String,
-    /// In front of the vendor's paths.
+    /// The prefix of the vendor's paths.
     pub(crate) prefix: String,
     /// The value of `Authorization`.
     pub(crate) credential: String,
@@ -35,10 +35,10 @@ pub(crate) enum Kind {
     Down,
 }
 
-/// What one turn came to.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
     pub(crate) median_us: f64,
     pub(crate) p99_us: f64,
@@ -64,7 +64,7 @@ impl Callers {
         Callers { address: address.clone(), connections, large: Bytes::from(vec![b'x'; LARGE]) }
     }
 
-    /// All connections send for so long.
+    /// Sends on all connections for `time`.
     pub(crate) async fn turn(&mut self, kind: Kind, time: Duration) -> Turn {
         let mut tasks = JoinSet::new();
         let began = Instant::now();
@@ -92,7 +92,7 @@ impl Callers {
         Turn { rate: took.len() as f64 / elapsed, median_us: at(0.5), p99_us: at(0.99) }
     }
 
-    /// One small request by each connection, which then rests.
+    /// Sends one small request on each connection, after which the connections stay idle.
     pub(crate) async fn once(mut self) -> Callers {
         let request = self.request(Kind::Small);
         for connection in &mut self.connections {

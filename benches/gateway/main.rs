@@ -1,19 +1,21 @@
-//! What the gateway costs beside a bare reverse proxy of hyper, in the same run, over loopback:
+//! The cost of the gateway beside a bare reverse proxy made of hyper, in the same run, over loopback:
 //!
 //! ```text
 //! cargo bench --bench gateway
 //! ```
 //!
-//! Vendor, proxies and gateway each are a process of their own. A caller sends to the vendor itself, through the bare proxy,
-//! through one that sends by reqwest as the gateway does, and through the gateway, in turns whose order changes, so that
-//! whatever else the machine does meets all of them; figures are medians of the turns' differences and ratios. Several
-//! rounds, each with new processes. The gateway asks for its token, sets the tenant's credential and keeps two limits, of
-//! which none ever makes a request wait. *Added* is what a request takes longer than by a direct call.
+//! The vendor, the proxies and the gateway each run in their own process. A caller sends to the vendor directly,
+//! through the bare proxy, through a proxy that sends with reqwest as the gateway does, and through the gateway. It
+//! does so in turns whose order changes, so that other load on the machine affects all of them. Figures are medians of
+//! the turns' differences and ratios. There are several rounds, each with new processes. The gateway checks its token,
+//! sets the tenant's credential and keeps two limits, neither of which ever makes a request wait. *Added* is the time
+//! that a request takes longer than a direct call.
 //!
-//! The last line is for machines: ratios of requests a second to the bare proxy's, by connections (GET of 1 kB) and for 1 MB
-//! up and down; microseconds added by gateway and bare proxy at the median and the 99th percentile with one connection;
-//! and memory of both for each idle connection. Aims that are missed are said; the process fails where the gateway has
-//! less than 0.35 of the bare proxy's requests a second, or adds more than 150 µs at the median.
+//! The last line is machine-readable: ratios of requests per second to those of the bare proxy, by the number of
+//! connections (GET of 1 kB) and for 1 MB up and down; microseconds added by the gateway and the bare proxy at the
+//! median and the 99th percentile with one connection; and the memory of both for each idle connection. Missed aims are
+//! reported. The process fails if the gateway reaches less than 0.35 of the bare proxy's requests per second, or adds
+//! more than 150 µs at the median.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
@@ -28,16 +30,16 @@ use std::time::Duration;
 
 use caller::{Address, Callers, Kind, Turn};
 
-/// Of the bare proxy's requests a second.
+/// The share of the bare proxy's requests per second that the gateway aims for.
 const AIM: f64 = 0.8;
-/// Below this something has got worse.
+/// A lower share means that the gateway has become slower.
 const AT_LEAST: f64 = 0.35;
 const ADDED_AT_MOST_US: f64 = 150.0;
 const IDLE: usize = 10_000;
-/// Descriptors that a process needs beside its idle connections.
+/// File descriptors that a process needs besides its idle connections.
 const OTHER_FILES: usize = 500;
 
-/// One kind of request by so many connections at once.
+/// One kind of request, on `at_once` connections.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -51,7 +53,7 @@ const fn load(name: &'static str, kind: Kind, at_once: usize, turns: usize, turn
     Load { name, kind, at_once, turns, turn: Duration::from_millis(turn_ms) }
 }
 
-/// Many short turns, for a machine's speed changes within seconds.
+/// Turns are short and many, because a machine's speed changes within seconds.
 const LOADS: [Load; 5] = [
     load("c1", Kind::Small, 1, 40, 50),
     load("c64", Kind::Small, 64, 12, 150),
@@ -60,7 +62,7 @@ const LOADS: [Load; 5] = [
     load("down", Kind::Down, 8, 8, 200),
 ];
 
-/// A process of this program in another part. Ends with it.
+/// A process that runs another part of this program. It ends when this value is dropped.
 struct Part {
     child: Child,
     address: Address,
@@ -77,7 +79,7 @@ impl Part {
         Part { child, address }
     }
 
-    /// Resident memory in KiB, where the system says it.
+    /// The resident memory in KiB. `None` if the system does not report it.
     fn memory(&self) -> Option<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().trim_end_matches(" kB").parse().ok()
@@ -91,16 +93,16 @@ impl Drop for Part {
     }
 }
 
-/// The places of a turn.
+/// Indices into the results of a turn.
 const DIRECT: usize = 0;
 const PROXY: usize = 1;
 const REQWEST: usize = 2;
 const GATEWAY: usize = 3;
 
-/// What all turns of one load came to.
+/// The results of all turns of one load.
 type Turns = Vec<[Turn; 4]>;
 
-/// One round: all loads, by new processes.
+/// Runs all loads once, with new processes.
 async fn round(all: &mut [Turns; LOADS.len()]) {
     let vendor = Part::start("vendor", "");
     let [proxy, reqwest, gateway] = ["proxy", "reqwest", "gateway"].map(|part| Part::start(part, &vendor.address.host));
@@ -116,7 +118,7 @@ async fn round(all: &mut [Turns; LOADS.len()]) {
                 let which = (n + place) % parts.len();
                 turn[which] = callers[which].turn(load.kind, load.turn).await;
             }
-            // The first opens connections to the vendor.
+            // The first turn opens the connections to the vendor.
             if n > 0 {
                 turns.push(turn);
             }
@@ -124,7 +126,8 @@ async fn round(all: &mut [Turns; LOADS.len()]) {
     }
 }
 
-/// KiB of the gateway and of the proxy for each connection that rests after one request, and how many connections.
+/// Returns the KiB of the gateway and of the proxy per connection that is idle after one request, and the number of
+/// such connections.
 async fn idle() -> Option<(f64, f64, usize)> {
     let most = std::fs::read_to_string("/proc/self/limits").ok()?;
     let most = most.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -139,7 +142,7 @@ async fn idle() -> Option<(f64, f64, usize)> {
     let mut each = Vec::new();
     for name in ["gateway", "proxy"] {
         let part = Part::start(name, &vendor.address.host);
-        // What the first requests take stays.
+        // Memory that the first requests allocate is not freed again, so it is allocated before the measurement.
         drop(Callers::connect(&part.address, 64).await.once().await);
         let before = part.memory()?;
         let callers = Callers::connect(&part.address, connections).await.once().await;
@@ -156,12 +159,12 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// The median of what is made of each turn.
+/// The median of a figure over all turns.
 fn compare(turns: &Turns, of: impl Fn(&[Turn; 4]) -> f64) -> f64 {
     median(turns.iter().map(of))
 }
 
-/// Prints one load and returns the gateway's requests a second by the bare proxy's.
+/// Prints one load. Returns the ratio of the gateway's requests per second to those of the bare proxy.
 fn report(load: &Load, turns: &Turns) -> f64 {
     let rate = |part: usize| compare(turns, |turn| turn[part].rate);
     let ratio = |a: usize, b: usize| compare(turns, |turn| turn[a].rate / turn[b].rate);

@@ -1,4 +1,4 @@
-//! The other processes of the bench. Each says on a line where it is called, and ends with its standard input.
+//! The other processes of the bench. Each prints a line with its address, and ends when its standard input closes.
 
 use std::convert::Infallible;
 use std::io::Read;
@@ -35,7 +35,7 @@ async fn bind() -> (TcpListener, Address) {
     (listener, Address { host, credential: KEY.to_owned(), ..Address::default() })
 }
 
-/// Serves each connection in a task of its own.
+/// Serves each connection in its own task.
 async fn accept<B, F>(listener: TcpListener, answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static)
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
@@ -53,7 +53,7 @@ where
     }
 }
 
-/// Answers all paths with [`SMALL`] bytes, and one with [`LARGE`], by one thread.
+/// A vendor on one thread that answers all paths with [`SMALL`] bytes, and one path with [`LARGE`].
 pub(crate) fn vendor() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -73,7 +73,7 @@ pub(crate) fn vendor() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Hands on requests and answers as they come, but for the headers of the connection.
+/// A proxy that passes requests and responses on unchanged, except for the headers of the connection.
 pub(crate) fn proxy(vendor: &str) -> ExitCode {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let (listener, address) = bind().await;
@@ -101,7 +101,7 @@ pub(crate) fn proxy(vendor: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The same proxy with reqwest in place of hyper's client: what the gateway's transport costs by itself.
+/// The same proxy with reqwest instead of hyper's client. It shows the cost of the gateway's transport by itself.
 pub(crate) fn reqwest_proxy(vendor: &str) -> ExitCode {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let (listener, address) = bind().await;
@@ -131,7 +131,7 @@ pub(crate) fn reqwest_proxy(vendor: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The gateway as `serve` runs it.
+/// The gateway, run by `serve`.
 pub(crate) fn gateway(vendor: &str) -> ExitCode {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let entry = format!(

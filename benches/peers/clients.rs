@@ -1,7 +1,7 @@
-//! The clients: ours, and peers as their documentation says they are to be used, each in front of reqwest.
+//! The clients: ours, and peers used as their documentation says, each with reqwest.
 //!
-//! A peer limits and does not send. What their users write around them stands here, and is the same for all: take a permit,
-//! send, and after a refusal wait as long as `retry-after` says and go through the limiter again.
+//! A peer limits requests but does not send them. This file has the code that its users write around it, the same for
+//! all peers: take a permit, send, and after a refusal wait as long as `retry-after` says and take another permit.
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
@@ -72,8 +72,8 @@ impl Kind {
         matches!(self, Kind::OursAdaptive | Kind::OursPace | Kind::OursBands | Kind::OursOff)
     }
 
-    /// What the vendor says in the runs of this client. Who reads `retry-after` alone needs no others; where there is
-    /// nothing else to read, our three settings are one.
+    /// The headers that the vendor sends in the runs of this client. Clients that read only `retry-after` run with that
+    /// alone. If there are no other headers to read, our three settings do the same.
     pub(crate) fn said(self) -> &'static [Says] {
         match self {
             Kind::OursAdaptive => &[Says::Everything, Says::RetryAfter, Says::Nothing],
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// How it is set up, in words.
+    /// The client's settings, as a text for the report.
     pub(crate) fn setting(self) -> &'static str {
         match self {
             Kind::OursAdaptive => "the vendor's own entry, safety = 1.0, with the default throttle, \"adaptive\"",
@@ -132,12 +132,12 @@ impl Client {
         }
     }
 
-    /// One record, sent until it is through.
+    /// Sends one record until the vendor has accepted it.
     pub(crate) async fn record(&self) {
         match self {
             Client::Ours(client) => {
-                // Retries are the client's own business. What it hands back after all of them is the caller's, who tries
-                // again; the vendor's log has every exchange.
+                // The client retries by itself. When it returns an error after all retries, the caller sends again. The
+                // vendor's log has every exchange.
                 loop {
                     let request = Request::get("vendor", "/records").deadline(Duration::from_secs(120));
                     match client.send("acme", Priority::Normal, request).await {
@@ -155,7 +155,7 @@ impl Client {
 }
 
 async fn ours(entry: &str, throttle: &str) -> IntegrationClient {
-    // The first line is the vendor's table; limits are tables below it.
+    // The first line is the header of the vendor's table; the limits are tables below it.
     let (table, rest) = entry.split_once('\n').unwrap();
     let toml = format!("{table}\nsafety = 1.0\nthrottle = \"{throttle}\"\n{rest}");
     IntegrationClient::builder()
@@ -169,7 +169,8 @@ async fn ours(entry: &str, throttle: &str) -> IntegrationClient {
         .unwrap()
 }
 
-/// As our own transport builds it, and with the time limit that the client puts on an attempt and its body.
+/// A client with the settings of our own transport, and with the timeout that our client sets for an attempt and its
+/// body.
 fn http() -> reqwest::Client {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -190,12 +191,12 @@ pub(crate) struct Peer {
     limiter: Limiter,
     http: reqwest::Client,
     url: String,
-    /// Tells the limiter what every answer says about limits.
+    /// Whether the limiter is told what every response states about limits.
     synced: bool,
 }
 
 impl Peer {
-    /// Whether it went through.
+    /// Sends one request. Returns whether the vendor accepted it.
     async fn once(&self) -> bool {
         self.limiter.permit().await;
         let response = self.http.get(&self.url).bearer_auth(KEY).send().await.unwrap();
@@ -274,7 +275,8 @@ impl Limiter {
         }
     }
 
-    /// Who can pause for all does; with the others, whoever was refused waits alone.
+    /// Applies a refusal. Limiters that can pause pause for all callers; with the others, only the caller that was
+    /// refused waits.
     async fn refused(&self, wait: Duration) {
         match self {
             Limiter::Log(limiter) => limiter.pause_for(wait),
@@ -284,12 +286,12 @@ impl Limiter {
     }
 }
 
-/// Windows that begin with their first request: that one goes alone, and as many as fit once it was answered. The next
-/// window begins one window after that answer, by which time the vendor's has ended.
+/// Windows that begin with their first request. That request is sent alone; after its answer follow as many as fit. The
+/// next window begins one window after that answer, when the vendor's window has ended.
 struct Windows {
     limit: u32,
     sent: Mutex<u32>,
-    /// When the first request of the window was answered.
+    /// When the first request of the window was answered. `None` until then.
     began: watch::Sender<Option<Instant>>,
 }
 
@@ -311,7 +313,7 @@ impl Windows {
         *sent += 1;
     }
 
-    /// Only the first of a window finds none.
+    /// Records an answer. Only the first answer of a window sets the window's begin.
     fn answered(&self) {
         self.began.send_if_modified(|began| {
             let first = began.is_none();
@@ -321,7 +323,7 @@ impl Windows {
     }
 }
 
-/// The service that tower limits: it only lets through.
+/// The service that tower limits. It does nothing itself.
 struct Permits;
 
 impl Service<()> for Permits {

@@ -1,13 +1,14 @@
-//! The client beside its peers, over real sockets, against a vendor in a process of its own: how much each sends, how much of it
-//! is refused, and how long it takes.
+//! The client beside its peers, over real sockets, against a vendor in its own process: how much each sends, how much
+//! of it is refused, and how long it takes.
 //!
 //! ```text
 //! cargo bench --bench peers
 //! cargo bench --bench peers -- --only b --client ours-pace --seconds
 //! ```
 //!
-//! `docs/BENCHMARKS.md` says what the tables mean. The vendor's own algorithm judges every arrival. The last line is for
-//! machines; the process fails when ours was refused anything where it knew the limit and had it for itself.
+//! `docs/BENCHMARKS.md` says what the tables mean. The vendor's own algorithm judges every arrival. The last line is
+//! machine-readable. The process fails if a request of our client was refused while it knew the limit and used it
+//! alone.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
@@ -32,7 +33,7 @@ const USAGE: &str = "usage: peers [--only a|b|c|d] [--client NAME] [--quick] [--
   --seconds      what was admitted and refused in each second
   --workers N    how many records of the job are under way at once (256)";
 
-/// What is to be run.
+/// The options of the run.
 pub(crate) struct Wanted {
     only: Option<String>,
     pub(crate) clients: Vec<Kind>,
@@ -46,7 +47,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match &*word {
-            // Cargo's own.
+            // Passed by cargo.
             "--bench" => {}
             "--quick" => wanted.quick = true,
             "--seconds" => wanted.seconds = true,
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let totals = runtime.block_on(run(&wanted));
     println!("\nran for {:.0} s", start.elapsed().as_secs_f64());
-    // At the larger limit, and at the smaller.
+    // Ratios at the larger limit, then at the smaller one.
     let times = |ratios: &[f64]| ratios.iter().map(|ratio| format!("{ratio:.3}x")).collect::<Vec<_>>().join("/");
     println!(
         "peers: ours_refused={} job_fixed={} job_bucket={}",

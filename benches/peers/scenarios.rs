@@ -1,4 +1,4 @@
-//! What is tried, and the tables.
+//! The scenarios, and the tables that they print.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use crate::Wanted;
 use crate::clients::{Client, Kind};
 use crate::vendor::{Counting, Others, Report, SETTLED, Says, Spec, Vendor};
 
-/// More than a limit's worth, so that a burst of a whole window never lacks callers.
+/// More callers than a limit has units, so that a burst of a whole window never lacks callers.
 const CALLERS: usize = 200;
-/// A job that takes longer is given up.
+/// A job that takes longer than this is cancelled.
 const PATIENCE: Duration = Duration::from_secs(40);
 const JITTER: Duration = Duration::from_millis(50);
 
-/// What the last line says.
+/// The figures of the last line.
 #[derive(Default)]
 pub(crate) struct Totals {
-    /// Of ours, where nobody else uses the key.
+    /// Refused requests of our client while no one else used the key.
     pub(crate) refused: u64,
     pub(crate) job_fixed: Vec<f64>,
     pub(crate) job_bucket: Vec<f64>,
@@ -31,7 +31,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// Callers that always have more to send, until the run is over. What is under way then is given up.
+/// Runs callers that always have more to send, until the run is over. Requests under way at the end are cancelled.
 async fn saturate(kind: Kind, spec: Spec) -> Report {
     let vendor = Vendor::start(&spec).await;
     let client = Client::start(kind, &spec, &vendor.told).await;
@@ -46,14 +46,14 @@ async fn saturate(kind: Kind, spec: Spec) -> Report {
     }
     tokio::select! {
         () = tokio::time::sleep(spec.run) => {}
-        // They end by panics alone.
+        // Callers end only by panics.
         ended = callers.join_next() => ended.unwrap().unwrap(),
     }
     callers.shutdown().await;
     vendor.stop().await
 }
 
-/// All of them at once, in order.
+/// Runs all of them concurrently. Returns the reports in order.
 async fn all(runs: impl IntoIterator<Item = (Kind, Spec)>) -> Vec<Report> {
     let runs: Vec<_> = runs.into_iter().map(|(kind, spec)| tokio::spawn(saturate(kind, spec))).collect();
     let mut reports = Vec::new();
@@ -63,12 +63,12 @@ async fn all(runs: impl IntoIterator<Item = (Kind, Spec)>) -> Vec<Report> {
     reports
 }
 
-/// Clients, and what their vendor says.
+/// Each client with each choice of headers that it runs with.
 fn rows(clients: impl Iterator<Item = Kind>) -> impl Iterator<Item = (Kind, Says)> {
     clients.flat_map(|kind| kind.said().iter().map(move |&says| (kind, says)))
 }
 
-/// Those that know no more than the limit.
+/// The clients that know only the limit.
 fn limiters(wanted: &Wanted) -> impl Iterator<Item = Kind> {
     wanted.clients.iter().copied().filter(|kind| *kind != Kind::Oracle)
 }
@@ -89,8 +89,9 @@ fn print_seconds(wanted: &Wanted, what: &str, report: &Report) {
     }
 }
 
-/// So many records, as fast as the limit allows. At a limit of thousands a second the last window's burst alone is some percent
-/// of the whole, whoever sends it: so the same again at a fourth of it, by ours and by the oracle.
+/// Scenario a: a job of a fixed number of records, as fast as the limit allows. At a limit of thousands per second, the
+/// last window's burst alone is some percent of the whole job, whichever client sends it. So ours and the oracle run
+/// the job again at a fourth of the limit.
 pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     let (records, limit) = if wanted.quick { (4_000, 1_000) } else { (10_000, 2_000) };
     job_at(wanted, totals, records, limit, |_, _| true).await;
@@ -179,7 +180,8 @@ async fn run_job(kind: Kind, spec: Spec, workers_at_once: usize) -> (Duration, R
     (took, vendor.stop().await)
 }
 
-/// More work than the limit allows, at each algorithm, without and with jitter: all ten of a client at the same time.
+/// Scenario b: more work than the limit allows, with each algorithm, without and with jitter. All ten runs of a client
+/// are concurrent.
 pub(crate) async fn saturation(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
     let base = |counting| Spec { run, ..Spec::new(counting, 100) };
@@ -225,7 +227,7 @@ pub(crate) async fn saturation(wanted: &Wanted, totals: &mut Totals) {
     }
 }
 
-/// A run of saturation at 100 a second in a cell of a table.
+/// Formats a run of saturation at 100 per second as a cell of a table.
 fn share(run: Duration, report: &Report) -> String {
     let settled = 100 * (run - SETTLED).as_secs();
     format!(
@@ -236,8 +238,8 @@ fn share(run: Duration, report: &Report) -> String {
     )
 }
 
-/// A vendor that blocks a key that it refuses, told what it allows. One client after the other: whoever is refused once because
-/// the processor was busy has lost.
+/// Scenario c: a vendor that blocks a key that it has refused; the clients know its limit. Clients run one after the
+/// other, because a single refusal caused by a busy processor would spoil the result.
 pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
     let countings = [Counting::FixedWindow, Counting::SlidingLog, Counting::TokenBucket];
@@ -266,7 +268,7 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     }
 }
 
-/// Somebody else takes half of it for half of the time.
+/// Scenario d: another user of the key takes half of the limit for half of the time.
 pub(crate) async fn others(wanted: &Wanted) {
     let (from, until, run) = if wanted.quick { (2, 7, 9) } else { (5, 15, 20) };
     println!("\n## d. 100 a second; somebody else takes 50 of them from second {from} to {until} of {run}\n");

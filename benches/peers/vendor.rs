@@ -1,7 +1,7 @@
-//! The vendor, in a process of its own: this program again, with an argument.
+//! The vendor, in its own process: this program, started with an argument.
 //!
-//! It prints one line when it listens ([`Told`]), serves until its standard input closes, and then prints one line on what
-//! arrived ([`Report`]), judged by its own algorithm.
+//! The process prints one line when it listens ([`Told`]), serves until its standard input closes, and then prints one
+//! line about what arrived ([`Report`]), judged by its own algorithm.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// The key with which everybody calls.
+/// The key with which all clients call.
 pub(crate) const KEY: &str = "key-of-acme";
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
-/// What an unsteady start may do is over by then.
+/// By then, effects of an unsteady start are over.
 pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 
-/// How the vendor counts.
+/// The vendor's algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Counting {
-    /// Windows begin at moments of the vendor's own.
+    /// Windows begin at times that the vendor sets.
     FixedWindow,
-    /// Windows begin with the first request after the last one's end.
+    /// A window begins with the first request after the end of the last window.
     FixedFromFirst,
     SlidingLog,
     SlidingCounter,
@@ -51,7 +51,7 @@ impl Counting {
         }
     }
 
-    /// The vendor refills or drains steadily.
+    /// Whether the vendor refills or drains steadily.
     pub(crate) fn is_bucket(self) -> bool {
         matches!(self, Counting::TokenBucket | Counting::LeakyBucket)
     }
@@ -71,12 +71,12 @@ impl Counting {
     }
 }
 
-/// What the vendor says in headers.
+/// The headers that the vendor sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Says {
-    /// `ratelimit-limit`, `-remaining` and `-reset` on every answer, `retry-after` on refusals.
+    /// `ratelimit-limit`, `-remaining` and `-reset` in every response, and `retry-after` in refusals.
     Everything,
-    /// `retry-after` on refusals.
+    /// `retry-after` in refusals.
     RetryAfter,
     Nothing,
 }
@@ -91,7 +91,7 @@ impl Says {
     }
 }
 
-/// Somebody else who calls with the same key.
+/// Another user of the same key.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Others {
     pub(crate) per_second: u32,
@@ -99,23 +99,23 @@ pub(crate) struct Others {
     pub(crate) until: Duration,
 }
 
-/// A vendor, and what its arrivals are measured by.
+/// The settings of a vendor, and of the run by which its arrivals are measured.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) counting: Counting,
     /// Units in one [`WINDOW`].
     pub(crate) limit: u32,
-    /// Where windows begin, after the vendor's start.
+    /// When windows begin, after the vendor's start.
     pub(crate) phase: Duration,
-    /// Up to this long on the way to the vendor.
+    /// The longest random delay on the way to the vendor.
     pub(crate) jitter: Duration,
     pub(crate) seed: u64,
     pub(crate) penalty: Duration,
     pub(crate) says: Says,
     pub(crate) others: Option<Others>,
-    /// Arrivals count for so long from the first one.
+    /// Arrivals are counted for this time from the first one on.
     pub(crate) run: Duration,
-    /// How many requests the job has.
+    /// The number of requests in the job.
     pub(crate) records: u64,
 }
 
@@ -136,7 +136,7 @@ impl Spec {
     }
 }
 
-/// What a client may know.
+/// What a client may know about the vendor.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) url: String,
@@ -144,27 +144,27 @@ pub(crate) struct Told {
     pub(crate) toml: String,
 }
 
-/// What arrived.
+/// What arrived at the vendor.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) sent: u64,
     pub(crate) refused: u64,
-    /// Of somebody else's calls.
+    /// Refusals of the other user's requests.
     pub(crate) others_refused: u64,
-    /// First and last arrival since the vendor's start.
+    /// The first and the last arrival, as time since the vendor's start.
     pub(crate) first: Duration,
     pub(crate) last: Duration,
-    /// Admitted in the run.
+    /// Requests admitted in the run.
     pub(crate) admitted: u64,
-    /// The same from [`SETTLED`] after the first arrival on.
+    /// Requests admitted in the run, beginning [`SETTLED`] after the first arrival.
     pub(crate) settled: u64,
-    /// What this vendor would have admitted in the run of somebody who sends each request when it fits.
+    /// What this vendor would admit in the run from a sender that sends each request as soon as it fits.
     pub(crate) bound: u64,
-    /// The time that such a sender needs for the job's records.
+    /// How long such a sender takes for the job's records.
     pub(crate) ideal: Duration,
-    /// Admitted and refused in each second since the vendor's start.
+    /// Requests admitted and refused in each second since the vendor's start.
     pub(crate) seconds: Vec<(u32, u32)>,
-    /// First and last arrival of each limit's worth that was admitted, since the first arrival.
+    /// The first and the last arrival of each group of `limit` admitted requests, as time since the first arrival.
     pub(crate) shares: Vec<(Duration, Duration)>,
 }
 
@@ -172,7 +172,7 @@ fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }
 
-/// The vendor's side.
+/// Runs the vendor's process.
 pub(crate) fn serve(spec: &str) {
     let spec: Spec = serde_json::from_str(spec).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -226,7 +226,7 @@ fn report(spec: &Spec, rule: Rule, log: &[Arrival]) -> Report {
     report
 }
 
-/// When the requests arrive of somebody who begins at this moment, and sends each as soon as it fits.
+/// When the requests of a sender arrive that begins at `from` and sends each as soon as it fits.
 fn greedy(rule: Rule, from: Duration) -> impl Iterator<Item = Duration> {
     let (mut limiter, mut at) = (Limiter::new(rule), nanos(from));
     std::iter::from_fn(move || {
@@ -236,7 +236,7 @@ fn greedy(rule: Rule, from: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// A vendor that runs. Dropping it ends it.
+/// A running vendor. Dropping it ends the process.
 pub(crate) struct Vendor {
     process: Child,
     output: BufReader<ChildStdout>,

@@ -1,4 +1,4 @@
-//! What is common: each send asks Redis first, which counts it at that moment.
+//! The usual way to share a limit: each send first asks Redis, which counts the send at that moment.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::{CALLERS, CLIENTS, LIMIT, RUN, SECOND, vendor};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// A counter for each second.
+    /// One counter per second.
     FixedWindow,
-    /// The moments of the last second.
+    /// A log of the sends in the last second.
     SlidingLog,
 }
 
-/// Both return 0 where the send may go, and otherwise the milliseconds until it may ask again.
+/// Both scripts return 0 if the request may be sent, and otherwise the milliseconds until the caller may ask again.
 const FIXED_WINDOW: &str = "local now = redis.call('TIME') \
     local ms = now[1] * 1000 + math.floor(now[2] / 1000) \
     local key = KEYS[1] .. ':' .. now[1] \
@@ -28,7 +28,7 @@ const SLIDING_LOG: &str = "local now = redis.call('TIME') \
     local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES') \
     return math.max(1, math.ceil((tonumber(oldest[2]) + 1000000 - us) / 1000))";
 
-/// Four clients of twenty callers each, which ask for `units` in a second.
+/// Runs four clients with twenty callers each, which together ask for `units` per second.
 pub(crate) async fn run(redis: &str, kind: Kind, units: u32) {
     let vendor = vendor(SECOND).await;
     let url = vendor.url();

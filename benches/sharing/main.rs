@@ -1,14 +1,16 @@
-//! Four clients that share one limit through a store, beside four that count each send in Redis.
+//! Four clients that share one limit through a store, beside four clients that count each send in Redis.
 //!
 //! ```text
 //! for server in postgres redis etcd s3; do eval "$(scripts/$server.sh start)"; done
 //! cargo bench --bench sharing --features postgres,redis,etcd,object-store,sqlite,testing
 //! ```
 //!
-//! A line for each store. `reached` is what the vendor took, in percent of its limit (a sliding log of 100 in 1 s; clients use 80 %
-//! of it; in 60 s for etcd and the object store, which run a minute longer), `refused` what it refused, `jain` how evenly the clients had it, `asks_per_s` the calls of all four to the store,
-//! `cold_ms` the time from the first request of a new limit to its answer. The lines of the limiter in Redis say `added_us` instead: the
-//! median time that its call adds to each send.
+//! Prints a line for each store. `reached` is the percentage of the limit that the vendor accepted; the limit is a
+//! sliding log of 100 in 1 s, of which clients use 80 %. For etcd and the object store it is 100 in 60 s, and the run
+//! is a minute longer. `refused` counts the vendor's refusals, `jain` says how evenly the clients shared the limit,
+//! `asks_per_s` counts the calls of all four clients to the store, and `cold_ms` is the time from the first request of
+//! a new limit to its answer. The lines of the limiter in Redis have `added_us` instead: the median time that its call
+//! adds to each send.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and has callers beside each other")]
@@ -29,7 +31,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const RUN: Duration = Duration::from_secs(15);
 
-/// A vendor with 5 to 15 ms each way, which says nothing of its limit.
+/// A vendor with a delay of 5 to 15 ms each way, which sends no rate-limit headers.
 async fn vendor(window: Duration) -> FakeVendor {
     let limit = VendorLimit::sliding_log(LIMIT, window);
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent);
@@ -46,7 +48,7 @@ async fn client(vendor: &FakeVendor, name: &str, through: &str) -> IntegrationCl
     builder.tenant(TenantEntry::new("acme", name)).share_through(through).build().await.unwrap()
 }
 
-/// Answers that each of `clients` had while all of them sent as much as they could.
+/// Returns the number of answers of each client, while all of them send as much as they can.
 async fn send(clients: &[IntegrationClient], name: &str, time: Duration) -> Vec<f64> {
     let ends = Instant::now() + time;
     let mut each = Vec::new();
@@ -75,7 +77,7 @@ async fn send(clients: &[IntegrationClient], name: &str, time: Duration) -> Vec<
     answered
 }
 
-/// 1 where all have the same, 1/n where one has everything.
+/// Jain's fairness index: 1 if all shares are equal, 1/n if one client has everything.
 fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -93,7 +95,7 @@ async fn shared(store: &str, through: &str, window: Duration) {
     let began = Instant::now();
     clients[0].send("acme", Priority::Normal, first).await.unwrap();
     let cold = began.elapsed();
-    // Until the units are where they are wanted.
+    // Runs until the units are held where they are wanted.
     send(&clients, &name, SECOND * 3 + (window - SECOND)).await;
     let before = (vendor.summary().admitted, asks(&clients));
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Several processes that work on one PostgreSQL, and what a steady rate leaves behind in its tables.
+//! Several processes that work on one PostgreSQL database, and the dead rows that a steady rate leaves in its tables.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,8 @@ pub(crate) const URL: &str = "BENCH_STORE_WORKER";
 const JOBS: i64 = 200_000;
 const TENANTS: i64 = 100;
 
-/// A process that works until its input is closed. Prints a line when it is ready, and how many jobs it delivered at the end.
+/// Works until the standard input closes. Prints a line when it is ready, and at the end the number of jobs that it
+/// delivered.
 pub(crate) async fn work(url: String) {
     let done = Arc::new(AtomicU64::new(0));
     let handler = {
@@ -49,7 +50,8 @@ async fn number(server: &mut PgConnection, sql: &'static str) -> i64 {
     sqlx::query_scalar::<_, Option<i64>>(sql).fetch_one(server).await.unwrap().unwrap_or(0)
 }
 
-/// Processes drain an outbox: jobs a second, sessions that wait for another's lock, deadlocks, and jobs that were delivered twice.
+/// Lets processes drain an outbox. Prints jobs per second, sessions that wait for locks, deadlocks, and jobs delivered
+/// twice.
 pub(crate) async fn drain(url: &str) -> bool {
     let mut good = true;
     for processes in [1, 2, 4, 8] {
@@ -90,7 +92,7 @@ pub(crate) async fn drain(url: &str) -> bool {
     good
 }
 
-/// One process works at full rate while jobs are accepted in pages; prints dead rows and sizes every ten seconds.
+/// Lets one process work at full rate while jobs are accepted in pages. Prints dead rows and sizes every ten seconds.
 pub(crate) async fn bloat(url: &str) {
     let url = database(url).await;
     let seconds = std::env::var("BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120);
@@ -107,7 +109,7 @@ pub(crate) async fn bloat(url: &str) {
     let mut batch = client.outbox().batch("bloat").await.unwrap();
     let (began, mut sent, mut shown) = (Instant::now(), 0u64, 0);
     while began.elapsed() < Duration::from_secs(seconds) {
-        // No more than a few pages ahead of the worker.
+        // Accepts no more than a few pages ahead of the worker.
         if sent > done.load(Relaxed) + 20_000 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         } else {

@@ -1,8 +1,8 @@
-//! Jobs a second from the store to the vendor and back: what a worker reaches with few and with a million waiting jobs, with one
-//! tenant and with many, and what the same vendor takes from bare reqwest.
+//! Jobs per second from the store to the vendor and back: what a worker reaches with few and with a million waiting
+//! jobs, with one tenant and with many, and what bare reqwest reaches at the same vendor.
 //!
-//! `http`: a vendor in a process of its own, on loopback. `fake`: a transport that waits as long as that vendor and has no
-//! socket, so that the store is what is measured.
+//! `http` is a vendor in its own process, on loopback. `fake` is a transport that waits as long as that vendor but has
+//! no socket, so that the store's cost dominates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,19 +18,19 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Set for the process that is the vendor.
 pub(crate) const VENDOR: &str = "BENCH_STORE_VENDOR";
-/// Jobs that a worker holds, so that its claims and not its pool are what is measured.
+/// The number of jobs that a worker may hold: so many that its claims are measured and not its pool.
 const IN_HAND: usize = 4_096;
-/// Requests at once by bare reqwest.
+/// The number of concurrent requests by bare reqwest.
 const AT_ONCE: usize = 256;
 
 /// How long the vendor takes for the next answer: 1 to 5 ms.
 fn takes() -> Duration {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The steps of a generator modulo a prime: no two answers in a row take the same time.
+    // The steps of a generator modulo a prime, so that no two consecutive answers take the same time.
     Duration::from_micros(1_000 + NEXT.fetch_add(1_597, Relaxed) % 4_001)
 }
 
-/// Answers without a socket.
+/// A transport that answers without a socket.
 struct Fake;
 
 impl Transport for Fake {
@@ -82,7 +82,7 @@ pub(crate) async fn vendor() -> bool {
     true
 }
 
-/// The vendor's process, which ends with this.
+/// The vendor's process, which ends when this value is dropped.
 pub(crate) struct Vendor {
     process: std::process::Child,
     pub port: u16,
@@ -106,14 +106,14 @@ impl Drop for Vendor {
     }
 }
 
-/// What a worker reached.
+/// The result of a worker.
 pub(crate) struct Worked {
     pub a_second: f64,
-    /// From the moment at which the client is built to the first answer.
+    /// The time from the start of building the client to the first answer.
     pub first: Duration,
 }
 
-/// A client that works on what is in `store`, jobs of `tenants` tenants. With `vendor` over HTTP.
+/// A client that works on the jobs of `tenants` tenants in `store`: over HTTP if `vendor` is a port.
 pub(crate) async fn client(
     store: Store,
     tenants: usize,
@@ -129,7 +129,7 @@ pub(crate) async fn client(
     builder.build().await.unwrap()
 }
 
-/// Works on what is in `store`, jobs of `tenants` tenants, until `count` are delivered. With `vendor` over HTTP.
+/// Works on the jobs of `tenants` tenants in `store` until `count` are delivered: over HTTP if `vendor` is a port.
 pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
     let (done, first) = (Arc::new(AtomicUsize::new(0)), Arc::new(parking_lot::Mutex::new(None)));
     let over = Arc::new(tokio::sync::Notify::new());
@@ -161,7 +161,7 @@ pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Opt
     Worked { a_second, first: first - began }
 }
 
-/// Requests a second of reqwest alone at the same vendor.
+/// The requests per second of reqwest alone at the same vendor.
 pub(crate) async fn bare(port: u16, count: usize) -> f64 {
     let (client, left) = (reqwest::Client::new(), Arc::new(AtomicUsize::new(count)));
     let began = Instant::now();

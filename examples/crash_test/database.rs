@@ -1,9 +1,9 @@
-//! What is asked of the database itself, past the library.
+//! Queries that the judge sends to the database directly, without the library.
 
 use super::Fallible;
 
-/// Exchanges that were written down as begun and have no outcome. None, where the first worker ended before it had laid
-/// out the store: at a point of its first statements, or with the first of random kills.
+/// Exchanges that the store records as begun and without an outcome. Empty if the first worker ended before it had
+/// created the tables: at a named point of its first statements, or by the first random kill.
 pub(crate) async fn begun(store: &str) -> Fallible<Vec<String>> {
     let tables = match store.starts_with("sqlite:") {
         true => "SELECT count(*) FROM sqlite_master WHERE name = 'ic_job'",
@@ -24,13 +24,13 @@ pub(crate) async fn count(store: &str, sql: &'static str) -> Fallible<i64> {
     Ok(counts.first().copied().unwrap_or_default())
 }
 
-/// A database of this run's own, at the server that IC_TEST_POSTGRES names. Returns its URL.
+/// Creates a database for this run at the server that IC_TEST_POSTGRES names. Returns the URL of the database.
 #[cfg(feature = "postgres")]
 pub(crate) async fn empty(prefix: &str) -> Fallible<String> {
     use sqlx::{Connection, Executor};
     let url = std::env::var("IC_TEST_POSTGRES").map_err(|_| "IC_TEST_POSTGRES names no server")?;
     let name = format!("{prefix}_{}", std::process::id());
-    // A pooler takes no such parameter.
+    // A pooler such as PgBouncer rejects this startup parameter.
     let options = url.parse::<sqlx::postgres::PgConnectOptions>()?.extra_float_digits(None);
     let mut server = sqlx::PgConnection::connect_with(&options).await?;
     server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
@@ -43,7 +43,7 @@ pub(crate) async fn empty(_: &str) -> Fallible<String> {
     Err(MISSING.into())
 }
 
-/// Statements that return nothing.
+/// Runs statements that return no rows.
 #[cfg(feature = "postgres")]
 pub(crate) async fn run(store: &str, sql: &'static str) -> Fallible<()> {
     use sqlx::Connection;
@@ -58,7 +58,7 @@ pub(crate) async fn run(_: &str, _: &'static str) -> Fallible<()> {
     Err(MISSING.into())
 }
 
-/// The first column of what a statement returns.
+/// Returns the first column of a statement's result.
 #[cfg(feature = "postgres")]
 pub(crate) async fn ask<T>(store: &str, sql: &'static str) -> Fallible<Vec<T>>
 where
@@ -91,7 +91,7 @@ where
 {
     use sqlx::{Connection, Row};
     let path = store.strip_prefix("sqlite:").ok_or(MISSING)?;
-    // The programs' own writes may keep it waiting, on a machine that has much else to do.
+    // On a busy machine, the workers' own writes may keep this connection waiting.
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let options = options.busy_timeout(std::time::Duration::from_secs(60));
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;

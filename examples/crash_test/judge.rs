@@ -1,4 +1,4 @@
-//! The vendor's record and the workers' acknowledgements: whether they agree.
+//! Compares the vendor's record with the workers' acknowledgements.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use crate::{Fallible, Options, database, runtime};
 
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// The world of a run.
+/// The conditions of a run.
 pub(crate) struct World {
-    /// Of each tenant.
+    /// The limit of each tenant, in requests per window.
     pub(crate) limit: u32,
     pub(crate) service: Delay,
     pub(crate) lease: Duration,
-    /// That work at a time; each has its part of the limit.
+    /// How many workers run at a time. Each has an equal part of the limit.
     pub(crate) workers: u32,
 }
 
@@ -27,13 +27,13 @@ pub(crate) struct Judge {
     pub(crate) runtime: tokio::runtime::Runtime,
     pub(crate) vendor: FakeVendor,
     pub(crate) orders: Orders,
-    /// Exchanges under way when something happened to those who made them.
+    /// Exchanges that were under way when their worker was killed or stopped, or when the store's server was restarted.
     pub(crate) in_flight: HashSet<String>,
-    /// Acknowledgements: ids and paths.
+    /// Acknowledged requests: paths by id.
     accepted: BTreeMap<String, String>,
-    /// Requests that were refused with an error.
+    /// The number of requests that the client did not accept because of an error.
     pub(crate) failed: u64,
-    /// Words about jobs that were refused, for they were another's by then.
+    /// How often the store refused a write about a job because another process had claimed the job.
     pub(crate) outdated: u64,
     kind: String,
     folder: PathBuf,
@@ -57,7 +57,7 @@ impl Judge {
             .poisoned("/busy", 503)
             .service_time(world.service);
         let vendor = runtime.block_on(vendor.start())?;
-        // The worker's retries are quick, and its vendor honours keys. On this machine nothing is under way for a second.
+        // Idempotency keys and quick retries. On this machine, no request is under way for longer than a second.
         let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
         let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1)
             + "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"200ms\"\n\
@@ -93,13 +93,13 @@ impl Judge {
         }
     }
 
-    /// The last of a worker.
+    /// Takes the last output of a worker that has ended.
     pub(crate) fn bury(&mut self, ended: Ended) {
         self.hear(ended.said);
         let of_another = |line: &&String| line.contains("another process has it");
         self.outdated += ended.warned.iter().filter(of_another).count() as u64;
         if let Ok(path) = std::env::var("CRASH_TEST_LOG") {
-            // For whoever looks for the reason of something.
+            // The environment variable keeps the log for those who look for the cause of a failure.
             let _ = std::fs::write(format!("{path}.{}", fastrand::u32(..)), ended.warned.join("\n"));
         }
         for line in ended.warned.iter().filter(|line| line.contains("panicked")) {
@@ -108,7 +108,7 @@ impl Judge {
         }
     }
 
-    /// Looks what is under way. What was begun before and has no outcome yet is counted once.
+    /// Records which exchanges are under way. An exchange that was recorded before and has no outcome yet counts once.
     pub(crate) fn count_begun(&mut self) -> Fallible<()> {
         let begun = self.runtime.block_on(database::begun(&self.orders.store))?;
         self.in_flight.extend(begun);
@@ -119,7 +119,8 @@ impl Judge {
         self.runtime.block_on(database::count(&self.orders.store, sql))
     }
 
-    /// One more worker goes on to the end, or until nothing has ended for a minute. Returns what is left.
+    /// Lets one more worker send what is left, until nothing is left or no job has ended for a minute. Returns the
+    /// number of jobs left.
     pub(crate) fn drain(&mut self) -> Fallible<i64> {
         let worker = Orders { share: 1.0, ..self.orders.clone() }.start()?;
         let (mut left, mut since) = (i64::MAX, Instant::now());
@@ -135,7 +136,8 @@ impl Judge {
         Ok(left)
     }
 
-    /// Drains, compares, and prints the last line. `what` begins it, and `more` ends it.
+    /// Drains the store, compares the records, and prints the last line: `what` stands near its beginning, `more` at
+    /// its end.
     pub(crate) fn verdict(mut self, what: &str, more: &str, failures_are_fine: bool) -> Fallible<bool> {
         let left = self.drain()?;
         let arrivals = self.vendor.arrivals();
@@ -171,7 +173,7 @@ impl Judge {
     }
 }
 
-/// Of what was acknowledged, what is neither delivered, as the vendor says too, nor a dead letter.
+/// Counts acknowledged requests that are neither delivered (by the vendor's record too) nor dead letters.
 async fn lost(orders: &Orders, accepted: &BTreeMap<String, String>, admitted: &HashMap<&str, u64>) -> Fallible<u64> {
     let client = client(orders, false).await?;
     let mut lost = 0;

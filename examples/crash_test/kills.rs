@@ -10,7 +10,8 @@ use crate::worker::{Orders, points};
 use crate::{Fallible, Options};
 
 pub(crate) fn run(options: &Options, kills: u32) -> Fallible<bool> {
-    // More is accepted than may be sent, so that a restart that forgot what was sent would go beyond the limit.
+    // Workers accept more requests than the limit lets them send. So a worker that forgot at its restart what was sent
+    // before would exceed the limit.
     let service = Delay::fixed(Duration::from_millis(5)).jitter(Duration::from_millis(40));
     let world = World { limit: 60, service, lease: Duration::from_secs(2), workers: 1 };
     let mut judge = Judge::new(options, &world)?;
@@ -20,7 +21,7 @@ pub(crate) fn run(options: &Options, kills: u32) -> Fallible<bool> {
     let round = u64::try_from(options.round.as_millis())?;
     for kill in 1..=kills {
         let point = random.bool().then(|| &points[random.usize(..points.len())]);
-        // The first of some is at the start, and later ones under load.
+        // Some points are reached at the start for the first time, and under load later.
         let at = point.map(|point| format!("{point}:{}", [1, 1, 2, 5, 20][random.usize(..5)]));
         let orders = Orders { run: Some(kill.to_string()), point: at, ..judge.orders.clone() };
         let mut worker = orders.start()?;

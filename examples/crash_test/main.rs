@@ -1,20 +1,22 @@
-//! Kills, stops and starves working processes and their store again and again, and counts what became of every request
-//! that they accepted.
+//! Kills, stops and starves workers and their store again and again, and counts what became of every request that the
+//! workers accepted.
 //!
 //!     scripts/crash-test.sh --kills 100 --store sqlite
 //!     scripts/crash-test.sh --zombies 100 --store postgres
 //!     scripts/crash-test.sh --store-restarts 20 --store postgres
 //!
-//! Several processes at a time: this one, which is the judge; a vendor, which lives in it and enforces its limits; workers,
-//! which accept requests and send them; and the store, where it is a server. The judges are the vendor's own record and the
-//! workers' output: a line for each request that was acknowledged, on a pipe that outlives them.
+//! A run has several processes: this one, which is the judge and holds a vendor that enforces its limits; workers,
+//! which accept requests and send them; and the store, if it is a server. The verdict rests on the vendor's own record
+//! and on the workers' output: one line for each acknowledged request, on a pipe that outlives the worker.
 //!
-//! Half of the kills are SIGKILL at a random moment. The other half are at a named point: before a statement, between it
-//! and its commit, or between the commit and the word about it. There the process ends itself by `abort`, which runs no
-//! more of it than SIGKILL does.
+//! Half of the kills are SIGKILL at a random moment. The other half happen at a named point: before a statement,
+//! between the statement and its commit, or between the commit and its acknowledgement. There the process ends itself
+//! by `abort`, which runs no more of its code than SIGKILL does.
 //!
-//! The last line: `crash-test: store=S kills=N accepted=N lost=N duplicates=N in_flight_at_kill=N double_effects=N refused=N`.
-//! In place of `kills` it has `zombies` or `store_restarts`, and behind the others what is asked of those.
+//! The last line is
+//! `crash-test: store=S kills=N accepted=N lost=N duplicates=N in_flight_at_kill=N double_effects=N refused=N`. In the
+//! other modes, `zombies` or `store_restarts` takes the place of `kills`, and the figures of that mode follow at the
+//! end.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time, a pipe and waits")]
@@ -44,7 +46,7 @@ struct Options {
     mode: Mode,
     store: String,
     seed: u64,
-    /// A worker lives for so long at most.
+    /// The longest life of a worker.
     round: Duration,
 }
 

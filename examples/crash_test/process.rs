@@ -1,4 +1,4 @@
-//! A worker from outside: started, stopped, continued and killed.
+//! Starts, stops, continues and kills a worker from outside.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,21 +10,21 @@ use super::Fallible;
 /// A child process that reads commands from its input and reports in lines.
 pub(crate) struct Worker {
     process: Child,
-    /// What it said, and when it was heard.
+    /// The lines of the worker's output, with the times at which they were read.
     lines: mpsc::Receiver<(Instant, String)>,
-    /// What it warned of.
+    /// The lines of its error output, with the times at which they were read.
     warnings: mpsc::Receiver<(Instant, String)>,
 }
 
-/// How it ended.
+/// The output and the end of a worker.
 pub(crate) struct Ended {
     pub(crate) said: Vec<String>,
     pub(crate) warned: Vec<String>,
-    /// At the point where it was to end itself.
+    /// Whether the worker had ended by itself, at its named point.
     pub(crate) at_point: bool,
 }
 
-/// Lines of a pipe, read as they come.
+/// Reads the lines of a pipe as they come.
 fn lines(pipe: impl Read + Send + 'static) -> mpsc::Receiver<(Instant, String)> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -38,7 +38,8 @@ fn lines(pipe: impl Read + Send + 'static) -> mpsc::Receiver<(Instant, String)> 
 }
 
 impl Worker {
-    /// Starts `command`, and waits for the line `ready`. A process that `may_end` may also end before it says so.
+    /// Starts `command` and waits for the line `ready`. If `may_end` is set, the process may also end before it prints
+    /// that line.
     pub(crate) fn start(mut command: Command, may_end: bool) -> Fallible<Worker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn()?;
@@ -63,14 +64,14 @@ impl Worker {
         self.process.id()
     }
 
-    /// Sends it a line. Fails when it has ended.
+    /// Sends the worker a line. Fails if it has ended.
     #[allow(dead_code, reason = "examples/soak uses this file too, and only its processes take commands")]
     pub(crate) fn tell(&mut self, line: &str) -> Fallible<()> {
         let input = self.process.stdin.as_mut().ok_or("the worker has no input")?;
         Ok(input.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// Whether it has ended by itself, after waiting for at most so long.
+    /// Waits for at most `time`, and returns whether the process has ended by itself.
     pub(crate) fn ends_within(&mut self, time: Duration) -> Fallible<bool> {
         let until = Instant::now() + time;
         while self.process.try_wait()?.is_none() {
@@ -87,12 +88,13 @@ impl Worker {
         if done.success() { Ok(()) } else { Err(format!("kill {signal} failed").into()) }
     }
 
-    /// What it has said since this was last asked.
+    /// The output since the last call of this method.
     pub(crate) fn heard(&self) -> Vec<(Instant, String)> {
         self.lines.try_iter().collect()
     }
 
-    /// Ends its input, upon which it ends what it has begun and goes; and returns what [`kill`](Self::kill) does.
+    /// Closes the worker's input, so that it finishes what it has begun and ends. Returns the same as
+    /// [`kill`](Self::kill).
     pub(crate) fn finish(mut self) -> Fallible<Ended> {
         drop(self.process.stdin.take());
         if !self.ends_within(Duration::from_secs(30))? {
@@ -101,7 +103,7 @@ impl Worker {
         self.kill()
     }
 
-    /// Kills it, and returns everything that it said and that nobody has asked for.
+    /// Kills the worker, and returns all of its output that no caller has read.
     pub(crate) fn kill(mut self) -> Fallible<Ended> {
         let at_point = self.process.try_wait()?.is_some();
         if !at_point {

@@ -1,4 +1,4 @@
-//! The store's server is killed and started again, under two workers that stay.
+//! Kills and restarts the store's server while two workers go on.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::judge::{Judge, World};
 use crate::process::Worker;
 use crate::{Fallible, Options, database};
 
-/// Accepting and sending must be back by then.
+/// The longest time after a restart until requests are accepted and sent again.
 const BACK: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(options: &Options, restarts: u32) -> Fallible<bool> {
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options, restarts: u32) -> Fallible<bool> {
     Ok(judge.verdict(&format!("store_restarts={restarts}"), &more, true)? && worst <= BACK)
 }
 
-/// How long after `up` it took until both workers have accepted something, or said that as many wait as may; and something was sent.
+/// Returns how long after `up` it took until each worker had accepted a request and the vendor had received one.
 fn wait_for_both(judge: &mut Judge, working: &[Worker], up: Instant) -> Fallible<Duration> {
     let sent = judge.vendor.arrivals().len();
     let mut accepted = vec![None; working.len()];

@@ -1,4 +1,4 @@
-//! The process that is killed: it accepts requests, sends them, and says what it has acknowledged.
+//! The process that is killed: it accepts requests, sends them, and prints which ones it has acknowledged.
 
 use std::io::Write;
 use std::process::Command;
@@ -14,25 +14,25 @@ use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use crate::process::Worker;
 use crate::{Fallible, TENANTS, runtime};
 
-/// Requests that wait at most; so many are sent in the end.
+/// The most requests that wait. All of them are sent in the end.
 const BACKLOG: u64 = 400;
 
-/// What a worker is told, in its environment.
+/// The settings of a worker, passed in its environment.
 #[derive(Clone)]
 pub(crate) struct Orders {
     pub(crate) store: String,
     pub(crate) vendors: String,
-    /// Part of each request's path; or nothing is accepted.
+    /// A part of each request's path. `None` for a worker that accepts no requests.
     pub(crate) run: Option<String>,
-    /// Where it ends itself, and at which time it comes there.
+    /// The named point at which the worker ends itself, and at which pass: `name:number`.
     pub(crate) point: Option<String>,
     pub(crate) lease: Duration,
-    /// Its part of the limit.
+    /// The worker's part of the limit.
     pub(crate) share: f64,
 }
 
 impl Orders {
-    /// This program again, as a worker.
+    /// The command that runs this program as a worker.
     pub(crate) fn command(&self) -> Fallible<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.env("CRASH_TEST_STORE", &self.store).env("CRASH_TEST_VENDORS", &self.vendors);
@@ -43,13 +43,13 @@ impl Orders {
         Ok(command)
     }
 
-    /// Starts the worker. One with a point may end there before it is ready.
+    /// Starts the worker. A worker with a point may end before it is ready.
     pub(crate) fn start(&self) -> Fallible<Worker> {
         Worker::start(self.command()?, self.point.is_some())
     }
 }
 
-/// The named points.
+/// The named points at which a worker can end itself.
 pub(crate) fn points() -> Vec<String> {
     let moments = ["before", "after", "committed"];
     WHAT.iter().flat_map(|what| moments.map(|moment| format!("{what}-{moment}"))).collect()
@@ -90,9 +90,9 @@ pub(crate) async fn client(orders: &Orders, work: bool) -> Fallible<IntegrationC
     Ok(if work { builder.work().build().await? } else { builder.build().await? })
 }
 
-/// Accepts and sends until it is killed, or its input ends; or, to drain, only sends.
+/// Accepts and sends requests until the process is killed or its input ends. Without a `run`, it only sends.
 pub(crate) fn work(store: &str) -> Fallible<bool> {
-    // Warnings are read by the judge.
+    // The judge reads the warnings.
     tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
     let orders = Orders {
         store: store.to_owned(),
@@ -125,7 +125,7 @@ async fn accept(client: IntegrationClient, run: String, task: usize) {
     for number in 0u64.. {
         let tenant = TENANTS[task % TENANTS.len()];
         let priority = [Priority::High, Priority::Normal, Priority::Low][random.usize(..3)];
-        // Some are refused for good, and some are tried again and given up.
+        // The vendor refuses some requests for good, and others until the client gives them up.
         let kind = ["gone", "busy"].get(random.usize(..25)).unwrap_or(&"jobs");
         let path = format!("/{kind}/{run}-{task}-{number}");
         let request = Request::post("v", path.as_str()).json(&[number]);
@@ -134,7 +134,7 @@ async fn accept(client: IntegrationClient, run: String, task: usize) {
                 say(&format!("accepted {} {path}", receipt.id()));
                 random.u64(5..50)
             }
-            // As many wait as may.
+            // The backlog is full.
             Err(error) if error.kind() == ErrorKind::QueueFull => 50,
             Err(error) => {
                 say(&format!("failed {error}"));
@@ -145,7 +145,7 @@ async fn accept(client: IntegrationClient, run: String, task: usize) {
     }
 }
 
-/// One write for a line: it is on the pipe whole, or not at all.
+/// Prints a line in one write, so that the pipe gets either the whole line or nothing.
 fn say(line: &str) {
     let _ = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,9 +1,9 @@
-//! Workers that are stopped for longer than their lease, and go on.
+//! Workers that are stopped for longer than their lease and then go on.
 //!
-//! With PostgreSQL four work at a time, of which three are stopped together: what they had in hand goes to the fourth, and
-//! what they say of it when they go on must count for nothing, unless it is the outcome of an exchange. A trigger is the judge: it
-//! notes which connection made the latest claim of a job, and every other word about the job that comes over another connection.
-//! With SQLite one works, and nobody takes its jobs.
+//! With PostgreSQL, four workers run, of which three are stopped together. The fourth takes over their jobs, and what
+//! the three write about these jobs when they go on must have no effect, unless it is the outcome of an exchange. A
+//! trigger checks this: it records which connection made the latest claim of a job, and every other write about the job
+//! that comes over another connection. With SQLite, one worker runs, and no other process takes its jobs.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options, zombies: u32) -> Fallible<bool> {
     let mut judge = Judge::new(options, &world)?;
     let mut random = fastrand::Rng::with_seed(options.seed);
     if is_shared {
-        // The tables are there before anybody works on them, and so is the trigger.
+        // The tables and the trigger must exist before a worker uses them.
         drop(judge.runtime.block_on(client(&judge.orders, false))?);
         judge.runtime.block_on(database::run(&judge.orders.store, AUDIT))?;
     }
@@ -56,10 +56,10 @@ pub(crate) fn run(options: &Options, zombies: u32) -> Fallible<bool> {
         random.shuffle(&mut working);
         let stopped = &working[..together.min((zombies - made) as usize)];
         stopped.iter().try_for_each(|worker| worker.signal("-STOP"))?;
-        // What they handed to the store a moment ago is in by then.
+        // By then, the store has processed what the workers sent before they were stopped.
         std::thread::sleep(Duration::from_millis(300));
         judge.count_begun()?;
-        // Others notice half a second after the lease at the latest.
+        // Other workers notice at most half a second after the lease.
         std::thread::sleep(world.lease + Duration::from_millis(random.u64(200..900)));
         stopped.iter().try_for_each(|worker| worker.signal("-CONT"))?;
         made += u32::try_from(stopped.len())?;
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options, zombies: u32) -> Fallible<bool> {
     judge.count_begun()?;
     let stale = match is_shared {
         true => judge.count("SELECT count(*) FROM audit_stale")?,
-        // Nobody else could have had a job.
+        // No other process can have claimed a job.
         false => 0,
     };
     println!("crash-test: {} words of zombies about jobs that were another's were refused", judge.outdated);

@@ -1,9 +1,9 @@
 //! Tokens that expire and are replaced: `cargo run --release --example oauth --features oauth`.
 //!
-//! The vendor of this program replaces the refresh token with each access token, as Xero, QuickBooks and many others do. It
-//! dies between issuing tokens and answering, twice: once while it still takes the token before, and once after it has
-//! stopped to. The first costs nothing. The second cannot be helped by any client: the tenant's user must connect again,
-//! and the status says so.
+//! The vendor of this program replaces the refresh token with each access token, as Xero, QuickBooks and many others
+//! do. Twice it fails between issuing tokens and answering: once while it still accepts the previous refresh token, and
+//! once after it has stopped accepting it. The first failure costs nothing. No client can recover from the second: the
+//! tenant's user must connect again, and the status says so.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 
@@ -20,7 +20,8 @@ use integration_client::transport::SecretString;
 use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 use token_vendor::{Rules, TokenVendor, Trouble};
 
-/// Where the program keeps its secrets. The refresh token is the one that the user granted: newer ones are in the store.
+/// The program's store of secrets. It holds the refresh token that the user granted; newer ones are in the client's
+/// store.
 #[derive(Clone)]
 struct Vault(Arc<Mutex<String>>);
 
@@ -75,21 +76,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let vault = Vault(Arc::new(Mutex::new("refresh-0".to_owned())));
     let folder = std::env::temp_dir().join(format!("oauth-example-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // 32 bytes in base64. Read yours from where your secrets are.
+    // 32 bytes in base64. Read your own key from the place where you keep your secrets.
     let store = Store::sqlite(folder.join("store.db")).seal_key("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=");
 
     let client = builder(&vendor, &vault, &store).build().await?;
     println!("the token URL dies after issuing: {}, token {}", send(&client).await, state(&client)?);
     let survived = state(&client)? == "Fresh";
 
-    // Another process, days later: what the configuration refers to is the user's first token, the store has the newest.
+    // A new process, days later: the configuration still names the user's first token, but the store has the newest.
     client.shutdown(Duration::from_secs(5)).await;
     vendor.revoke_access();
     let client = builder(&vendor, &vault, &store).build().await?;
     println!("a new process, with the token of the store: {}, token {}", send(&client).await, state(&client)?);
     let resumed = state(&client)? == "Fresh";
 
-    // A vendor without a time of grace, or a process that came back too late for it.
+    // Stands for a vendor without a grace period, or for a process that comes back after it.
     client.shutdown(Duration::from_secs(5)).await;
     let granted = vendor.revoke_all();
     let client = builder(&vendor, &vault, &store).build().await?;
@@ -98,7 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let is_known = state(&client)? == "NeedsReconnect";
     client.shutdown(Duration::from_secs(5)).await;
 
-    // The user connects again, and the program puts the new token where the configuration refers to.
+    // The user connects again, and the program puts the new token in the place that the configuration names.
     vault.put(format!("refresh-{granted}"));
     let client = builder(&vendor, &vault, &store).build().await?;
     println!("connected again: {}, token {}", send(&client).await, state(&client)?);

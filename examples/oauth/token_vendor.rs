@@ -1,4 +1,5 @@
-//! A vendor on loopback that issues tokens: each refresh replaces the refresh token, and what has troubles is told to.
+//! A vendor on loopback that issues tokens. Each refresh replaces the refresh token, and the rules say which requests
+//! fail and how.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,32 +10,32 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// What happens to one token request.
+/// How one token request fails.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// Tokens are issued, and the connection closes before the answer.
+    /// The vendor issues tokens and closes the connection before it answers.
     DiesAfterIssuing,
-    /// This is answered, with this status.
+    /// The vendor answers with this status and body.
     Says(u16, String),
-    /// Nothing is answered.
+    /// The vendor never answers.
     Hangs,
-    /// The body does not end.
+    /// The vendor sends a body without an end.
     Endless,
 }
 
-/// What it does.
+/// How the vendor behaves.
 pub(crate) struct Rules {
     /// The life of an access token, in seconds.
     pub(crate) life: u64,
-    /// For how long a replaced refresh token is still taken.
+    /// How long a replaced refresh token is still accepted.
     pub(crate) grace: Duration,
-    /// A token request takes this long.
+    /// How long a token request takes.
     pub(crate) takes: Duration,
-    /// The troubles of the next token requests.
+    /// How the next token requests fail, one each.
     pub(crate) troubles: VecDeque<Trouble>,
 }
 
-/// A request for a token as it came.
+/// A token request as it arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) head: String,
@@ -43,12 +44,12 @@ pub(crate) struct Asked {
 
 struct State {
     rules: Rules,
-    /// Tokens have a number; the newest of each is taken.
+    /// Tokens are numbered. The vendor accepts the newest of each kind.
     refresh: u32,
     access: u32,
     replaced_at: Instant,
     asked: Vec<Asked>,
-    /// The statuses of all other requests.
+    /// The statuses of the answers to all other requests.
     served: Vec<u16>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct TokenVendor {
 }
 
 impl TokenVendor {
-    /// The user's first refresh token is `refresh-0`.
+    /// Starts the vendor. The user's first refresh token is `refresh-0`.
     pub(crate) async fn start(rules: Rules) -> std::io::Result<TokenVendor> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -83,7 +84,7 @@ impl TokenVendor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry of the vendor `name`, without the kind of its grant.
+    /// The configuration entry of the vendor `name`; `oauth` is the rest of its OAuth section, with the kind of grant.
     pub(crate) fn entry(&self, name: &str, oauth: &str) -> String {
         format!(
             "[vendors.{name}]\nbase_url = \"http://{0}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n\
@@ -97,12 +98,13 @@ impl TokenVendor {
         self.state().rules.troubles.push_back(trouble);
     }
 
-    /// The access tokens that were issued are taken no more.
+    /// Revokes all access tokens issued so far.
     pub(crate) fn revoke_access(&self) {
         self.state().access += 1;
     }
 
-    /// Refresh tokens that were issued are taken no more; the user grants `refresh-N` with the returned number.
+    /// Revokes all tokens issued so far. Returns the number N of the refresh token `refresh-N` that the user grants
+    /// next.
     pub(crate) fn revoke_all(&self) -> u32 {
         let mut state = self.state();
         (state.access, state.refresh) = (state.access + 1, state.refresh + 2);
@@ -192,7 +194,7 @@ impl State {
     }
 }
 
-/// Head and body of a request.
+/// Reads the head and the body of a request.
 async fn read(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut bytes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What happens to a process or to the store in the middle of a run.
+//! Faults of a process or of the store in the middle of a run.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Fallible;
 use crate::process::Worker;
 
-/// Does it to the first process, or to the `store`. Returns the processes that are left.
+/// Applies the fault to the first process or to the `store`. Returns the processes that are left.
 pub(crate) fn happen(fault: &str, store: &str, mut workers: Vec<Worker>) -> Fallible<Vec<Worker>> {
     match fault {
         "none" => {}
@@ -47,13 +47,13 @@ fn stop(worker: &Worker, time: Duration) -> Fallible<()> {
     worker.signal("-CONT")
 }
 
-/// Has the script of the store's server do something; it fails where it cannot.
+/// Runs a command of the store's server script. Fails if the script fails.
 fn server(store: &str, command: &[&str]) -> Fallible<()> {
     let done = Command::new(format!("scripts/{store}.sh")).args(command).status()?;
     if done.success() { Ok(()) } else { Err(format!("scripts/{store}.sh {} failed", command.join(" ")).into()) }
 }
 
-/// Signals all processes of the server.
+/// Signals all processes of the PostgreSQL server.
 fn signal_postgres(signal: &str) -> Fallible<()> {
     let folder = std::env::var("IC_TEST_POSTGRES_DIR").map_err(|_| "IC_TEST_POSTGRES_DIR names no folder")?;
     let pid = std::fs::read_to_string(format!("{folder}/data/postmaster.pid"))?;
@@ -61,7 +61,7 @@ fn signal_postgres(signal: &str) -> Fallible<()> {
     let children = Command::new("pgrep").args(["-P", &pid]).output()?;
     let children = String::from_utf8(children.stdout)?;
     let all: Vec<&str> = [pid.as_str()].into_iter().chain(children.lines()).collect();
-    // A process of the server may have ended meanwhile.
+    // Not checked, because a process of the server may have ended meanwhile.
     Command::new("kill").arg(format!("-{signal}")).args(&all).status()?;
     Ok(())
 }

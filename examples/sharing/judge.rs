@@ -1,4 +1,4 @@
-//! The vendor, and what its record says of the processes.
+//! Runs the vendor and the processes, and judges the processes by the vendor's record.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
         .latency(Duration::from_millis(2))
         .service_time(Delay::fixed(Duration::from_millis(2)).jitter(Duration::from_millis(6)));
     let vendor = runtime.block_on(vendor.start())?;
-    // On this machine nothing is under way for a second.
+    // On this machine, no request is under way for longer than a second.
     let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
     let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1);
     if options.jobs > 0 {
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     Ok(vendor.refused() == 0)
 }
 
-/// Fills an outbox, and lets the processes drain it.
+/// Fills an outbox and lets the processes drain it.
 fn drain(
     options: &Options,
     runtime: &tokio::runtime::Runtime,
@@ -80,7 +80,7 @@ fn drain(
     store: &str,
 ) -> Fallible<bool> {
     runtime.block_on(async {
-        // The credential is read when a job is sent, which this client does not do.
+        // The client needs no credential: it is read when a job is sent, and this client sends none.
         let client = worker::client_of(vendors).store(Store::url(store)).build().await?;
         let jobs = accept(options.jobs, &client).await;
         client.shutdown(Duration::from_secs(5)).await;
@@ -112,7 +112,7 @@ fn drain(
     Ok(refused == 0 && twice == 0 && paths.len() == options.jobs as usize)
 }
 
-/// Accepts so many jobs, some hundreds at a time.
+/// Accepts `jobs` jobs, 64 at a time.
 async fn accept(jobs: u32, client: &IntegrationClient) -> Fallible<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for part in 0..64 {
@@ -145,7 +145,7 @@ fn finish(workers: Vec<Worker>) -> Fallible<()> {
     Ok(())
 }
 
-/// The vendor's time, by its latest arrival.
+/// The vendor's time at its latest arrival.
 fn now(vendor: &FakeVendor) -> Time {
     vendor.arrivals().iter().map(|arrival| arrival.at).max().unwrap_or(Time::ZERO)
 }
@@ -160,9 +160,9 @@ struct Verdict {
 
 impl Verdict {
     fn of(options: &Options, arrivals: &[Arrival], first: Time, hit: Time, last: Time) -> Verdict {
-        // The first windows are those in which the processes find each other.
+        // Leaves out the first windows, in which the processes divide the limit for the first time.
         let from = first + options.window * 2 + Duration::from_secs(2);
-        // Whole windows: of a part of a long one either all or nothing arrives.
+        // Counts whole windows only, because all or none of a window's requests may arrive in a part of it.
         let windows = hit.since(from).as_nanos() / options.window.as_nanos().max(1);
         let until = from + options.window * u32::try_from(windows).unwrap_or(u32::MAX);
         let steady: Vec<&Arrival> = arrivals.iter().filter(|it| it.at >= from && it.at < until).collect();

@@ -1,5 +1,5 @@
-//! Several processes share one limit through a store, while one of them or the store is killed, stopped or restarted. The vendor,
-//! which lives in this process and enforces the limit, is the judge.
+//! Several processes share one limit through a store, while one of them or the store is killed, stopped or restarted.
+//! The vendor, which runs in this process and enforces the limit, is the judge.
 //!
 //!     cargo run --release --example sharing --features postgres -- --store postgres --processes 4 --seconds 20
 //!     cargo run --release --example sharing -- --store sqlite --processes 4 --seconds 60 --fault kill
@@ -8,12 +8,15 @@
 //!     scripts/postgres.sh standby; IC_TEST_POSTGRES=$IC_TEST_PGBOUNCER cargo run --release --example sharing --features postgres -- \
 //!         --store postgres --fault store-promote
 //!
-//! With `--jobs N` the processes drain one outbox of so many jobs, and the last line is `sharing-jobs: processes=N jobs=N seconds=S
-//! ideal=S refused=N twice=N`; the ideal is the limit's 80 % from the first arrival on.
+//! With `--jobs N` the processes drain one outbox of N jobs, and the last line is
+//! `sharing-jobs: processes=N jobs=N seconds=S ideal=S refused=N twice=N`; `ideal` is the time for all jobs at 80 % of
+//! the limit.
 //!
-//! The last line otherwise: `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
-//! `reached` is what arrived in percent of the limit, from the second window to the fault or the end. `quiet_ms` is the longest time
-//! without an arrival, `back_ms` how long after the fault the processes reached nine tenths of what they had reached before.
+//! Otherwise the last line is
+//! `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
+//! `reached` is the percentage of the limit that arrived, from the second window to the fault or the end. `quiet_ms` is
+//! the longest time without an arrival, and `back_ms` the time from the fault until the processes reached nine tenths
+//! of their rate before it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time and waits")]
@@ -33,7 +36,7 @@ use std::time::Duration;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What is run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     store: String,
@@ -45,9 +48,9 @@ pub(crate) struct Options {
     demand: String,
     fault: String,
     lease: Duration,
-    /// The part of the limit that all processes together go on with when the store is away; 0 for none.
+    /// The part of the limit with which all processes together go on when the store does not answer; 0 for none.
     floor: f64,
-    /// Jobs of an outbox that the processes drain, in place of what they send by themselves.
+    /// The number of outbox jobs that the processes drain instead of making requests of their own.
     jobs: u32,
     seed: u64,
 }

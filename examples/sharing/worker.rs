@@ -1,4 +1,4 @@
-//! One of the processes: it sends as much as it may, until its input ends.
+//! One of the processes: it sends as much as it may until its input ends.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, 
 use crate::process::Worker;
 use crate::{Fallible, Options};
 
-/// Requests that each tier has waiting.
+/// How many requests each tier has waiting.
 const WAITING: usize = 40;
 
-/// This program again, as worker `number`.
+/// Starts this program again, as worker `number`.
 pub(crate) fn start(options: &Options, vendors: &str, store: &str, number: u32) -> Fallible<Worker> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env("SHARING_WORKER", number.to_string()).env("SHARING_VENDORS", vendors).env("SHARING_STORE", store);
@@ -33,14 +33,14 @@ pub(crate) fn work(number: &str) -> Fallible<()> {
 /// The tiers in which a process has requests waiting.
 fn tiers(demand: &str, number: u32) -> Vec<Priority> {
     match demand {
-        // Some have all tiers, some only the lowest: the shares hold over all of them.
+        // Some processes have all tiers, some only the lowest: the tiers' shares hold over all processes.
         "tiers" if number.is_multiple_of(2) => vec![Priority::High, Priority::Normal, Priority::Low],
         "tiers" => vec![Priority::Low],
         _ => vec![Priority::Normal],
     }
 }
 
-/// A client of the only tenant.
+/// A builder for a client with the run's only tenant.
 pub(crate) fn client_of(vendors: &str) -> IntegrationClientBuilder {
     IntegrationClient::builder()
         .without_catalogue()

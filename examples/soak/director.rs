@@ -1,5 +1,5 @@
-//! What happens to the programs, the vendors and the store during a run: drawn from the seed, one thing after the other,
-//! each with its end some time later.
+//! Disturbs the programs, the vendors and the store during a run. The seed decides which disturbance begins next and
+//! when it ends.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use super::stalls::{self, Holding};
 use super::world::{self, Settings, vendors};
 use super::{Fallible, Options, database};
 
-/// A part of every limit for the sender, and one for all workers together.
+/// The sender's part of every limit. All workers together have the rest.
 const SENDERS_SHARE: f64 = 0.5;
 
-/// What may happen; what stands here twice is twice as likely.
+/// The kinds of disturbances. A kind that is listed twice is twice as likely.
 pub(crate) const KINDS: [&str; 10] =
     ["reload", "malformed", "move", "move", "move", "clock", "stall", "outage", "kill", "kill"];
 
 struct Program {
     orders: Orders,
     config: PathBuf,
-    /// None between a kill and the next start.
+    /// `None` between a kill and the next start.
     process: Option<Worker>,
     lives: u32,
 }
 
-/// How something that was begun ends.
+/// How a disturbance that has begun ends.
 enum End {
     Outage(usize),
     Stall(Holding),
@@ -45,15 +45,15 @@ pub(crate) struct Director<'a> {
     pub(super) store: String,
     settings: Settings,
     urls: Vec<String>,
-    /// With the moment at which its clock began.
+    /// Each vendor, and the time of the run at which its clock began, in nanoseconds.
     pub(super) vendors: Vec<(FakeVendor, u64)>,
-    /// The sender, and the workers behind it.
+    /// The sender, followed by the workers.
     programs: Vec<Program>,
     ends: Vec<(Instant, End)>,
-    /// By vendor. One that is under way ends at `u64::MAX`.
+    /// The outages of each vendor. An outage that has not ended yet ends at `u64::MAX`.
     pub(super) outages: Vec<Vec<Span>>,
     pub(super) record: Record,
-    /// What went wrong with the soak itself.
+    /// Errors of the soak itself.
     pub(super) problems: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Director<'a> {
             "postgres" => runtime.block_on(database::empty("soak"))?,
             other => return Err(format!("--store {other}: sqlite or postgres").into()),
         };
-        // A SQLite file has one worker.
+        // A SQLite store can have only one worker.
         let workers = if options.store == "sqlite" { 1 } else { 2 };
         let began = Instant::now();
         let mut running = Vec::new();
@@ -131,10 +131,10 @@ impl<'a> Director<'a> {
     }
 
     fn start(&mut self, number: usize) -> Fallible<()> {
-        // No program starts with a malformed configuration, nor has to.
+        // A program needs a valid configuration to start, so this replaces malformed ones.
         self.write_configs()?;
         let seed = self.random.u64(..);
-        // Some wake up to a wrong clock.
+        // Some programs restart with a wrong wall clock.
         let clock_ms = if self.random.u32(..3) == 0 && self.programs[number].lives > 0 && !self.is_left_out("clock") {
             self.step()
         } else {
@@ -159,7 +159,7 @@ impl<'a> Director<'a> {
         [HOUR, -HOUR, 24 * HOUR, -24 * HOUR][self.random.usize(..4)]
     }
 
-    /// Disturbs until `seconds` have passed, and then ends all disturbances.
+    /// Begins disturbances until `seconds` have passed, and then ends all of them.
     pub(crate) fn disturb(&mut self, seconds: u64) -> Fallible<()> {
         let until = self.began + Duration::from_secs(seconds);
         let mut next = Instant::now();
@@ -176,7 +176,7 @@ impl<'a> Director<'a> {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.note("all disturbances end");
-        // The store first: programs start when it is there.
+        // Stalls of the store end first, because programs can start only when the store answers.
         let (stalls, others) =
             std::mem::take(&mut self.ends).into_iter().partition::<Vec<_>, _>(|(_, end)| matches!(end, End::Stall(_)));
         for (_, end) in stalls.into_iter().chain(others) {
@@ -276,7 +276,7 @@ impl<'a> Director<'a> {
 
     fn kill(&mut self) -> Fallible<()> {
         let number = self.random.usize(1..self.programs.len());
-        // The tables of PostgreSQL could not be read in a stall, to see what was under way.
+        // During a stall, the tables of PostgreSQL cannot be read to see which exchanges were under way.
         if self.is_stalled() && self.options.store == "postgres" {
             return Ok(());
         }
@@ -322,7 +322,7 @@ impl<'a> Director<'a> {
                 }
                 Ok(())
             }
-            // Without the store it would give up.
+            // Without the store, the program would fail to start.
             End::Start(number) if self.is_stalled() => {
                 self.end_in(100, End::Start(number));
                 Ok(())
@@ -331,7 +331,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// A valid configuration, and no new requests.
+    /// Writes valid configurations and tells the programs to begin no new requests.
     pub(super) fn begin_to_settle(&mut self) -> Fallible<()> {
         self.write_configs()?;
         self.programs
@@ -362,7 +362,7 @@ impl<'a> Director<'a> {
         self.problems.extend(warned.iter().filter(|line| line.contains("panicked")).cloned());
     }
 
-    /// Takes in what the programs have said.
+    /// Reads what the programs have printed since the last call.
     pub(crate) fn hear(&mut self) {
         for program in &self.programs {
             let Some(process) = &program.process else { continue };

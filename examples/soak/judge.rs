@@ -1,8 +1,8 @@
-//! What became of every request, judged after the run from three records that know nothing of each other: the vendors' logs,
-//! the programs' lines, and the store's tables.
+//! Judges after the run what became of every request, by three independent records: the vendors' logs, the programs'
+//! lines, and the store's tables.
 //!
-//! Whatever a kill or an outage excuses, it excuses for the requests that it hit and for no others: an exchange is excused
-//! by an outage that it overlaps, and a job by a kill that found it under way.
+//! A kill or an outage excuses only the requests that it hit: an outage excuses the exchanges that overlap it, and a
+//! kill the jobs that were under way.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,34 +11,34 @@ use integration_client::testing::checker::{self, Event};
 
 use super::world::{Amount, Limit, VendorPlan};
 
-/// What waits without a cause for longer than this is stuck.
+/// A request or a job that waits longer than this without a cause is stuck.
 pub(crate) const BOUND_NS: u64 = 10_000_000_000;
 /// The shortest and the longest pause of a lane or a host after failures, each twice as long as the one before
 /// (docs/RATE_LIMITS.md, "breaker").
 const PAUSES_NS: [u64; 2] = [1_000_000_000, 30_000_000_000];
-/// How much later than it happened a thing may be noticed: by a client that its connection broke, by the director that a
-/// program said something.
+/// How much later than it happened an event may be noticed: a broken connection by the client, a program's line by the
+/// director.
 const NOTICE_NS: u64 = 500_000_000;
 
 /// One request as a vendor saw it. Times are nanoseconds since the run began.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: u64,
-    /// When the vendor was done with it.
+    /// When the vendor had finished the request.
     pub(crate) finished: u64,
     pub(crate) key: String,
     pub(crate) account: String,
     pub(crate) endpoint: String,
     pub(crate) path: String,
     pub(crate) idempotency_key: String,
-    /// Of the answer; 0 where there was none.
+    /// The status of the answer; 0 if there was none.
     pub(crate) status: u16,
     pub(crate) admitted: bool,
-    /// Whether the limits decided on it: not during an outage.
+    /// Whether the vendor applied its limits to the request, which it does not do during an outage.
     pub(crate) judged: bool,
 }
 
-/// A stretch of time, both ends included.
+/// A span of time, both ends included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) from: u64,
@@ -58,14 +58,14 @@ pub(crate) struct VendorRecord {
     pub(crate) outages: Vec<Span>,
 }
 
-/// What a program said about one request.
+/// What a program reported about one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) vendor: String,
     pub(crate) tenant: String,
     pub(crate) asked: u64,
     pub(crate) ended: Option<(u64, Outcome)>,
-    /// The program was killed before it said what came of it.
+    /// The program was killed before it reported the outcome.
     pub(crate) is_cut_off: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Outcome {
     Dropped,
 }
 
-/// Where the store has a job at the end.
+/// Where the store has a job at the end of the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     Waiting,
@@ -91,14 +91,14 @@ pub(crate) enum Place {
 #[derive(Default, Debug)]
 pub(crate) struct Record {
     pub(crate) vendors: Vec<VendorRecord>,
-    /// By path, of which each request has its own.
+    /// By path: each request has a path of its own.
     pub(crate) told: BTreeMap<String, Told>,
     pub(crate) places: HashMap<String, Place>,
-    /// When a worker was killed.
+    /// When workers were killed.
     pub(crate) kills: Vec<u64>,
-    /// Jobs whose exchange had begun, and had no outcome in the store, when a worker was killed.
+    /// Jobs whose exchange had begun, and had no outcome in the store, when their worker was killed.
     pub(crate) begun: HashSet<String>,
-    /// When the store was held up.
+    /// When the store was stalled.
     pub(crate) stalls: Vec<Span>,
 }
 
@@ -112,9 +112,10 @@ pub(crate) struct Verdict {
     pub(crate) doubled: u64,
     pub(crate) stuck: u64,
     pub(crate) faults: Vec<String>,
-    /// The fullest that a limit was, of what it allows; to see whether the load is worth a judge.
+    /// The largest use of each limit beside what it allows, to show whether the load was high enough to test the
+    /// limits.
     pub(crate) peaks: Vec<String>,
-    /// What happened to be excused, and by what.
+    /// How often each excuse applied.
     pub(crate) excused: BTreeMap<&'static str, u64>,
 }
 
@@ -162,7 +163,7 @@ pub(crate) fn judge(record: &Record) -> Verdict {
     verdict
 }
 
-/// Windows above a limit, by the definition of the limit; and what the vendor refused.
+/// Counts requests above a limit, by the definition of the limit, and requests that the vendor refused.
 fn judge_limits(vendor: &VendorRecord, verdict: &mut Verdict) {
     verdict.sent += vendor.seen.iter().filter(|seen| seen.admitted).count() as u64;
     for seen in vendor.seen.iter().filter(|seen| seen.judged && !seen.admitted) {
@@ -192,7 +193,7 @@ fn judge_limits(vendor: &VendorRecord, verdict: &mut Verdict) {
     }
 }
 
-/// A refusal, and what the vendor had of the same account then.
+/// Describes a refusal, with what the vendor had received from the same account before.
 fn refusal(vendor: &VendorRecord, refused: &Seen) -> String {
     let before = refused.at.saturating_sub(2_000_000_000)..refused.at;
     let mut keys: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
@@ -206,7 +207,8 @@ fn refusal(vendor: &VendorRecord, refused: &Seen) -> String {
     format!("{name} {} of {} at {ms} ms; in two seconds before, and under way: {keys:?}", refused.path, refused.key)
 }
 
-/// Who shares the limit with this request; none where the limit does not hold for it.
+/// The owner of the limit whose requests count together with this one. `None` if the limit does not apply to the
+/// request.
 fn owner<'a>(limit: &Limit, seen: &'a Seen) -> Option<&'a str> {
     if limit.endpoint.is_some_and(|endpoint| endpoint != seen.endpoint) {
         return None;
@@ -218,7 +220,8 @@ fn owner<'a>(limit: &Limit, seen: &'a Seen) -> Option<&'a str> {
     })
 }
 
-/// Requests with one path are one request of a caller. Judges how often it acted, and whether it had to be sent again.
+/// Judges one caller's request, which is all arrivals with one path: how often it acted, and whether it had to be sent
+/// again.
 fn judge_repeats(record: &Record, vendor: &VendorRecord, path: &str, seen: &[&Seen], verdict: &mut Verdict) {
     let name = vendor.plan.name;
     let admitted: Vec<&&Seen> = seen.iter().filter(|seen| seen.admitted).collect();
@@ -255,13 +258,13 @@ fn judge_repeats(record: &Record, vendor: &VendorRecord, path: &str, seen: &[&Se
     }
 }
 
-/// Whether the client may have missed the answer because of the vendor.
+/// Whether the client may have missed the answer because of a disturbance of the vendor.
 fn is_disturbed(vendor: &VendorRecord, seen: &Seen) -> bool {
     let in_outage = |outage: &Span| outage.overlaps(seen.at, seen.finished.saturating_add(NOTICE_NS));
     !seen.judged || seen.status == 0 || seen.status >= 500 || vendor.outages.iter().any(in_outage)
 }
 
-/// One request, and all that is known of it.
+/// One request, with all that is known about it.
 struct Case<'a> {
     vendor: &'a VendorRecord,
     path: &'a str,
@@ -274,9 +277,9 @@ impl Case<'_> {
         self.vendor.outages.iter().any(|outage| outage.overlaps(from, until.saturating_add(NOTICE_NS)))
     }
 
-    /// Whether the request may still have waited at this moment because of an outage: while it lasted, and in the pause
-    /// after it. Pauses double while the probes fail, so the last is about as long as the failures have lasted; another
-    /// outage in that pause goes on with them.
+    /// Whether the request may still have waited at this moment because of an outage: during the outage, or in the
+    /// pause after it. Pauses double while probes fail, so the last pause is about as long as the failures lasted. If
+    /// another outage begins in that pause, the failures go on.
     fn waits_for_outage(&self, at: u64) -> bool {
         let (mut since, mut over) = (0, 0);
         self.vendor.outages.iter().any(|outage| {
@@ -290,8 +293,9 @@ impl Case<'_> {
         })
     }
 
-    /// Whether its tenant's others went all the time until `ended`: two programs share a tenant's limit evenly, the
-    /// configuration may state half of it, and 0.7 of that is used. A lane that sends an eighth has more than it may send.
+    /// Whether the tenant's other requests used its limit all the time until `ended`. Two programs share a tenant's
+    /// limit evenly, the configuration may state half of the limit, and 0.7 of that is used: so a lane that sends an
+    /// eighth of the limit has more requests than it may send.
     fn waited_in_line(&self, ended: u64) -> bool {
         let windows = self.vendor.plan.limits.iter().filter_map(|limit| match (limit.scope, limit.amount) {
             (Scope::Tenant, Amount::Window(limit, window)) => Some(f64::from(limit) / window.as_nanos() as f64),
@@ -355,7 +359,7 @@ fn judge_outcome(record: &Record, case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A job that was acknowledged.
+/// Judges a job that was acknowledged.
 fn judge_job(record: &Record, case: &Case<'_>, id: &str, verdict: &mut Verdict) {
     match record.places.get(id) {
         None => verdict.lost(case.fault("accepted, and nowhere")),
@@ -371,20 +375,20 @@ fn judge_job(record: &Record, case: &Case<'_>, id: &str, verdict: &mut Verdict) 
     }
 }
 
-/// Why a job may have become a dead letter.
+/// The cause for which a job may have become a dead letter.
 fn cause(record: &Record, case: &Case<'_>, id: &str, reason: &str) -> Option<&'static str> {
     let kills = record.kills.iter().filter(|at| **at >= case.told.asked).count();
     let in_outage = case.met_outage(case.told.asked, u64::MAX - NOTICE_NS);
     match reason {
-        // One with a key is sent again.
+        // A job with an idempotency key is sent again instead.
         "ambiguous" if case.vendor.plan.takes_keys => None,
         "ambiguous" if record.begun.contains(id) => Some("ambiguous after a kill"),
         "ambiguous" if case.seen.iter().any(|seen| is_disturbed(case.vendor, seen)) => Some("ambiguous in an outage"),
-        // It was about to leave, and has not acted.
+        // The exchange was about to begin, and the vendor did not act.
         "ambiguous" if !case.has_acted() && kills > 0 => Some("ambiguous after a kill"),
         "ambiguous" if !case.has_acted() && in_outage => Some("ambiguous in an outage"),
         "exhausted" if in_outage => Some("exhausted in outages"),
-        // Five exchanges that began and have no outcome.
+        // Five exchanges began and have no outcome.
         "poison" if kills >= 5 => Some("poison after five kills"),
         _ => None,
     }

@@ -1,28 +1,31 @@
-//! Disturbs a whole deployment for a while and judges every request of it.
+//! Disturbs a whole deployment for some time, and then judges what became of every request.
 //!
 //!     scripts/soak.sh --seconds 600 --store sqlite
 //!     scripts/soak.sh --seconds 60 --store postgres --seed 7 --verbose
 //!
-//! A sender and one worker (two, with PostgreSQL) call three vendors for six tenants of three accounts: requests that wait
-//! for their answer, some of which are given up half-way, and jobs of an outbox. Meanwhile configurations change, some of
-//! them malformed; tenants move between accounts, credential and all; wall clocks step by an hour or a day; the store is
-//! locked or stopped; vendors refuse, reset, answer 503 or do not answer; and workers are killed. The vendors live in this
-//! process and keep a sliding log of what arrives.
+//! A sender and one worker (two with PostgreSQL) call three vendors for six tenants of three accounts. They send
+//! requests whose callers wait for the answer, some of which are cancelled half-way, and jobs of an outbox. Meanwhile,
+//! configurations change, and some are malformed; tenants move to other accounts with other credentials; wall clocks
+//! step by an hour or a day; the store is locked or stopped; vendors refuse or reset connections, answer 503 or do not
+//! answer; and workers are killed. The vendors run in this process and keep a sliding log of what arrives.
 //!
-//! The last line: `soak: seconds=N sent=N refused=N over_limit=N lost=N doubled=N stuck=N`. The exit code is 0 if all but the
-//! first two are 0. What they count:
+//! The last line is `soak: seconds=N sent=N refused=N over_limit=N lost=N doubled=N stuck=N`. The exit code is 0 if all
+//! figures except the first two are 0, and `sent` is not 0. The figures count:
 //!
 //! | figure | counts |
 //! |---|---|
 //! | `sent` | exchanges that the vendors admitted |
 //! | `refused` | answers of 429 |
 //! | `over_limit` | requests above a limit, by the definition of each limit over the vendor's log |
-//! | `lost` | jobs that were accepted and are nowhere, or dead letters without a cause; answers that no vendor gave |
+//! | `lost` | accepted jobs that are missing, or dead letters without a cause; answers that no vendor gave |
 //! | `doubled` | requests that acted twice, or were sent again after an answer and without a cause |
-//! | `stuck` | requests and jobs that had room and did not go within ten seconds, the pause after failures not counted. Not counted where the tenant's others took an eighth of its limit meanwhile: it had more to send than there is room for |
+//! | `stuck` | requests and jobs that had room and were not sent within ten seconds, without the pause after failures |
 //!
-//! A cause is a kill that found the job under way, or an outage that the exchange overlapped. The seed decides what happens
-//! and when it begins; what it meets is up to the operating system.
+//! A request is not stuck if its tenant's other requests used an eighth of the tenant's limit meanwhile: the tenant had
+//! more to send than its limit allows.
+//!
+//! A cause is a kill while the job was under way, or an outage that the exchange overlapped. The seed decides what
+//! happens and when it begins; which requests it hits depends on the operating system.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time, spawns and waits")]
@@ -54,13 +57,13 @@ pub(crate) struct Options {
     pub(crate) seconds: u64,
     pub(crate) store: String,
     pub(crate) seed: u64,
-    /// Disturbances that are left out, to find the one that matters.
+    /// Kinds of disturbances that are left out, to find the one that matters.
     pub(crate) without: Vec<String>,
     /// Prints each disturbance.
     pub(crate) verbose: bool,
-    /// Where warnings of the programs go.
+    /// The file to which the programs' warnings are written.
     pub(crate) log: Option<String>,
-    /// What makes this executable a program of the soak.
+    /// Arguments that make this executable run as a program of the soak.
     pub(crate) child_arguments: &'static [&'static str],
 }
 
@@ -109,7 +112,7 @@ impl Options {
     }
 }
 
-/// Runs the soak and prints what it found; the last line is the verdict. Whether everything is as it must be.
+/// Runs the soak and prints its findings; the last line is the verdict. Returns whether the run had no faults.
 pub(crate) fn soak(options: &Options) -> Fallible<bool> {
     println!("soak: seed {}, store {}", options.seed, options.store);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

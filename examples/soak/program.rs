@@ -1,7 +1,8 @@
-//! The programs under test: processes with a client of their own, which send and accept requests and report each in a line.
+//! The programs under test: processes with their own clients, which send requests and accept jobs, and report each in a
+//! line.
 //!
-//! The sender sends requests and waits for their answers, gives some of them up half-way, and accepts jobs. A worker accepts
-//! jobs and delivers those of all programs. Lines that they print:
+//! The sender sends requests and waits for their answers, cancels some of them half-way, and accepts jobs. A worker
+//! accepts jobs and delivers those of all programs. The programs print these lines:
 //!
 //! | line | meaning |
 //! |---|---|
@@ -29,29 +30,29 @@ use super::Fallible;
 use super::process::Worker;
 use super::world::{ACCOUNTS, SET_BY_PROGRAM, TENANTS, credential_variable, key, tenant, vendors};
 
-/// Without a sign of life for this long, a worker's jobs go to others. Some stalls of the store are longer.
+/// A worker that does not renew its lease for this long loses its jobs to others. Some stalls of the store last longer.
 const LEASE: Duration = Duration::from_secs(2);
-/// A request that is not sent by then ends with an error, which the judge asks for its cause.
+/// A request that is not sent by then ends with an error, for which the judge looks for a cause.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What a program is told when it starts.
+/// The settings with which a program starts.
 #[derive(Clone)]
 pub(crate) struct Orders {
-    /// Begins the names of its requests.
+    /// Part of the paths of the program's requests.
     pub(crate) run: String,
     pub(crate) store: String,
     pub(crate) config: PathBuf,
-    /// Its part of every limit.
+    /// The program's part of every limit.
     pub(crate) share: f64,
-    /// Whether it delivers jobs; if not, it is the sender.
+    /// Whether the program delivers jobs; if not, it is the sender.
     pub(crate) works: bool,
     pub(crate) seed: u64,
-    /// How far its wall clock is from the true one when it starts.
+    /// The error of the program's wall clock when it starts.
     pub(crate) clock_ms: i64,
 }
 
 impl Orders {
-    /// Starts this executable again, with `arguments`, as the program.
+    /// Starts this executable as a program, with `arguments`.
     pub(crate) fn start(&self, arguments: &[&str]) -> Fallible<Worker> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments);
@@ -79,7 +80,7 @@ impl Orders {
     }
 
     async fn client(&self) -> Fallible<IntegrationClient> {
-        // Outcomes are asked for at the end, and clocks step by a day.
+        // The outcomes are read at the end of the run, and clocks step by a day, so the store must not delete them.
         let store = Store::url(&self.store).keep_done(Duration::MAX).keep_dead(Duration::MAX).lease(LEASE);
         let builder = IntegrationClient::builder()
             .without_catalogue()
@@ -115,7 +116,7 @@ pub(crate) fn run() -> Fallible<bool> {
         say("ready");
         let mut commands = commands();
         let (quiet, is_quiet) = watch::channel(false);
-        // Every task holds a sender of this channel: it closes when the last of them has ended.
+        // Every task holds a sender of this channel, so the channel closes when the last task has ended.
         let (alive, mut ended) = mpsc::channel::<()>(1);
         let mut random = fastrand::Rng::with_seed(orders.seed);
         let requests = Arc::new(AtomicU64::new(0));
@@ -155,7 +156,7 @@ pub(crate) fn run() -> Fallible<bool> {
     })
 }
 
-/// Lines of the input, until it ends.
+/// The lines of the standard input, until it ends.
 fn commands() -> mpsc::UnboundedReceiver<String> {
     let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -168,14 +169,14 @@ fn commands() -> mpsc::UnboundedReceiver<String> {
     commands
 }
 
-/// One tenant's use of one vendor: pauses, and bursts that reach the limits.
+/// One tenant's requests to one vendor: pauses, and bursts that reach the limits.
 #[derive(Clone)]
 struct Caller {
     client: IntegrationClient,
     tenant: String,
     vendor: usize,
     run: String,
-    /// Whether it also sends requests, rather than only accept jobs.
+    /// Whether the caller also sends requests; if not, it only accepts jobs.
     sends: bool,
     requests: Arc<AtomicU64>,
     _alive: mpsc::Sender<()>,
@@ -221,7 +222,7 @@ impl Caller {
             response.bytes().await?;
             Ok::<_, Error>(status.as_u16())
         };
-        // One of eight callers loses its patience, at any moment of a request's life.
+        // One of eight callers cancels its request, at any moment of the request's life.
         let patience = if random.u32(..8) == 0 { Duration::from_millis(random.u64(0..400)) } else { Duration::MAX };
         match tokio::time::timeout(patience, sent).await {
             Ok(Ok(status)) => say(&format!("answered {path} {status}")),
@@ -235,7 +236,7 @@ fn failed(path: &str, error: &Error) {
     say(&format!("failed {path} {:?} {} {error}", error.delivery(), error.kind().as_str()));
 }
 
-/// One write for a line: it is on the pipe whole, or not at all.
+/// Prints a line in one write, so that the pipe gets either the whole line or nothing.
 fn say(line: &str) {
     let _ = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }

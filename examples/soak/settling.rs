@@ -1,4 +1,5 @@
-//! The end of a run: no new requests and no disturbances. What waits must go by itself, and then everything is recorded.
+//! The end of a run, without new requests and disturbances. What still waits must end by itself; then everything is
+//! recorded.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use super::judge::{BOUND_NS, Outcome, Place, Record, Seen, Told, VendorRecord};
 use super::world::vendors;
 use super::{Fallible, database};
 
-/// Takes in a line of a program (`program.rs` lists them). What is no such line is a problem of the soak itself.
+/// Records a line of a program (`program.rs` lists them). Any other line is a problem of the soak itself.
 pub(crate) fn tell(record: &mut Record, problems: &mut Vec<String>, at: u64, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let (path, outcome) = match words[..] {
@@ -32,11 +33,12 @@ pub(crate) fn tell(record: &mut Record, problems: &mut Vec<String>, at: u64, lin
 }
 
 impl Director<'_> {
-    /// Waits until nothing is left, or what is left has not moved for as long as the judge allows.
+    /// Waits until nothing is left, or until no lane with something left has made progress for as long as the judge
+    /// allows.
     pub(crate) fn settle(&mut self) -> Fallible<()> {
         self.begin_to_settle()?;
         let bound = Duration::from_nanos(BOUND_NS);
-        // What is left of each lane, and when it became less.
+        // What is left of each lane, and when it last decreased.
         let mut lanes: HashMap<String, (u64, Instant)> = HashMap::new();
         loop {
             self.hear();
@@ -59,7 +61,7 @@ impl Director<'_> {
         }
     }
 
-    /// The whole record of the run, and what went wrong with the soak itself.
+    /// The complete record of the run, and the problems of the soak itself.
     pub(crate) fn into_record(mut self) -> Fallible<(Record, Vec<String>)> {
         self.record.places = self.runtime.block_on(places(&self.store))?;
         for ((plan, (vendor, offset)), outages) in vendors().into_iter().zip(&self.vendors).zip(&self.outages) {
@@ -85,7 +87,7 @@ impl Director<'_> {
     }
 }
 
-/// Jobs in the outbox, by tenant and vendor.
+/// The number of jobs in the outbox by tenant and vendor.
 async fn jobs_left(store: &str) -> Fallible<HashMap<String, u64>> {
     let sql = "SELECT tenant || ' ' || vendor || ' ' || count(*) FROM ic_job GROUP BY tenant, vendor";
     let rows: Vec<String> = database::ask(store, sql).await?;
@@ -96,7 +98,7 @@ async fn jobs_left(store: &str) -> Fallible<HashMap<String, u64>> {
     Ok(rows.iter().filter_map(lane).collect())
 }
 
-/// Where each job is.
+/// Where the store has each job.
 async fn places(store: &str) -> Fallible<HashMap<String, Place>> {
     let [waiting, done, dead] = match store.starts_with("sqlite:") {
         true => [

@@ -1,17 +1,17 @@
-//! Holding up the store, as another process, a long transaction or a machine in trouble does.
+//! Stalls of the store, as other processes, long transactions or a machine in trouble cause them.
 
 use super::Fallible;
 
-/// How the store is held up.
+/// The kind of a stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stall {
     /// Another connection holds the lock that writers need.
     Locked,
-    /// PostgreSQL's processes for this run's database are stopped. Only where the server is ours.
+    /// PostgreSQL's processes for this run's database are stopped. Used only if the server was started by our script.
     Stopped,
 }
 
-/// A stall that is under way. It ends when it is dropped, in the worst case with the process.
+/// A stall in progress. It ends when this value is dropped, at the latest with the process.
 pub(crate) enum Holding {
     Sqlite(Box<sqlx::SqliteConnection>),
     #[cfg(feature = "postgres")]
@@ -19,7 +19,7 @@ pub(crate) enum Holding {
     Stopped(Vec<String>),
 }
 
-/// The stalls that can be made of the store at `url`.
+/// The kinds of stalls that are possible for the store at `url`.
 pub(crate) fn kinds(url: &str) -> &'static [Stall] {
     match url.starts_with("sqlite:") {
         false if std::env::var_os("IC_TEST_POSTGRES_DIR").is_some() => &[Stall::Locked, Stall::Stopped],
@@ -43,7 +43,7 @@ pub(crate) async fn begin(url: &str, stall: Stall) -> Fallible<Holding> {
 
 async fn lock_sqlite(path: &str) -> Fallible<Holding> {
     use sqlx::Connection;
-    // The programs' own writes may keep it waiting, on a machine that has much else to do.
+    // On a busy machine, the programs' own writes may keep this connection waiting.
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     let options = options.busy_timeout(std::time::Duration::from_secs(60));
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
@@ -79,7 +79,7 @@ impl Holding {
     }
 }
 
-/// Some of the processes may have ended: that is no failure.
+/// Signals processes. Not checked, because some of them may have ended.
 fn signal(signal: &str, processes: &[String]) -> Fallible<()> {
     if !processes.is_empty() {
         std::process::Command::new("kill").arg(signal).args(processes).stderr(std::process::Stdio::null()).status()?;

@@ -1,8 +1,9 @@
-//! The vendors and tenants of a run: what the vendors enforce, and the configurations that say so to the client.
+//! The vendors and tenants of a run: the limits that the vendors enforce, and the configurations that state them to the
+//! client.
 //!
-//! One table of limits ([`vendors`]) is read three times: by the vendors, which enforce it; by the judge, which looks for
-//! windows above it; and by [`Settings::toml`], which tells the client. A configuration may state less than the truth and
-//! never more, so no valid one excuses a refusal.
+//! One table of limits ([`vendors`]) has three readers: the vendors, which enforce them; the judge, which looks for
+//! windows above them; and [`Settings::toml`], which states them to the client. A configuration may state lower limits
+//! than the true ones but never higher ones, so no valid configuration excuses a refusal.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use super::Fallible;
 
 pub(crate) const TENANTS: usize = 6;
 pub(crate) const ACCOUNTS: [&str; 3] = ["a", "b", "c"];
-/// Tenants that one account may hold, so that its limits are enough for their load.
+/// The most tenants in one account, so that the account's limits are enough for their load.
 const MOST_IN_ACCOUNT: usize = 3;
-/// No file names this tenant: each program adds it with `tenants().set`. It stays in its account.
+/// No configuration file names this tenant: each program adds it with `tenants().set`. It stays in its account.
 pub(crate) const SET_BY_PROGRAM: usize = TENANTS - 1;
-/// An exchange that is not answered ends after this time.
+/// An exchange ends after this time if it is not answered.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +38,12 @@ pub(crate) struct Limit {
     pub(crate) amount: Amount,
 }
 
-/// A vendor. It has one endpoint, whose paths begin with the endpoint's name; other paths have none.
+/// A vendor. It has one endpoint, whose paths begin with the endpoint's name; other paths belong to no endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VendorPlan {
     pub(crate) name: &'static str,
     pub(crate) endpoint: &'static str,
-    /// It honours idempotency keys: a key acts once.
+    /// Whether the vendor honours idempotency keys: requests with the same key act once.
     pub(crate) takes_keys: bool,
     pub(crate) limits: &'static [Limit],
 }
@@ -58,7 +59,7 @@ const fn of_endpoint(name: &'static str, endpoint: &'static str, amount: Amount)
     Limit { name, scope: Scope::Endpoint, endpoint: Some(endpoint), amount }
 }
 
-/// Every scope, windows and concurrency, and one vendor whose limits are each tenant's own.
+/// Three vendors that cover every scope, windows and concurrency. One of them has limits of each tenant only.
 pub(crate) const fn vendors() -> [VendorPlan; 3] {
     const PARCELS: &[Limit] = &[
         limit("per-tenant", Scope::Tenant, Amount::Window(40, TWO_SECONDS)),
@@ -88,7 +89,7 @@ pub(crate) fn tenant(number: usize) -> String {
     format!("t{number}")
 }
 
-/// What the vendors know a tenant by while it belongs to an account. Each account has credentials of its own.
+/// The key by which the vendors know a tenant while it belongs to an account. Each account has its own credentials.
 pub(crate) fn key(tenant: usize, account: usize) -> String {
     format!("t{tenant}-{}", ACCOUNTS[account])
 }
@@ -108,7 +109,7 @@ impl Limit {
         self.endpoint.map_or(limit.clone(), |endpoint| limit.endpoint(endpoint))
     }
 
-    /// What the judge looks for.
+    /// The definition by which the judge looks for windows above the limit.
     pub(crate) fn definition(&self) -> Definition {
         match self.amount {
             Amount::Window(limit, window) => Definition::SlidingLog {
@@ -168,17 +169,17 @@ impl VendorPlan {
     }
 }
 
-/// What the configuration says at a moment, apart from what never changes.
+/// The variable part of the configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
-    /// By tenant: a place in [`ACCOUNTS`].
+    /// The account of each tenant: an index into [`ACCOUNTS`].
     pub(crate) account: [usize; TENANTS],
     safety: [f64; 3],
     weight: [u32; TENANTS],
-    /// A tenant whose limit is stated below the vendor's.
+    /// A tenant whose configured limit is below the vendor's.
     lowered: Option<usize>,
-    /// The accounts' concurrency limit at `mail` is stated as one of the vendor, which is stricter: all lanes move to
-    /// another shard.
+    /// Whether the accounts' concurrency limit at `mail` is stated as a limit of the vendor. That is stricter, and
+    /// moves all lanes of `mail` to another shard.
     widened: bool,
 }
 
@@ -193,10 +194,10 @@ impl Settings {
         }
     }
 
-    /// Changes something other than accounts.
+    /// Changes something other than the tenants' accounts.
     pub(crate) fn vary(&mut self, random: &mut fastrand::Rng) -> String {
         match random.u32(..4) {
-            // Seldom: a bucket that grows gets nothing for it, and one that shrinks keeps what it owes.
+            // Rare, because a bucket gets no tokens when it grows, and keeps its debt when it shrinks.
             0 => {
                 let vendor = random.usize(..3);
                 self.safety[vendor] = if self.safety[vendor] < 0.8 { 0.8 } else { 0.7 };
@@ -218,7 +219,7 @@ impl Settings {
         }
     }
 
-    /// Moves a tenant to another account. None where the account that was drawn is full.
+    /// Moves a tenant to another account. `None` if the account that was drawn is full or is the tenant's own.
     pub(crate) fn move_tenant(&mut self, random: &mut fastrand::Rng) -> Option<String> {
         let (tenant, account) = (random.usize(..SET_BY_PROGRAM), random.usize(..ACCOUNTS.len()));
         let held = self.account.iter().filter(|held| **held == account).count();
@@ -229,7 +230,7 @@ impl Settings {
         Some(format!("t{tenant} belongs to account {}", ACCOUNTS[account]))
     }
 
-    /// The file of a program that may use `share` of every limit. `urls` are the vendors'.
+    /// The configuration file of a program that may use `share` of every limit. `urls` are those of the vendors.
     pub(crate) fn toml(&self, urls: &[String], share: f64) -> String {
         let mut out = String::new();
         for ((vendor, url), safety) in vendors().iter().zip(urls).zip(self.safety) {
@@ -280,7 +281,7 @@ impl Settings {
     }
 }
 
-/// Puts `text` in place of the file at `path`, whole.
+/// Replaces the file at `path` atomically with `text`.
 pub(crate) fn replace_file(path: &std::path::Path, text: &str) -> Fallible<()> {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text)?;

@@ -1,27 +1,28 @@
-//! A call of one process to the store of a pool, and what the store answers.
+//! A call of one process to the store of a pool, and the store's answer.
 
 use super::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Line, Loss};
 
-/// What one process says of its limits.
+/// What one process tells the store about its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) process: u64,
     /// Grows with every call of the process.
     pub(crate) seq: u64,
     pub(crate) lease_us: u64,
-    /// The process ends, and gives everything back.
+    /// Whether the process ends. It then returns all of its units.
     pub(crate) leaves: bool,
     pub(crate) lines: Vec<Entry>,
 }
 
-/// What a process says of one limit.
+/// What a process says about one limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The limit's name, the same in all processes.
     pub(crate) limit: String,
-    /// The last call of the process about this limit that was answered; 0 for none.
+    /// The number of the process's last answered call about this limit; 0 if there is none.
     pub(crate) known_seq: u64,
-    /// What the store's clock should say: that of the last answer about this limit, and the process's own time since.
+    /// What the store's clock should show: its value in the last answer about this limit, plus the time that has passed
+    /// since then by the process's own clock.
     pub(crate) expected_us: Option<u64>,
     pub(crate) line: Line,
 }
@@ -31,23 +32,23 @@ pub(crate) struct Entry {
 pub(crate) struct Answer {
     /// The store's clock, in microseconds.
     pub(crate) clock_us: u64,
-    /// In the order of the call's lines; none to a process that ends.
+    /// One entry per line of the call, in the call's order. `None` for a process that ends.
     pub(crate) got: Vec<Option<Got>>,
 }
 
-/// What all ledgers of a store have in common. It is lost where they are.
+/// State that all ledgers of a store have in common, lost whenever they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Root {
-    /// A ledger that is missing may be one that was lost. By the store's clock, processes may use until then what they held before,
-    /// and it is learnt who they are; 0 where nothing was lost.
+    /// A missing ledger may have been lost. Until this time of the store's clock, processes may go on using what they
+    /// held before the loss, and the new ledgers learn what each of them holds. 0 if nothing was lost.
     pub(crate) learning_until_us: u64,
-    /// The same of floors.
+    /// The same time for floors.
     #[serde(default)]
     pub(crate) floors_until_us: u64,
 }
 
 impl Root {
-    /// `lost`: there were ledgers before.
+    /// `lost` says whether the store held ledgers before.
     pub(crate) fn new(lost: bool, clock_us: u64, lease_us: u64) -> Root {
         if !lost {
             return Root::default();
@@ -57,7 +58,7 @@ impl Root {
         Root { learning_until_us: after(lease_us), floors_until_us: after(FLOOR_LEASE_US) }
     }
 
-    /// The same where the store went on answering for so long after it was lost.
+    /// The same root for a store that went on answering for `by_us` after it was lost.
     #[cfg(feature = "redis")]
     pub(super) fn later(self, by_us: u64) -> Root {
         Root {
@@ -81,13 +82,13 @@ impl Root {
 }
 
 impl Call {
-    /// What is lost with a ledger that was lost now.
+    /// The loss to assume for a ledger that has been lost just now.
     pub(super) fn loss(&self, clock_us: u64) -> Option<Loss> {
         Root::new(true, clock_us, self.lease_us).loss()
     }
 
-    /// Answers one line by a limit's ledger. The ledger is `kept` as a text, and empty where there is none yet. A text that is no
-    /// ledger is one that was lost.
+    /// Answers one line of the call from the limit's ledger. `kept` is the stored text of the ledger, empty if there is
+    /// none yet. A text that cannot be parsed counts as a lost ledger.
     pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> Answered {
         let mut loss = root.loss();
         let ledger = match serde_json::from_str(kept) {
@@ -104,7 +105,7 @@ impl Call {
         Answered { got, text, matters_for_us: ledger.matters_for_us() }
     }
 
-    /// Answers one line by a limit's ledger; where there is none, by a new one after this `loss`.
+    /// Answers one line of the call from the limit's ledger. If there is none, creates one that allows for `loss`.
     pub(super) fn exchange(
         &self,
         entry: &Entry,
@@ -138,12 +139,12 @@ impl Call {
     }
 }
 
-/// What a ledger answers to one line of a call.
+/// A ledger's answer to one line of a call.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// Nothing where the process ends.
+    /// `None` if the process ends.
     pub(crate) got: Option<Got>,
-    /// The ledger as it is to be kept.
+    /// The text of the ledger to store.
     pub(crate) text: String,
     /// The shortest time, in microseconds, for which the store must keep the text after this call, should no other call follow.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "SQL keeps its rows"))]

@@ -1,5 +1,6 @@
-//! The pool in etcd: a key for each limit below a prefix, read and written by etcd's JSON gateway, `/v3/kv/range` and `/v3/kv/txn`:
-//! <https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/>. Reads are linearizable, and a write compares the key's revision.
+//! The pool in etcd: one key per limit, below a prefix, read and written through etcd's JSON gateway, `/v3/kv/range`
+//! and `/v3/kv/txn`: <https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/>. Reads are linearizable, and a write
+//! compares the key's revision.
 
 use std::time::Duration;
 
@@ -15,17 +16,18 @@ use url::Url;
 use super::swapping::{Answered, Found, Swapping, Swaps, date};
 use crate::error::Error;
 
-/// All keys begin with this, unless the URL has a path.
+/// The prefix of all keys, unless the URL has a path.
 const PREFIX: &str = "integration-client";
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(1);
-/// A server that takes longer to answer counts as away.
+/// The longest wait for an answer. A server that takes longer counts as unreachable.
 const WHOLE: Duration = Duration::from_secs(2);
-/// A bigger answer is none of ours.
+/// The largest answer that is read: none of the pool's answers is larger.
 const MAX_BYTES: usize = 16 << 20;
-/// How a log-in's token that was forgotten is refused: gRPC's `UNAUTHENTICATED`, and what etcd 3.4 makes of it.
+/// The statuses with which a server refuses a token that it no longer knows: gRPC's `UNAUTHENTICATED`, and what etcd
+/// 3.4 makes of it.
 const NO_TOKEN: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
-/// And these words: users or roles were changed since the token was given.
+/// Part of the error that refuses a token if users or roles were changed after it was issued.
 const OLD_TOKEN: &str = "auth store is old";
 
 /// The pool in etcd.
@@ -33,7 +35,7 @@ pub(crate) type Etcd = Swapping<Server>;
 
 pub(crate) struct Server {
     http: reqwest::Client,
-    /// Without path, user and password.
+    /// The server's URL, without path, user and password.
     server: Url,
     prefix: String,
     user: Option<(String, String)>,
@@ -53,14 +55,14 @@ struct Pair {
     mod_revision: String,
 }
 
-/// Fields that are false or empty are left out of an answer.
+/// etcd leaves fields that are false or empty out of its answers.
 #[derive(Deserialize)]
 struct Txn {
     #[serde(default)]
     succeeded: bool,
 }
 
-/// An answer with its date.
+/// An answer with its date in seconds since 1970.
 struct Dated<T>(T, Option<u64>);
 
 #[derive(Deserialize)]
@@ -72,7 +74,7 @@ struct Token {
 pub(super) async fn open(url: &str) -> Result<Etcd, Error> {
     let failed = |why: String| Error::config(format!("sharing through etcd: {why}"));
     let etcd = Server::new(url).map_err(failed)?;
-    // A server that is away, a wrong password and missing rights are told now.
+    // Fails now if the server is unreachable, the password is wrong or rights are missing.
     let probe = "probe";
     let Answered { found, .. } = etcd.read(probe).await.map_err(failed)?;
     let version = found.as_ref().map(|found| found.version.as_str());
@@ -84,7 +86,7 @@ impl Server {
     fn new(url: &str) -> Result<Server, String> {
         let rest = url.strip_prefix("etcd").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
         let rest = rest.ok_or("the URL begins with etcd:// or etcds://")?;
-        // The scheme of a URL that is not of the web cannot be changed to one that is.
+        // The text is rewritten, because `Url::set_scheme` cannot change a scheme like `etcd` to `http`.
         let mut server =
             Url::parse(&format!("http{rest}")).map_err(|_| "the URL is etcd://host:2379 or etcds://host:2379")?;
         if server.query().is_some() {
@@ -117,7 +119,7 @@ impl Server {
         BASE64_STANDARD.encode(format!("{}/limit/{limit}", self.prefix))
     }
 
-    /// Asks with a token where the URL has a user; a token that the server does not know any more is replaced by another.
+    /// Sends a request, with a token if the URL has a user. Logs in again if the server no longer knows the token.
     async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<Dated<T>, String> {
         let Some((name, password)) = &self.user else {
             return self.post(path, body, None).await.map_err(|(_, why)| why);
@@ -173,14 +175,14 @@ impl Swaps for Server {
             return Ok(Answered { found: None, date });
         };
         let text = BASE64_STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        // What is no text is no ledger.
+        // A value that is not text is not a ledger: `?` makes the ledger count as lost.
         let text = text.unwrap_or_else(|| "?".to_owned());
         Ok(Answered { found: Some(Found { text, version: mod_revision }), date })
     }
 
     async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
         let key = self.key(limit);
-        // Revision 0: there is no such key.
+        // Revision 0 means that the key does not exist.
         let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version.unwrap_or("0")});
         let put = json!({"request_put": {"key": key, "value": BASE64_STANDARD.encode(text)}});
         let Dated(txn, _) = self.ask::<Txn>("/v3/kv/txn", &json!({"compare": [same], "success": [put]})).await?;
@@ -188,7 +190,7 @@ impl Swaps for Server {
     }
 }
 
-/// What a refusal says. etcd puts the reason into `error` or `message`.
+/// The message of a refusal. etcd puts the reason into `error` or `message`.
 fn refused(status: StatusCode, body: &[u8]) -> String {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let why = said.get("message").or_else(|| said.get("error")).and_then(Value::as_str).unwrap_or_default();
@@ -204,7 +206,7 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
     format!("the server answered {status}: {why}{help}")
 }
 
-/// An error without the address.
+/// An error without the server's address.
 fn in_words(error: &reqwest::Error) -> String {
     let what = match error {
         error if error.is_timeout() => "the server does not answer in time",

@@ -1,9 +1,9 @@
-//! Replaces `etcd.rs` where the feature `etcd` is off.
+//! Replaces `etcd.rs` if the feature `etcd` is off.
 
 use super::call::{Answer, Call};
 use crate::error::Error;
 
-/// No such pool can be opened.
+/// An uninhabited type: no such pool can be opened.
 pub(crate) enum Etcd {}
 
 impl Etcd {

@@ -1,20 +1,21 @@
-//! The units of a limit, shared between processes.
+//! Shares the units of a limit between processes.
 //!
-//! A service runs in several copies, and a vendor counts them as one. So each limit has a pool of its units in a store that all
-//! copies reach, and each process holds some of the units under a lease. It counts by those as by a limit of its own, and asks
-//! the store nothing when it sends. A few times a second it renews its lease, says what it wants, gives back what it need not
-//! keep, and takes what it gets: one call for all of its limits.
+//! A service runs as several processes, and a vendor counts them as one. So each limit has a pool of its units in a
+//! store that all processes reach, and each process holds some of the units under a lease. The process counts its
+//! requests against these units as against a limit of its own, so a send never calls the store. A few times a second
+//! the process renews its lease, states what it wants, returns units that it does not need, and takes the units that it
+//! is granted: one call covers all of its limits.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `ledger/` | decides who holds what: pure, the same for all stores |
-//! | `process.rs` | decides what one process says, and what the answers mean: pure |
+//! | `ledger/` | decides which process holds which units: pure, the same for all stores |
+//! | `process.rs` | decides what one process tells the store and what the answers mean: pure |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
-//! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
-//! | `swap.rs` | what is written to Redis, which compares and swaps and has a clock: pure |
-//! | `redis.rs` | reads and writes it in Redis or Valkey |
-//! | `sights.rs` | what is written to a store that compares and swaps and has no clock: pure |
-//! | `swapping.rs` | reads and writes it in such a store, again where another process was first |
+//! | `call.rs` | the types of a call and its answer, and the ledger's text form |
+//! | `swap.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
+//! | `redis.rs` | reads and writes ledgers in Redis or Valkey |
+//! | `sights.rs` | decides what to write to a store that can compare and swap but has no clock: pure |
+//! | `swapping.rs` | reads and writes ledgers in such a store, and retries when another process wrote first |
 //! | `etcd.rs`, `objects.rs`, `zookeeper/` | such stores: etcd, S3 and Azure Blob Storage, ZooKeeper |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`.

@@ -1,5 +1,5 @@
-//! The pool in an object store, S3 or Azure Blob Storage: an object for each limit below a prefix. A write has the condition that the
-//! object is of the version that was read (`If-Match`), or that there is none (`If-None-Match: *`).
+//! The pool in an object store, S3 or Azure Blob Storage: one object per limit, below a prefix. A write is conditional:
+//! the object still has the version that was read (`If-Match`), or does not exist (`If-None-Match: *`).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use url::Url;
 use super::swapping::{Answered, Found, Swapping, Swaps, date};
 use crate::error::Error;
 
-/// The longest wait for a connection, and for an answer: a call may take 5 s.
+/// The longest wait for a connection, and for an answer. A call may take 5 s.
 const TIMES: [(ClientConfigKey, &str); 2] = [(ClientConfigKey::ConnectTimeout, "2s"), (ClientConfigKey::Timeout, "4s")];
 const TRIES: Duration = Duration::from_secs(4);
 
@@ -29,8 +29,8 @@ pub(crate) struct Bucket {
     prefix: Path,
 }
 
-/// Opens the pool at `s3://bucket/prefix` or `az://container/prefix`. What else there is to say, the usual variables of the environment
-/// say (`AWS_…`, `AZURE_…`), and before them the query, as `?endpoint=…&allow_http=true`.
+/// Opens the pool at `s3://bucket/prefix` or `az://container/prefix`. Other settings come from the usual environment
+/// variables (`AWS_…`, `AZURE_…`); the URL's query overrides them, as in `?endpoint=…&allow_http=true`.
 pub(super) async fn open(url: &str) -> Result<Objects, Error> {
     let failed = |why: String| Error::config(format!("sharing through an object store: {why}"));
     let objects = Bucket::new(url).map_err(failed)?;
@@ -49,7 +49,7 @@ impl Bucket {
             return Err("the URL holds a user or a password; state keys by the environment's variables".to_owned());
         }
         let prefix = Path::from_url_path(url.path()).map_err(|error| format!("the prefix is no path: {error}"))?;
-        // The call is made again by whoever makes calls, with what is wanted then.
+        // One retry is enough: the task that calls the store calls again anyway, with its demand at that time.
         let retry = RetryConfig { max_retries: 1, retry_timeout: TRIES, ..RetryConfig::default() };
         let store: Box<dyn ObjectStore> = match url.scheme() {
             "s3" => {
@@ -82,7 +82,7 @@ impl Bucket {
         Ok(Bucket { store, prefix })
     }
 
-    /// A store that does not compare would give units twice: so it is tried.
+    /// Tries conditional writes: a store that ignored the conditions would grant the same units twice.
     async fn probe(&self) -> Result<(), String> {
         let name = format!("probe-{:x}", fastrand::u64(..));
         let write = |text: &str, version: Option<String>| {
@@ -126,14 +126,14 @@ impl Swaps for Bucket {
             Err(object_store::Error::NotFound { source, .. }) if is_missing_bucket(source.as_ref()) => {
                 return Err("there is no such bucket or container; make it first".to_owned());
             }
-            // The crate passes no date on with this. Only the first writing of a ledger is without one.
+            // The crate passes no date on with this error. So only the first write of a ledger has no date.
             Err(object_store::Error::NotFound { .. }) => return Ok(Answered { found: None, date: None }),
             Err(error) => return Err(in_words(&error)),
         };
         let date = found.extensions.get::<Date>().map(|Date(date)| *date);
         let version = found.meta.e_tag.clone().ok_or("an object has no ETag, by which its version is known")?;
         let bytes = found.bytes().await.map_err(|error| in_words(&error))?;
-        // What is no text is no ledger.
+        // A value that is not text is not a ledger: `?` makes the ledger count as lost.
         let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| "?".to_owned());
         Ok(Answered { found: Some(Found { text, version }), date })
     }
@@ -147,18 +147,18 @@ impl Swaps for Bucket {
         match self.store.put_opts(&self.path(limit), text.into(), options).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
-            // It was deleted since it was read.
+            // The object was deleted after it was read.
             Err(object_store::Error::NotFound { source, .. }) if !is_missing_bucket(source.as_ref()) => Ok(false),
             Err(error) => Err(in_words(&error)),
         }
     }
 }
 
-/// The date of an answer, which the crate passes on beside it.
+/// The date of a response, which is passed on in its extensions.
 #[derive(Clone, Copy, Debug)]
 struct Date(u64);
 
-/// The crate's own HTTP client, which adds to each answer its [`Date`].
+/// Makes the crate's own HTTP clients, with a [`Date`] added to each response.
 #[derive(Debug)]
 struct Dating;
 
@@ -186,7 +186,7 @@ fn known<T: std::str::FromStr>(key: &str) -> Result<T, String> {
     key.parse().map_err(|_| format!("the URL's query has `{key}`, which is no setting of this store"))
 }
 
-/// The crate panics where an address is none.
+/// Checked here because the crate panics if an endpoint is not a URL.
 fn check_endpoint(endpoint: Option<String>) -> Result<(), String> {
     let Some(endpoint) = endpoint else { return Ok(()) };
     match Url::parse(&endpoint) {
@@ -196,7 +196,7 @@ fn check_endpoint(endpoint: Option<String>) -> Result<(), String> {
     }
 }
 
-/// It is a part of the address.
+/// Checked here because the region becomes a part of the server's address.
 fn check_region(region: Option<String>) -> Result<(), String> {
     let is_part = |region: &str| region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     match region.filter(|region| !is_part(region)) {
@@ -231,7 +231,8 @@ fn in_words(error: &object_store::Error) -> String {
     format!("{what}: {}", without_body(&last.to_string()))
 }
 
-/// What a server said, by its code alone: the rest of the document may repeat a session's token or the keys' name.
+/// A server's message, reduced to its error code: the rest of the document may repeat a session token or the name of a
+/// key.
 fn without_body(said: &str) -> String {
     let code = said.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
     let shown = code.unwrap_or_else(|| said.split('<').next().unwrap_or_default());

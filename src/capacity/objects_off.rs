@@ -1,9 +1,9 @@
-//! Replaces `objects.rs` where the feature `object-store` is off.
+//! Replaces `objects.rs` if the feature `object-store` is off.
 
 use super::call::{Answer, Call};
 use crate::error::Error;
 
-/// No such pool can be opened.
+/// An uninhabited type: no such pool can be opened.
 pub(crate) enum Objects {}
 
 impl Objects {

@@ -25,37 +25,37 @@ pub(crate) enum Pool {
     Zookeeper(Zookeeper),
 }
 
-/// How a store is called, and what it is good for.
+/// How often and how long a store is called, and which limits it can hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The bounds of the time between two calls.
+    /// The shortest and the longest time between two calls.
     pub(crate) every: (Duration, Duration),
-    /// The longest that a call may take.
+    /// The longest time that a call may take.
     pub(crate) call: Duration,
-    /// The shortest lease, in which some calls may fail, and the usual one.
+    /// The shortest lease, during which some calls may fail, and the default lease.
     pub(crate) leases: (Duration, Duration),
     pub(crate) holds: Holds,
 }
 
 impl Pace {
-    /// A store that is called up to four times in the shortest window.
+    /// Databases and Redis: up to four calls per shortest window.
     const OFTEN: Pace = Pace {
         every: (Duration::from_millis(250), Duration::from_secs(1)),
         call: Duration::from_secs(1),
         leases: (Duration::from_secs(2), Duration::from_secs(10)),
         holds: Holds { windows_from: Duration::ZERO, name: "a database" },
     };
-    /// Each call is written to the disks of most of its servers, once for each limit.
+    /// For each limit, a call is written to the disks of a majority of etcd's servers.
     const ETCD: Pace = Pace {
         every: (Duration::from_secs(2), Duration::from_secs(2)),
         call: Duration::from_secs(2),
         leases: (Duration::from_secs(6), Duration::from_secs(10)),
         holds: Holds { windows_from: Duration::from_secs(60), name: "etcd" },
     };
-    /// As etcd.
+    /// The same as etcd, which writes in the same way.
     const ZOOKEEPER: Pace =
         Pace { holds: Holds { windows_from: Duration::from_secs(60), name: "ZooKeeper" }, ..Pace::ETCD };
-    /// Each request is paid for.
+    /// The provider charges for each request.
     const OBJECTS: Pace = Pace {
         every: (Duration::from_secs(5), Duration::from_secs(5)),
         call: Duration::from_secs(5),
@@ -65,7 +65,8 @@ impl Pace {
 }
 
 impl Pool {
-    /// Renews, gives back and takes, for all limits of a call. A call may be answered twice: the ledgers know it again.
+    /// Renews leases, returns units and takes granted ones, for all limits of a call. Repeating a call is safe: the
+    /// ledgers recognize it.
     pub(crate) async fn exchange(&self, call: Call) -> Result<Answer, String> {
         match self {
             Pool::Sql(actor) => actor.call(call, capacity::exchange, false).await.map_err(|error| error.to_string()),
@@ -86,7 +87,8 @@ impl Pool {
     }
 }
 
-/// Opens the pool at `through`: `store` is the outbox's own store. Returns the task that must be spawned, if it has one.
+/// Opens the pool at `through`. `store` is the outbox's own store. Returns the pool, and a task to spawn if the pool
+/// has one.
 pub(crate) async fn open(
     through: &str,
     store: Option<&Store>,

@@ -1,7 +1,7 @@
-//! What one process says to the store, and what it makes of the answers. Pure.
+//! Decides what one process tells the store and what the answers mean. Pure.
 //!
-//! What a call gives back has left the engine before the call is made, and is named again in every call until one is answered:
-//! whether a call that failed has reached the store cannot be known.
+//! Units that a call returns have left the engine before the call is made. Every call names them again until one is
+//! answered, because a process cannot know whether a failed call has reached the store.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use super::ledger::{FLOOR_LEASE_US, Figures, Floor, Line, State};
 use crate::clock::{Time, nanos};
 use crate::engine::limit::{self, Wish};
 
-/// One process's side of the calls.
+/// The state that one process keeps for its calls to the store.
 pub(crate) struct Process {
-    /// Of all processes that ever shared the store, this one.
+    /// Differs from the id of every process that ever shared the store.
     id: u64,
     seq: u64,
     lease: Duration,
     limits: HashMap<String, Limit>,
 }
 
-/// What is known of one limit.
+/// What the process remembers about one limit.
 #[derive(Default)]
 struct Limit {
-    /// The last call about it that was answered.
+    /// The number of the last answered call about this limit.
     known_seq: u64,
-    /// What was given back in calls that were not answered: until when each counts.
+    /// The units returned in calls that were not answered, as (time until which they count, units).
     unheard: Vec<(Time, u32)>,
-    /// The store's clock in the last answer, and when that came.
+    /// The store's clock in the last answer, and when that answer came.
     last: Option<(u64, Time)>,
-    /// Nothing is known of it that matters after this.
+    /// After this time the record no longer matters and is deleted.
     until: Time,
 }
 
@@ -38,17 +38,17 @@ impl Process {
         Process { id, seq: 0, lease, limits: HashMap::new() }
     }
 
-    /// The end of the lease that a call renews which began at `began`: nothing is sent from then on, but for what goes by the floor.
+    /// The end of the lease that a call begun at `began` renews. From then on the process sends only by its floor.
     pub(crate) fn until(&self, began: Time) -> Time {
         began + less_a_hundredth(self.lease)
     }
 
-    /// The same of the floor.
+    /// The end of the floor's lease that a call begun at `began` renews.
     pub(crate) fn floor_until(&self, began: Time) -> Time {
         began + less_a_hundredth(Duration::from_micros(FLOOR_LEASE_US))
     }
 
-    /// The next call.
+    /// Makes the next call to the store.
     pub(crate) fn call(&mut self, now: Time, wishes: Vec<(String, Wish)>, leaves: bool) -> Call {
         self.seq += 1;
         let (process, seq, lease_us) = (self.id, self.seq, nanos(self.lease) / 1_000);
@@ -75,7 +75,8 @@ impl Process {
         Entry { limit: name, known_seq: known.known_seq, expected_us, line }
     }
 
-    /// The answer to a call that began at `began` has come. Returns what it gives of each limit, in the order of the call.
+    /// Applies the answer to a call that began at `began`. Returns the units and rules for each limit, in the order of
+    /// the call.
     pub(crate) fn answered(&mut self, began: Time, now: Time, call: &Call, answer: &Answer) -> Vec<limit::Got> {
         let floor_until = self.floor_until(began);
         let mut all = Vec::with_capacity(call.lines.len());
@@ -101,7 +102,7 @@ impl Process {
     }
 }
 
-/// A hundredth is left to clocks that do not run alike.
+/// Ends a lease a hundredth early, because this process's clock and the store's run at slightly different rates.
 fn less_a_hundredth(lease: Duration) -> Duration {
     lease - lease / 100
 }

@@ -1,7 +1,7 @@
-//! The pool in Redis or Valkey: a key for each limit, with its ledger as a text.
+//! The pool in Redis or Valkey: one key per limit, with its ledger as text.
 //!
-//! A call reads its ledgers with one script and lets them answer. A second script writes each ledger that is still as it was read.
-//! The call is repeated for a ledger that another process has written in between.
+//! A call reads its ledgers with one script and computes the answers. A second script writes each ledger that has not
+//! changed since. The call is repeated for a ledger that another process has written in between.
 
 use std::time::Duration;
 
@@ -13,26 +13,27 @@ use super::ledger::Got;
 use super::swap::{Round, Seen, round};
 use crate::error::Error;
 
-/// Limits that one script reads or writes: the server does nothing else meanwhile.
+/// Limits that one script reads or writes at most: the server does nothing else while a script runs.
 const AT_ONCE: usize = 256;
-/// Rounds that a call may take. One is enough unless another process calls within the same millisecond.
+/// The most rounds of one call. One round is enough unless another process calls within the same millisecond.
 const ROUNDS: u32 = 32;
 /// The longest wait for a connection or for an answer.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// All keys have the same hash tag: a cluster keeps them on one server, as one script needs them.
+/// All keys have the same hash tag, so that a cluster would keep them on one server, as a script requires.
 pub(super) const ERA: &str = "{integration-client}:era";
 pub(super) const LIMIT: &str = "{integration-client}:limit:";
 
-/// KEYS: the era, the limits. Returns the server's run, its clock in seconds and microseconds, and the texts.
+/// KEYS: the era, the limits. Returns the id of the server's run, its clock in seconds and microseconds, and the texts.
 const READ: &str = "
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local clock = redis.call('TIME')
 return {run, clock[1], clock[2], redis.call('MGET', unpack(KEYS))}
 ";
 
-/// KEYS: the era, the limits. ARGV: the run and the era that were read, the era to write, and for each limit the text that was
-/// read, the one to write, and for how many milliseconds it is kept. Returns 1 for each limit that was written, or nothing.
+/// KEYS: the era, the limits. ARGV: the run and the era that were read, the era to write, and for each limit the text
+/// that was read, the text to write, and its time to live in milliseconds. Returns for each limit 1 if it was written
+/// and 0 if not; returns an empty list if the run or the era has changed.
 const WRITE: &str = "
 if string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= ARGV[1] then return {} end
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then return {} end
@@ -49,11 +50,11 @@ end
 return written
 ";
 
-/// Where a test says what the clock shows: in seconds, and in microseconds beyond them.
+/// The keys with which a test sets the clock: seconds, and microseconds beyond them.
 #[cfg(test)]
 pub(super) const TEST_CLOCK: [&str; 2] = ["{integration-client}:seconds", "{integration-client}:micros"];
 
-/// A connection to the server, which is made again after it broke.
+/// A connection to the server, which reconnects after a failure.
 pub(crate) struct Redis {
     connection: ConnectionManager,
     read: Script,
@@ -61,7 +62,7 @@ pub(crate) struct Redis {
 }
 
 pub(super) async fn open(url: &str) -> Result<Redis, Error> {
-    // The URL has a password, and is not shown.
+    // The URL contains a password, so no error shows it.
     let failed = |error: RedisError| Error::config(format!("sharing through Redis: {error}")).with_source(error);
     let client = Client::open(url).map_err(failed)?;
     let config = ConnectionManagerConfig::new()
@@ -75,12 +76,12 @@ pub(super) async fn open(url: &str) -> Result<Redis, Error> {
         return Err(Error::config(format!("sharing through Redis: {problem}")));
     }
     let redis = Redis { connection, read: Script::new(READ), write: Script::new(WRITE) };
-    // A user without the right to run a script is told so now.
+    // Fails now if the user may not run scripts.
     redis.read(&[]).await.map_err(failed)?;
     Ok(redis)
 }
 
-/// Why a server with this `INFO` cannot keep a pool.
+/// Why a server with this `INFO` cannot keep a pool, or `None` if it can.
 fn problem(info: impl Fn(&str) -> Option<String>) -> Option<String> {
     let is = |name: &str, value: &str| info(name).is_some_and(|is| is == value);
     let version = info("redis_version").unwrap_or_default();
@@ -107,7 +108,7 @@ fn problem(info: impl Fn(&str) -> Option<String>) -> Option<String> {
 }
 
 impl Redis {
-    /// The same pool with another clock than the server's.
+    /// The same pool with the clock of a test instead of the server's.
     #[cfg(test)]
     pub(super) fn by_the_clock_of_a_test(self) -> Redis {
         let [seconds, micros] = TEST_CLOCK;
@@ -139,7 +140,8 @@ impl Redis {
         Ok(Some(answer))
     }
 
-    /// Returns the lines that have to be asked for again.
+    /// Reads the ledgers of the lines `asked`, answers them and writes them. Returns the lines that have to be asked
+    /// again.
     async fn one_round(&self, call: &Call, asked: Vec<usize>, answer: &mut Answer) -> Result<Vec<usize>, RedisError> {
         let names: Vec<&str> = asked.iter().filter_map(|line| Some(call.lines.get(*line)?.limit.as_str())).collect();
         let seen = self.read(&names).await?;

@@ -1,9 +1,9 @@
-//! Replaces Redis where the feature `redis` is off.
+//! Replaces `redis.rs` if the feature `redis` is off.
 
 use super::call::{Answer, Call};
 use crate::error::Error;
 
-/// No such pool can be opened.
+/// An uninhabited type: no such pool can be opened.
 pub(crate) enum Redis {}
 
 impl Redis {

@@ -1,10 +1,11 @@
-//! The times of a ledger in a store that has no clock to trust: etcd, an object store, ZooKeeper. Pure.
+//! The times of a ledger in a store without a trustworthy clock: etcd, an object store, ZooKeeper. Pure.
 //!
-//! Such a ledger states each time as what was left of it when it was written, and names that writing. A process counts what was left
-//! from the moment at which it first saw the writing, by its own clock. It saw it after it was written, so it never waits too
-//! short, whatever any wall clock does. By that alone a process that has seen nothing yet would wait for all that was left. So a
-//! writing has the date that the store's answer to the reading before it had; of what lies between the dates of a writing and of
-//! its first sight, all but [`MARGIN_S`] counts as waited for.
+//! Such a ledger states each time as the time that was left when it was written, and names that write. A process counts
+//! the time left from the moment at which it first saw the write, by its own clock. It sees a write only after it was
+//! made, so it never waits too short, whatever any wall clock does. By this rule alone, however, a process that has
+//! seen nothing yet would wait for all of the time left. So each write is dated: it carries the date of the store's
+//! answer to the read before it. Of the time between this date and the date at first sight, all but [`MARGIN_S`] counts
+//! as waited for.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,36 +15,38 @@ use super::call::{Call, Entry};
 use super::ledger::times::Moment;
 use super::ledger::{Got, Ledger};
 
-/// Two clocks may run apart by this part of a time: 200 millionths.
+/// Two clocks may run apart by one part in this number: 200 millionths.
 const RATES: u64 = 5_000;
-/// Between two dates of answers, of whichever servers, lie at most so many seconds more than have passed: servers whose clocks
-/// differ, and one that steps by 10 s.
+/// The dates of two answers, from any servers, differ by at most this many seconds more than the time that has passed
+/// between them: 10 s for servers whose clocks differ, and 10 s for a clock that steps.
 const MARGIN_S: u64 = 20;
-/// Sights of a limit are kept for so long after a call, beyond all that was left then.
+/// How long what was seen of a limit is kept after a call, beyond all of the time that was left then.
 const KEEP_US: u64 = 3_600_000_000;
 
-/// A time as it is kept: the writing that said it first, its date in seconds (0 for none), and what was left then.
+/// A time as it is stored: the write that stated it first, the date of that write in seconds (0 if unknown), and the
+/// time left then in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Stamp(u64, u64, u64);
 
-/// The moment after a reading.
+/// The moment after a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Now {
-    /// The clock of the process, which was read *after* the text.
+    /// The clock of this process, read *after* the text.
     pub(super) clock_us: u64,
-    /// What the store's clock shows now: from the earliest to the latest second. 0: the answer had no date.
+    /// The earliest and the latest second that the store's clock may show now; 0 if the answer had no date.
     pub(super) dates: (u64, u64),
 }
 
 impl Now {
-    /// `asked_us` is the clock of the process before it asked; the answer's date is of a moment since.
+    /// `asked_us` is this process's clock before the read. The answer's date lies between that moment and now.
     pub(super) fn new(asked_us: u64, clock_us: u64, date: Option<u64>) -> Now {
         let waited = clock_us.saturating_sub(asked_us).div_ceil(1_000_000);
         let latest = |date: u64| date.saturating_add(1).saturating_add(waited);
         Now { clock_us, dates: date.map_or((0, 0), |date| (date, latest(date))) }
     }
 
-    /// When a writing was made at the latest that is seen now for the first time.
+    /// The latest moment, by this process's clock, at which a write of date `dated` that is seen now for the first time
+    /// can have been made.
     fn first_sight(&self, dated: u64) -> u64 {
         let is_dated = dated > 0 && self.dates.0 > 0;
         let passed = if is_dated { self.dates.0.saturating_sub(dated).saturating_sub(MARGIN_S) } else { 0 };
@@ -51,7 +54,7 @@ impl Now {
     }
 }
 
-/// A ledger as it is kept: its times are places in `stamps`, counted from 1.
+/// A ledger as it is stored. Its times are indices into `stamps`, counted from 1.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
@@ -59,24 +62,24 @@ struct Kept {
     ledger: Ledger,
 }
 
-/// What one process has seen of one limit's writings.
+/// When one process has first seen the writes of one limit.
 #[derive(Debug, Default)]
 struct Sights {
-    /// When it first saw each of them, by its own clock.
+    /// The moment of first sight of each write, by this process's own clock.
     first: HashMap<u64, u64>,
-    /// After this they are of little use.
+    /// After this time the entry is of little use and is deleted.
     until: u64,
 }
 
-/// What one process has seen of all limits.
+/// When one process has first seen the writes of all limits.
 #[derive(Debug, Default)]
 pub(super) struct AllSights(HashMap<String, Sights>);
 
-/// What is to be written, if the text that was read is still there.
+/// What to write, provided that the text that was read is unchanged.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) text: String,
-    /// What the call is told if this is written.
+    /// The answer to the line, valid if the write succeeds.
     pub(super) got: Option<Got>,
 }
 
@@ -91,8 +94,8 @@ struct Known {
 }
 
 impl AllSights {
-    /// Answers the line `entry` of a call by the `text` of its ledger, which was read before `now` and is empty where there is none.
-    /// `writing` is a random number that no other writing has.
+    /// Answers the line `entry` of a call from the stored `text` of its ledger, which was read before `now` and is
+    /// empty if there is none. `writing` is a random number that identifies this write.
     pub(super) fn answer(&mut self, call: &Call, entry: &Entry, text: &str, now: &Now, writing: u64) -> Written {
         self.0.retain(|_, sights| sights.until > now.clock_us);
         let sights = self.0.entry(entry.limit.clone()).or_default();
@@ -101,7 +104,7 @@ impl AllSights {
             Some((ledger, times)) => (Some(ledger), times),
             None => (None, Times::new()),
         };
-        // These stores lose nothing by themselves: what is missing is new.
+        // These stores lose nothing by themselves, so a missing ledger is a new one.
         let is_new = text.is_empty();
         let (got, ledger) =
             call.exchange(entry, ledger, if is_new { None } else { call.loss(now.clock_us) }, now.clock_us);
@@ -110,7 +113,7 @@ impl AllSights {
 }
 
 impl Sights {
-    /// The ledger with times of this process's clock. None where the text is no ledger.
+    /// The ledger, with its times converted to this process's clock. `None` if the text is not a ledger.
     fn read(&mut self, text: &str, now: &Now) -> Option<(Ledger, Times)> {
         if text.is_empty() {
             return None;
@@ -136,7 +139,8 @@ impl Sights {
             let Stamp(writing, dated, left) = stamp;
             let seen = *self.first.entry(writing).or_insert_with(|| now.first_sight(dated));
             let mut time = seen.saturating_add(left).saturating_add(left / RATES);
-            // Units of two stamps stay apart, also where they come to the same moment here: elsewhere they do not.
+            // Units of two stamps stay separate even if both are free at the same moment by this clock: by another
+            // process's clock they are not.
             while is_of_units(moment) && times.contains_key(&key(moment, time)) {
                 time = time.saturating_add(1);
             }
@@ -146,17 +150,18 @@ impl Sights {
         is_whole.then_some((ledger, times))
     }
 
-    /// The text of a ledger that came of one that was read at `now` with these `times`.
+    /// The text of a ledger that was computed from the one read at `now` with these `times`.
     fn write(&mut self, mut ledger: Ledger, times: &Times, now: &Now, writing: u64) -> String {
         let mut stamps: Vec<Stamp> = Vec::new();
         let mut places: HashMap<Stamp, u64> = HashMap::new();
         ledger.map_times(0, |moment, time, units| {
             if moment == Moment::Pool && time <= now.clock_us {
-                // What is free by one clock is free.
+                // Units that are free by one process's clock are free for all.
                 return 0;
             }
             let known = times.get(&key(moment, time)).filter(|known| known.time == time);
-            // Units that others of the same moment came to may have to wait for longer elsewhere.
+            // If the ledger has merged more units into this moment, the old stamp does not cover them: for another
+            // process they may be free later. So they get a new stamp.
             let known = known.filter(|known| units <= known.units);
             let stamp =
                 known.map_or(Stamp(writing, now.dates.1, time.saturating_sub(now.clock_us)), |known| known.stamp);
@@ -165,13 +170,13 @@ impl Sights {
                 stamps.len() as u64
             })
         });
-        // Its writer knows what it says from now on. If this is not written, the next reading forgets it.
+        // The writer has seen its own write now. If the write fails, the next read forgets this entry.
         self.first.insert(writing, now.clock_us);
         serde_json::to_string(&Kept { stamps, ledger }).unwrap_or_default()
     }
 }
 
-/// There is one time of each kind, but for those of units.
+/// A ledger has one time of each kind, except for times of units, of which there are several.
 fn key(moment: Moment, time: u64) -> (Moment, u64) {
     (moment, if is_of_units(moment) { time } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! How the sharing of limits goes, for people.
+//! The state of the sharing, for consoles, logs and metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,101 +10,103 @@ use super::ledger::All;
 use crate::clock::Time;
 use crate::metrics::SharingFigures;
 
-/// Limits whose sharing is kept to be shown.
+/// The most limits whose sharing is remembered for display.
 const SHOWN: usize = 10_000;
-/// A limit of which the store has said nothing for this long is not shown.
+/// A limit is no longer shown once the store has said nothing about it for this long.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// What is known of the sharing.
+/// What this process knows about the sharing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// Limits with units or requests that wait for some.
+    /// The number of limits of which this process holds units, or under which its requests wait for some.
     pub(crate) limits: usize,
-    /// Calls that were answered, and those that were not.
+    /// Answered calls, then calls without an answer.
     pub(crate) calls: [u64; 2],
-    /// Leases that had ended at the store.
+    /// How often the store had ended this process's lease on a limit.
     pub(crate) lost: u64,
-    /// Since when no call was answered; none while they are.
+    /// Since when no call has been answered; `None` while calls are answered.
     pub(crate) away_since: Option<Time>,
     /// The end of the lease that was renewed last.
     pub(crate) lease_until: Option<Time>,
-    /// The same of floors; none where this process has none.
+    /// The end of the floor's lease; `None` if this process has no floor.
     pub(crate) floor_until: Option<Time>,
-    /// What the log said last of the store's being away.
+    /// The mode that was logged last while the store did not answer.
     pub(super) said: Option<SharingMode>,
-    /// The store learns who holds what.
+    /// Whether the store is learning which process holds which units.
     pub(crate) is_learning: bool,
-    /// What was said last of each limit, and when.
+    /// The store's last statement about each limit, and when it came.
     limits_seen: BTreeMap<Arc<str>, (SharedLimit, Time)>,
 }
 
-/// One limit that processes share, as the store last said:
+/// One limit that processes share, in its last state at the store. See
 /// [`IntegrationClient::shared_limits`](crate::IntegrationClient::shared_limits).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SharedLimit {
-    /// Its name in the store: environment, vendor, whose it is (`account` or `tenant` and its id, or `vendor`), endpoint and the
-    /// limit's own name, with bars between them.
+    /// The name in the store: environment, vendor, owner (`account` or `tenant` and its id, or `vendor`), endpoint and
+    /// the limit's own name, separated by bars.
     pub limit: Arc<str>,
-    /// The units that all processes together do not exceed, as the strictest configuration has it.
+    /// The units that all processes together do not exceed, from the strictest configuration.
     pub units: u32,
     /// Processes with a lease, this one included.
     pub processes: u32,
-    /// Units that they hold together.
+    /// Units that all processes hold together.
     pub held: u32,
-    /// Units that they want together, for what they send and what waits.
+    /// Units that all processes want together, for requests under way and for those that wait.
     pub wanted: u32,
     /// Units that this process holds.
     pub held_here: u32,
-    /// Not all processes have the same figures of the limit in their configurations: the strictest are in force.
+    /// Whether the processes' configurations differ about this limit. The strictest figures are in force.
     pub figures_differ: bool,
 }
 
-/// How a process goes on that shares limits.
+/// How a process that shares limits goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SharingMode {
     /// The store answers.
     Sharing,
-    /// The store answers, has lost what it knew, and gives nothing for about a lease.
+    /// The store answers, has lost its ledgers, and grants nothing for about a lease.
     Learning,
-    /// The store does not answer, and the process goes on with what it holds.
+    /// The store does not answer, and the process goes on with the units that it holds.
     Away,
     /// The store does not answer, the lease has ended, and the process goes on with its floor
     /// ([`sharing_floor`](crate::IntegrationClientBuilder::sharing_floor)).
     Floor,
-    /// The store does not answer, and nothing of a shared limit is sent.
+    /// The store does not answer, and no request under a shared limit is sent.
     Stopped,
 }
 
-/// How this process shares its limits with others
-/// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
+/// How this process shares its limits with others. See
+/// [`share_through`](crate::IntegrationClientBuilder::share_through).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SharingStatus {
-    /// Limits of which this process holds units, or wants some.
+    /// Limits of which this process holds or wants units.
     pub limits: usize,
     /// Calls to the store that were answered.
     pub answered: u64,
-    /// Calls to the store that failed, or were not answered within a second.
+    /// Calls to the store that failed or were not answered in time: within a second for a database or Redis, longer for
+    /// other stores.
     pub failed: u64,
-    /// How often the store had taken back what this process held, since its lease had ended.
+    /// How often the store had taken back this process's units because the lease had ended.
     pub leases_lost: u64,
-    /// For how long the store has not answered; none while it does.
+    /// How long the store has not answered; `None` while it answers.
     pub away_for: Option<Duration>,
-    /// What it goes on with.
+    /// How the process goes on.
     pub mode: SharingMode,
-    /// For how long the process may send without another answer of the store.
+    /// How long the process may send without another answer from the store.
     pub lease_left: Duration,
-    /// The same by its floor; nothing where it has none.
+    /// How long the process may send by its floor; zero without a floor.
     pub floor_left: Duration,
-    /// The store has lost what it knew, and learns who holds what: it gives nothing for about a lease.
+    /// Whether the store has lost its ledgers and learns which process holds which units. It grants nothing for about a
+    /// lease.
     pub is_learning: bool,
 }
 
 impl SharingStatus {
-    /// What metrics state of it.
+    /// The part of the status that is exported as metrics.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is measured"))]
     pub(crate) fn figures(&self) -> SharingFigures {
         SharingFigures {
@@ -119,12 +121,14 @@ impl SharingStatus {
 }
 
 impl Known {
-    /// This process holds and wants nothing: no call is made that could say whether the store answers.
+    /// Resets the state of the store: this process holds and wants nothing, so it makes no call that could tell whether
+    /// the store answers.
     pub(super) fn rests(&mut self) {
         (self.limits, self.away_since, self.said, self.is_learning) = (0, None, None, false);
     }
 
-    /// Notes what the store says of a limit. Returns whether it is news that the figures of the processes differ.
+    /// Records the store's statement about a limit. Returns `true` when the processes' figures differ and did not
+    /// before.
     pub(super) fn saw(&mut self, limit: &str, all: All, held_here: u32, now: Time) -> bool {
         let name = match self.limits_seen.get_key_value(limit) {
             Some((name, _)) => name.clone(),
@@ -144,12 +148,12 @@ impl Known {
         all.differs && before.is_none_or(|(before, _)| !before.figures_differ)
     }
 
-    /// Forgets limits of which the store has said nothing for a minute.
+    /// Forgets limits about which the store has said nothing for a minute.
     pub(super) fn forget(&mut self, now: Time) {
         self.limits_seen.retain(|_, (_, at)| now.since(*at) < RECENT);
     }
 
-    /// The limits that were spoken of in the last minute, by name.
+    /// The limits about which the store has said something in the last minute, by name.
     pub(super) fn limits(&self, now: Time) -> Vec<SharedLimit> {
         let recent = self.limits_seen.values().filter(|(_, at)| now.since(*at) < RECENT);
         recent.map(|(limit, _)| limit.clone()).collect()
@@ -166,7 +170,7 @@ impl Known {
         }
     }
 
-    /// What the process goes on with since the store is away, where that has changed.
+    /// The current mode, if it has changed since it was last logged.
     pub(super) fn news(&mut self, now: Time) -> Option<SharingMode> {
         let mode = Some(self.mode(now));
         (std::mem::replace(&mut self.said, mode) != mode).then_some(mode).flatten()

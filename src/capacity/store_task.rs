@@ -1,6 +1,6 @@
-//! The task that calls the store: it gathers what the shards want, and passes on what the store gives.
+//! The task that calls the store: it collects what the shards want and passes on what the store grants.
 //!
-//! One call is under way at a time. What it says, and what its answer means, `process.rs` decides.
+//! One call is under way at a time. `process.rs` decides what the call says and what its answer means.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::dispatch::Shard;
 use crate::engine::PooledLimit;
 use crate::engine::limit::Wish;
 
-/// Between two calls, at least.
+/// The shortest time between two calls.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// The handle of the task.
+/// The handle through which the client sees and ends the task.
 pub(crate) struct Sharing {
     known: Mutex<Known>,
     stop: watch::Sender<bool>,
@@ -36,7 +36,7 @@ impl Sharing {
         Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false), pace }
     }
 
-    /// How the sharing goes.
+    /// The current state of the sharing.
     pub(crate) fn status(&self, now: Time) -> SharingStatus {
         self.known.lock().status(now)
     }
@@ -46,7 +46,7 @@ impl Sharing {
         self.known.lock().limits(now)
     }
 
-    /// Gives everything back, and waits until the store knows, but no longer than a call may take.
+    /// Returns all units, and waits until the store has recorded this, at most for the time that one call may take.
     pub(crate) async fn leave(&self) {
         self.stop.send_replace(true);
         let mut ended = self.ended.subscribe();
@@ -54,7 +54,7 @@ impl Sharing {
     }
 }
 
-/// The task's state.
+/// The task, which owns the pool and this process's side of the calls.
 pub(crate) struct StoreTask {
     pool: Pool,
     shards: Vec<Arc<Shard>>,
@@ -63,7 +63,7 @@ pub(crate) struct StoreTask {
     sharing: Arc<Sharing>,
 }
 
-/// What the shards want, and where the answers go.
+/// What the shards want, and the limits to which the answers belong.
 #[derive(Default)]
 struct Gathered {
     asked: Vec<(usize, PooledLimit)>,
@@ -81,10 +81,11 @@ impl StoreTask {
         StoreTask { pool, shards, clock, process: Process::new(fastrand::u64(1..), lease), sharing }
     }
 
-    /// Calls the store until the client goes or is shut down, and then gives everything back.
+    /// Calls the store until the client is dropped or shut down, then returns all units.
     pub(crate) async fn run(mut self, core: Weak<Core>, starved: Arc<Notify>) {
         let mut stop = self.sharing.stop.subscribe();
-        // The next call, and the earliest moment of a call that cannot wait for it.
+        // When the next call is due, and when a call may be made at the earliest if requests are starved of units
+        // before then.
         let (mut due, mut soon) = (Time::MAX, Time::ZERO);
         loop {
             tokio::select! {
@@ -113,7 +114,7 @@ impl StoreTask {
             let every = every(self.sharing.pace, gathered.wishes.iter().map(|(_, wish)| wish));
             let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
             let (brought, is_lost) = self.call(gathered, began).await;
-            // All processes of a service start together: they should not call together for ever.
+            // All processes of a service start together, so their calls are spread at random.
             let next = if is_lost { every / 4 } else { every };
             due = began + next.mul_f64(0.95 + 0.1 * fastrand::f64());
             soon = match (brought, is_starved) {
@@ -126,7 +127,7 @@ impl StoreTask {
     fn gather(&self) -> Gathered {
         let mut gathered = Gathered::default();
         for (number, shard) in self.shards.iter().enumerate() {
-            // A lease that has ended lets waiters go by the floor.
+            // `decide` wakes the waiters that may go on by the floor, should the lease have ended.
             shard.decide(|engine, now| {
                 engine.wishes(now, |limit, name, wish| {
                     gathered.asked.push((number, limit));
@@ -137,7 +138,8 @@ impl StoreTask {
         gathered
     }
 
-    /// Makes a call and passes its answer on. Returns whether it brought units, and whether some had been lost.
+    /// Makes a call and passes on its answer. Returns whether the store granted units, and whether a lease had been
+    /// lost.
     async fn call(&mut self, gathered: Gathered, began: Time) -> (bool, bool) {
         let Gathered { asked, wishes } = gathered;
         let call = self.process.call(self.clock.now(), wishes, false);
@@ -247,7 +249,7 @@ impl StoreTask {
     }
 }
 
-/// The time between two calls: a quarter of the shortest window.
+/// The time between two calls: a quarter of the shortest window, within the bounds of the store's pace.
 fn every<'a>(pace: Pace, wishes: impl Iterator<Item = &'a Wish>) -> Duration {
     let windows = wishes.map(|wish| wish.figures.again_ns).filter(|window| *window > 0);
     windows.min().map_or(pace.every.1, |window| Duration::from_nanos(window / 4)).clamp(pace.every.0, pace.every.1)

@@ -1,34 +1,36 @@
-//! Decides what to write to a store that compares and swaps: it writes a value only if the value is still the one that was read. Pure;
-//! `redis.rs` reads and writes.
+//! Decides what to write to a store that can compare and swap: a value is written only if the stored value is still the
+//! one that was read. Pure; `redis.rs` reads and writes.
 //!
-//! Such a store may lose its values, or return to earlier ones, without an error: after it was emptied, after a restart from a snapshot, or
-//! after a replica was promoted. So all ledgers carry the name of an *era*, which is kept beside them under a key of its
-//! own. A new era begins when that key is missing, or names another run of the server. Ledgers of another era do not count.
+//! Such a store may lose its values, or return to earlier ones, without an error: when it is emptied, restarted from a
+//! snapshot, or when a replica is promoted. So all ledgers carry the name of an *era*, which is stored beside them
+//! under its own key. A new era begins when that key is missing or names another run of the server. Ledgers of another
+//! era count as lost.
 
 use serde::{Deserialize, Serialize};
 
 use super::call::{Call, Root};
 use super::ledger::Got;
 
-/// For how long a server may have answered after another took its place, in microseconds: what `min-replicas-max-lag` and a
-/// failover take where both are set as the guide says.
+/// How long a server may have gone on answering after another took its place, in microseconds: the time that
+/// `min-replicas-max-lag` and a failover take if both are set as the guide says.
 const SPLIT_US: u64 = 3_000_000;
-/// A ledger is kept for so much longer than it matters, in milliseconds: the server deletes by its own clock, which may step.
+/// How much longer than it matters a ledger is kept, in milliseconds: the server deletes it by its own clock, which may
+/// step.
 const KEEP_MS: u64 = 3_600_000;
 
-/// The time since the store lost, or may have lost, what it kept.
+/// The time since the store last lost its ledgers, or may have lost them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Era {
     name: String,
-    /// The run of the server in which it began.
+    /// The run of the server in which the era began.
     run: String,
     root: Root,
 }
 
-/// What was read at one moment. A text that is empty is not there.
+/// What was read at one moment. An empty text means that the key is missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// Names the run of the server: another after each start, and on each server.
+    /// Identifies the run of the server. It changes with each start, and differs between servers.
     pub(super) run: String,
     pub(super) clock_us: u64,
     pub(super) era: String,
@@ -36,11 +38,11 @@ pub(super) struct Seen {
     pub(super) kept: Vec<String>,
 }
 
-/// What is to be written, if all that was read is still there.
+/// What to write, provided that nothing of what was read has changed.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) era: String,
-    /// For each ledger that was read.
+    /// One for each ledger that was read.
     pub(super) writes: Vec<Write>,
 }
 
@@ -48,11 +50,11 @@ pub(super) struct Round {
 pub(super) struct Write {
     pub(super) text: String,
     pub(super) keep_ms: u64,
-    /// What the call is told if this is written.
+    /// The answer to this line, valid if the write succeeds.
     pub(super) got: Option<Got>,
 }
 
-/// Answers the lines `asked` of a call by what was read of them. `fresh` names a new era, should one begin.
+/// Answers the lines `asked` of a call from the ledgers in `seen`. `fresh` is the name of the new era, if one begins.
 pub(super) fn round(call: &Call, asked: &[usize], seen: &Seen, fresh: u64) -> Round {
     let (era, text) = era(call, seen, fresh);
     let writes = asked.iter().zip(&seen.kept).filter_map(|(line, kept)| {
@@ -65,7 +67,7 @@ pub(super) fn round(call: &Call, asked: &[usize], seen: &Seen, fresh: u64) -> Ro
     Round { writes: writes.collect(), era: text }
 }
 
-/// The era in force and its text.
+/// The era in force, and its text. A new era begins if the stored one is missing or of another run.
 fn era(call: &Call, seen: &Seen, fresh: u64) -> (Era, String) {
     if let Ok(era) = serde_json::from_str::<Era>(&seen.era)
         && era.run == seen.run

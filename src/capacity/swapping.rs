@@ -1,5 +1,6 @@
-//! Calls to a store that compares and swaps and has no clock: each limit's ledger is read, answered by this process itself, and
-//! written if it is still as it was read. If not, it is read again.
+//! Calls to a store that can compare and swap but has no clock. For each limit, this process reads the ledger, computes
+//! the answer itself, and writes the ledger back if it is unchanged. If another process has written it meanwhile, the
+//! process reads it again.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -15,31 +16,32 @@ use super::sights::{AllSights, Now};
 use crate::BoxFuture;
 use crate::clock::Clock;
 
-/// Limits whose ledgers are read and written beside each other.
+/// How many limits' ledgers are read and written concurrently.
 const AT_ONCE: usize = 64;
-/// Times that a ledger is read, should others write it meanwhile.
+/// How often a ledger is read in one call while other processes keep writing it.
 const ROUNDS: u32 = 16;
-/// The longest wait before the second round, in milliseconds. It doubles from round to round, up to [`LONGEST_MS`].
+/// In milliseconds. The longest wait before the second round is twice this, and it doubles with each further round, up
+/// to [`LONGEST_MS`].
 const FIRST_MS: u64 = 10;
 const LONGEST_MS: u64 = 500;
 
-/// A text, and what the store calls the version of it.
+/// A stored text, and the store's name for its version.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(super) text: String,
     pub(super) version: String,
 }
 
-/// What the store answered to a reading.
+/// The store's answer to a read.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// None where there is no ledger.
+    /// `None` if there is no ledger.
     pub(super) found: Option<Found>,
-    /// The date of the answer, in seconds.
+    /// The date of the answer, in seconds since 1970.
     pub(super) date: Option<u64>,
 }
 
-/// The date of an answer in seconds since 1970.
+/// The `Date` of a response, in seconds since 1970.
 #[cfg_attr(not(any(feature = "etcd", feature = "object-store")), allow(dead_code, reason = "others do not speak HTTP"))]
 pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
     let text = headers.get(http::header::DATE)?.to_str().ok()?;
@@ -47,12 +49,12 @@ pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
     u64::try_from(moment.as_second()).ok().filter(|seconds| *seconds > 0)
 }
 
-/// What such a store does. Errors are in words, without addresses and secrets.
+/// The two operations of such a store. Errors are messages without addresses and secrets.
 pub(crate) trait Swaps: Send + Sync {
-    /// Reads the ledger of a limit. It must be the latest that was written anywhere.
+    /// Reads the ledger of a limit: the latest that any process has written.
     fn read(&self, limit: &str) -> impl Future<Output = Result<Answered, String>> + Send;
 
-    /// Writes a ledger if it is still of this version, or still missing. Returns whether it was.
+    /// Writes a ledger if the stored one still has this version, or is still missing. Returns whether it was written.
     fn write(
         &self,
         limit: &str,
@@ -61,7 +63,7 @@ pub(crate) trait Swaps: Send + Sync {
     ) -> impl Future<Output = Result<bool, String>> + Send;
 }
 
-/// The side of one process.
+/// One process's access to such a store.
 pub(crate) struct Swapping<S> {
     store: S,
     clock: Clock,
@@ -93,7 +95,7 @@ impl<S: Swaps> Swapping<S> {
             let asked = self.now_us();
             let Answered { found, date } = self.store.read(&entry.limit).await?;
             let (text, version) = found.map_or((String::new(), None), |found| (found.text, Some(found.version)));
-            // The clock is read after the text: what it says was written before.
+            // The clock is read after the text, so the text was written before `now`.
             let now = Now::new(asked, self.now_us(), date);
             let written = self.sights.lock().answer(call, entry, &text, &now, fastrand::u64(1..));
             if self.store.write(&entry.limit, written.text, version.as_deref()).await? {
@@ -111,7 +113,7 @@ impl<S: Swaps> Swapping<S> {
     }
 }
 
-/// What all of these futures come to, in their order. They are polled by one task.
+/// Polls all futures within one task and returns their results in order.
 async fn together<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
     use crate::capacity::ledger::{Figures, Line};
 
-    /// Texts in memory; some writes are told that another was first, although none was.
+    /// Ledgers in memory. The first `conflicts` writes fail as if another process had written first.
     #[derive(Default)]
     struct Memory {
         texts: Mutex<HashMap<String, (String, u64)>>,

@@ -1,10 +1,10 @@
-//! Replaces `zookeeper/` where the feature `zookeeper` is off.
+//! Replaces `zookeeper/` if the feature `zookeeper` is off.
 
 use super::call::{Answer, Call};
 use crate::BoxFuture;
 use crate::error::Error;
 
-/// No such pool can be opened.
+/// An uninhabited type: no such pool can be opened.
 pub(crate) enum Zookeeper {}
 
 impl Zookeeper {

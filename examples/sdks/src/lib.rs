@@ -1,4 +1,4 @@
-//! A vendor on loopback for the SDKs: it counts, refuses what is above its limit, and sees which key each request carries.
+//! A vendor on loopback for the SDKs. It counts requests, refuses those above its limit, and checks the key of each.
 
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
@@ -24,21 +24,22 @@ use integration_client::config::TenantEntry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// What ends an example.
+/// The error with which an example ends.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 /// An answer of the vendor.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Requests that the vendor takes in any second.
+/// The most requests that the vendor accepts in any second.
 pub const LIMIT: usize = 20;
 /// Requests that each example sends at once, above the limit.
 pub const AT_ONCE: usize = 45;
-/// The credential that the SDK is given. It must not reach the vendor.
+/// The credential that is given to the SDK. It must not reach the vendor.
 pub const CALLERS_TOKEN: &str = "callers-token-0123456789abcdef";
 /// The tenant's credential.
 pub const KEY: &str = "vendor-key";
 
-/// An HTTP server that takes [`LIMIT`] requests in any second, by a sliding log, and refuses more. Dropped, it ends.
+/// An HTTP server that accepts [`LIMIT`] requests in any second, by a sliding log, and refuses more. It stops when
+/// dropped.
 pub struct Vendor {
     address: SocketAddr,
     counts: Arc<Mutex<Counts>>,
@@ -53,17 +54,17 @@ struct Counts {
     leaked: usize,
 }
 
-/// How a vendor of one kind answers.
+/// How the vendor of one SDK answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
     /// Whether the credential or signature of a request is right.
     pub is_right: fn(&Parts, &[u8]) -> bool,
-    /// The answer to a request that was taken, at the vendor's base URL.
+    /// The answer to an accepted request. The last argument is the vendor's base URL.
     pub answer: fn(&Parts, &[u8], &str) -> Answer,
 }
 
 impl Vendor {
-    /// Begins to listen.
+    /// Starts the vendor.
     ///
     /// # Errors
     /// No port is free.
@@ -76,12 +77,13 @@ impl Vendor {
         Ok(Vendor { address, counts, _server: server })
     }
 
-    /// Its base URL.
+    /// The vendor's base URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A client with one tenant, `acme`, at this vendor, which it knows as `vendor`. `auth` is the scheme of the entry.
+    /// A client with one tenant, `acme`, at this vendor, which the client knows as `vendor`. `auth` is the entry's
+    /// scheme.
     ///
     /// # Errors
     /// The entry is not valid.
@@ -98,16 +100,16 @@ impl Vendor {
         builder.credential_resolver("example", key).build().await
     }
 
-    /// Forgets what was counted, but not when.
+    /// Sets the counts to 0. The log of recent requests stays, so that the limit still holds.
     pub fn reset(&self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         (counts.arrived, counts.refused, counts.leaked) = (0, 0, 0);
     }
 
-    /// What arrived, by name, where `expected` should have. An error where any was refused, leaked, lost or doubled.
+    /// A line with the counts of the run, if `expected` requests arrived.
     ///
     /// # Errors
-    /// The vendor saw what it should not have.
+    /// A request was refused, leaked the caller's token, was lost or arrived twice.
     pub fn report(&self, sdk: &str, expected: usize) -> Result<String, BoxError> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts { arrived, refused, leaked, .. } = *counts;
@@ -129,7 +131,7 @@ async fn accept(listener: TcpListener, base: String, counts: Arc<Mutex<Counts>>,
         let (base, counts) = (base.clone(), counts.clone());
         connections.spawn(async move {
             let service = service_fn(|request| judge(request, &base, &counts, behaviour));
-            // An error means that the caller has gone.
+            // An error here means that the caller has closed the connection.
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -168,7 +170,7 @@ async fn judge(
     })
 }
 
-/// An answer with a whole body.
+/// An answer with this status and body.
 pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()).boxed_unsync());
     *answer.status_mut() = status;
@@ -184,7 +186,8 @@ pub fn has_key(parts: &Parts, _: &[u8]) -> bool {
         .is_some_and(|value| value.as_bytes() == format!("Bearer {KEY}").as_bytes())
 }
 
-/// Waits until the vendor has forgotten the direct calls of an example: the client does not know of them.
+/// Waits until an example's direct calls, which the client does not know of, no longer count against the vendor's
+/// limit.
 pub async fn forgotten() {
     tokio::time::sleep(Duration::from_millis(1_100)).await;
 }

@@ -1,21 +1,21 @@
-//! What a process says to the ledger, and what the ledger answers. All times are microseconds.
+//! What a process tells the ledger, and what the ledger answers. All times are in microseconds.
 
 use serde::{Deserialize, Serialize};
 
-/// The figures of a limit as one process has them in its configuration.
+/// A limit as one process has it in its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figures {
     /// The units of the limit.
     #[serde(rename = "u")]
     pub(crate) units: u32,
-    /// How long after its arrival a request occupies its unit: the window of the process's guard.
+    /// How long a request occupies its unit after its arrival at the vendor: the window of the process's guard.
     #[serde(rename = "a")]
     pub(crate) again_us: u64,
     /// The longest time between the start of a request and its arrival at the vendor.
     #[serde(rename = "d")]
     pub(crate) transit_us: u64,
-    /// The holder accepts units that others used and that are not free yet.
+    /// Whether the holder accepts units that another process has used and that are not free yet.
     #[serde(rename = "o")]
     pub(crate) takes_used: bool,
 }
@@ -27,39 +27,39 @@ impl Figures {
     }
 }
 
-/// For how long a process keeps its floor beyond its last call, by its own clock.
+/// How long a process keeps its floor after its last call, by its own clock.
 pub(crate) const FLOOR_LEASE_US: u64 = 600_000_000;
 
-/// Units that processes go on with when the store does not answer: they hold them under a longer lease than the others.
+/// The units with which processes go on when the store does not answer. Their lease is longer than that of other units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Floor {
-    /// Units that one process keeps at most.
+    /// The most units that one process keeps.
     pub(crate) each: u32,
-    /// Units that all processes together keep at most.
+    /// The most units that all processes together keep.
     pub(crate) all: u32,
 }
 
-/// What the store has lost: until when, by its clock, processes may use what they held before.
+/// A loss of ledgers: until when, by the store's clock, processes may use what they held before the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) leases_until: u64,
     pub(crate) floors_until: u64,
 }
 
-/// Who calls, and what it knows.
+/// The calling process, and what it knows of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// The process. It must differ from every other process, also from an earlier run.
     pub(crate) process: u64,
-    /// The number of this call. It rises with every call; a repetition of a call keeps it.
+    /// The number of this call. It rises with every call; a repeated call keeps its number.
     pub(crate) seq: u64,
-    /// The last call that a reply acknowledged; 0 if there was none.
+    /// The last call of which the process received the answer; 0 if there was none.
     pub(crate) known_seq: u64,
-    /// How long the process may use what it holds, counted from before it read the ledger.
+    /// How long the process may use the units that it holds, counted from before it read the ledger.
     pub(crate) lease_us: u64,
-    /// What the store's clock should say now: the clock of the last reply *of this ledger* plus
-    /// the time that passed since by the process's own clock. The reply of another ledger does
-    /// not count, because a step of the clock may lie between the two.
+    /// What the store's clock should show now: its value in the last answer *about this ledger*, plus the time that has
+    /// passed since then by the process's own clock. An answer about another ledger does not count, because the store's
+    /// clock may have stepped between the two.
     pub(crate) expected_us: Option<u64>,
 }
 
@@ -71,19 +71,19 @@ pub(crate) struct Caller {
 pub(crate) struct Line {
     /// The limit as this process has it in its configuration.
     pub(crate) figures: Figures,
-    /// The units that the process holds after it has returned what `returned` says.
+    /// The units that the process still holds after it has given back those in `returned`.
     pub(crate) claim: u32,
-    /// Time until free and number of the units given back. It repeats, with the time that is
-    /// left, everything that was given back since the last acknowledged call: a call that got
-    /// lost would otherwise make used units look free.
+    /// The units given back, as (time until free, units). Every call repeats, with the time that is then left, all
+    /// units given back since the last answered call: if a call got lost, the ledger would otherwise take used units
+    /// for free ones.
     pub(crate) returned: Vec<(u64, u32)>,
     /// The units wanted in each tier: high, normal, low.
     pub(crate) want: [u32; 3],
     /// The most units that one waiting request needs at once; 0 if none waits.
     pub(crate) need: u32,
-    /// For how long the vendor wants the limit to be left alone; 0 if it does not.
+    /// How long the vendor wants no requests under this limit; 0 if it has not asked for a pause.
     pub(crate) paused_us: u64,
-    /// What is kept when the store does not answer.
+    /// The bounds of the floor: the units kept when the store does not answer.
     pub(crate) floor: Floor,
 }
 
@@ -121,47 +121,48 @@ pub(crate) enum State {
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
-    /// Time until free and number of the units granted.
+    /// The units granted, as (time until free, units).
     pub(crate) units: Vec<(u64, u32)>,
-    /// How many units the process may keep. It returns the rest with its next call, at once.
+    /// How many units the process may keep. It returns the others at once, with its next call.
     pub(crate) keep: u32,
-    /// The weights of high, normal and low for the scheduler of this process.
+    /// The weights of the high, normal and low tier for the scheduler of this process.
     pub(crate) weights: [u32; 3],
-    /// There are fewer than four units per claimant: return used units at once.
+    /// There are fewer than four units per claimant: the process is to return used units at once.
     pub(crate) travels: bool,
-    /// Of the units held after this call: those that the process may use for [`FLOOR_LEASE_US`].
+    /// How many of the units held after this call the process may use for [`FLOOR_LEASE_US`].
     pub(crate) floor: u32,
     /// The units that are free in the pool after this call.
     pub(crate) free: u32,
     /// What became of the claim.
     pub(crate) state: State,
-    /// For how long another process was told to leave the limit alone.
+    /// How long the vendor wants no requests under this limit, as another process has reported it.
     pub(crate) paused_us: u64,
-    /// What all processes together have of the limit.
+    /// Totals over all processes that share the limit.
     pub(crate) all: All,
-    /// The ledger is older than what the process was told, as after a restored backup. The call
-    /// has changed nothing. The driver must put a learning ledger in its place and repeat it.
+    /// Whether the ledger is older than an answer that the process has received, as after a restored backup. Such a
+    /// call has changed nothing: the code that stores the ledger must replace it with a learning one and repeat the
+    /// call.
     pub(crate) is_stale: bool,
 }
 
-/// What all processes that share a limit have of it together.
+/// Totals over all processes that share a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct All {
-    /// The processes with a lease.
+    /// The number of processes with a lease.
     pub(crate) processes: u32,
-    /// The units of the limit, as the strictest of them has it in its configuration.
+    /// The units of the limit in the strictest of their configurations.
     pub(crate) units: u32,
     pub(crate) held: u32,
     pub(crate) wanted: u32,
-    /// The figures of some process are not those in force.
+    /// Whether the figures of some process differ from those in force.
     pub(crate) differs: bool,
 }
 
-/// Who holds and wants what.
+/// A summary of the ledger for tests.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// The units of the limit, as the strictest process has it.
+    /// The units of the limit in the strictest configuration.
     pub(crate) units: u32,
     /// The units in the pool that are free.
     pub(crate) free: u32,
@@ -169,7 +170,7 @@ pub(crate) struct Standing {
     pub(crate) occupied: u32,
     /// The ledger waits until every old lease has ended.
     pub(crate) learning: bool,
-    /// Process, units held, units wanted.
+    /// Per process: its id, the units it holds, the units it wants.
     pub(crate) holders: Vec<(u64, u32, u32)>,
     /// The processes whose figures are not the ones in force.
     pub(crate) differing: Vec<(u64, Figures)>,

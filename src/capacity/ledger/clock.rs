@@ -1,23 +1,23 @@
-//! The time of a ledger. It follows the store's clock, but a step of that clock must not make
-//! units free too early: within any span the ledger's time passes at most `slack` too fast.
+//! The time of a ledger. It follows the store's clock, but a step of that clock must not free units too early: over any
+//! span, the ledger's time runs ahead of true time by at most `slack`.
 
 use serde::{Deserialize, Serialize};
 
-/// How much of a gap counts without a witness, and how much of a step counts at most.
+/// How much of a gap between two calls counts without a witness (a caller's own clock), and how much of a clock step
+/// counts at most.
 const STEP_US: u64 = 100_000;
-/// A gap without a witness counts less this much, so that a lone newcomer does not wait for ever.
+/// A gap without a witness counts in full less this time, so that a lone newcomer does not wait for ever.
 const UNSEEN_US: u64 = 10_000_000;
 
-/// What is added to a span of `span_us` that the store measures for a process, because their clocks differ.
+/// Added to a span of `span_us` that the store measures on a process's behalf, because their clocks differ.
 pub(crate) fn slack(span_us: u64) -> u64 {
     (span_us / 10).clamp(100_000, 1_000_000)
 }
 
 /// The ledger's time.
 ///
-/// It is right under this assumption: within lease + transit + window the store's clock makes at
-/// most one step, forward by at most 10 s while nobody calls, and gains by slewing at most
-/// `slack` of the span.
+/// It is right under this assumption: within lease + transit + window, the store's clock makes at most one step,
+/// forward by at most 10 s while no process calls, and gains at most `slack` of the span by slewing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock(u64, u64);
 
@@ -42,7 +42,7 @@ impl Clock {
         self.0
     }
 
-    /// A clock that went back by little keeps its old mark: otherwise the way back up would
+    /// If the store's clock has gone back only a little, the old mark stays: otherwise the way back up to it would
     /// count twice.
     fn fall(&mut self, clock_us: u64) {
         if self.1.saturating_sub(clock_us) > STEP_US {

@@ -6,8 +6,8 @@ use super::call::{Caller, FLOOR_LEASE_US, Figures, Line};
 use super::clock::slack;
 use super::shares::{Claim, sum};
 
-/// One process that has called. A process whose lease has ended stays for a while, so that its
-/// next call is recognized as the call of somebody who has lost everything.
+/// A process that has called. Its record outlives its lease for a while, so that the ledger recognizes its next call as
+/// that of a process that has lost all of its units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Holder {
@@ -19,8 +19,8 @@ pub(crate) struct Holder {
     pub(crate) want: [u32; 3],
     #[serde(rename = "n")]
     pub(crate) need: u32,
-    /// When the lease has surely ended. The slack covers the lease and what its last request
-    /// occupies after it.
+    /// When the lease has surely ended. Its slack covers the lease itself, and the time for which the process's last
+    /// request occupies a unit afterwards.
     #[serde(rename = "e")]
     pub(crate) expires: u64,
     /// When the process called last.
@@ -29,21 +29,21 @@ pub(crate) struct Holder {
     /// When the process was last granted something.
     #[serde(rename = "g")]
     pub(crate) granted: u64,
-    /// When the last turn for a big request began.
+    /// When this process's last turn for a big request began.
     #[serde(rename = "t")]
     pub(crate) turned: u64,
-    /// The units of the last call's grant, by the time they are free.
+    /// The units granted by the last call, as (time from which they are free, units).
     #[serde(rename = "l")]
     pub(crate) last: Vec<(u64, u32)>,
     #[serde(rename = "f")]
     pub(crate) figures: Figures,
-    /// All of the leases have ended.
+    /// Whether all leases of the process have ended, that of its floor included.
     #[serde(rename = "x")]
     pub(crate) has_ended: bool,
-    /// Of the units held: those that the process goes on with when it cannot call.
+    /// How many of the held units the process goes on using when it cannot reach the store.
     #[serde(rename = "k", default, skip_serializing_if = "is_none")]
     pub(crate) floor: u32,
-    /// When the lease of these has surely ended; 0 without any.
+    /// When the lease of the floor has surely ended; 0 without a floor.
     #[serde(rename = "u", default, skip_serializing_if = "is_never")]
     pub(crate) floor_until: u64,
 }
@@ -75,7 +75,7 @@ impl Holder {
         }
     }
 
-    /// Notes a call. The claim has been dealt with.
+    /// Records a call whose claim has been settled already.
     pub(crate) fn note(&mut self, now: u64, caller: &Caller, line: &Line) {
         self.seq = caller.seq;
         self.want = line.want;
@@ -88,7 +88,8 @@ impl Holder {
         self.has_ended = false;
     }
 
-    /// Takes the units of leases that are over: each with the time at which its lease ended. `all`: the floor's too.
+    /// Removes the units whose leases have ended. Returns them as (end of the lease, units), the floor's last. The
+    /// floor ends too if `all` is set.
     pub(crate) fn end(&mut self, all: bool) -> [(u64, u32); 2] {
         self.last = Vec::new();
         let floor = self.floor.min(self.held);
@@ -100,7 +101,7 @@ impl Holder {
         ended
     }
 
-    /// The process goes on with its floor alone.
+    /// Whether the lease has ended and the process goes on with its floor alone.
     pub(crate) fn is_away(&self, now: u64) -> bool {
         self.expires <= now && !self.has_ended
     }
@@ -110,8 +111,9 @@ impl Holder {
         self.expires.max(self.floor_until)
     }
 
-    /// Goes on with a part of what is held for longer. `others`: what other processes keep. A process may not have heard of it that
-    /// its floor is smaller, so only what it says itself makes it smaller.
+    /// Renews the longer lease of the floor and sets its size. `others` is the sum of the floors of all other
+    /// processes. The floor shrinks only to what this process itself states: it may not have received an answer with a
+    /// smaller floor, and would go on using the larger one.
     pub(crate) fn keep_floor(&mut self, now: u64, line: &Line, others: u32) {
         let before = self.floor;
         let most = line.floor.all.saturating_sub(others).max(before);
@@ -124,7 +126,7 @@ impl Holder {
         }
     }
 
-    /// The process has called within a third of its lease.
+    /// Whether the last call was at most a third of a lease ago.
     fn is_heard(&self, now: u64) -> bool {
         let lease = self.expires.saturating_sub(self.called);
         now.saturating_sub(self.called) <= lease / 3
@@ -141,7 +143,7 @@ impl Holder {
         }
     }
 
-    /// The units of the last grant.
+    /// The number of units in the last grant.
     pub(crate) fn last_units(&self) -> u32 {
         self.last.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
     }
@@ -150,11 +152,11 @@ impl Holder {
         sum(self.want)
     }
 
-    /// When `diff` units are free that the process held and does not claim any more.
+    /// When the `diff` units are free that the process held and no longer claims, as (time, units).
     ///
-    /// They are units it has returned and units of a grant whose reply it never saw. Which of
-    /// them the ledger has seen already is unknown, so the latest times count. Units that
-    /// nothing explains may have been in use until this call.
+    /// The process has returned these units, or they belong to a grant whose answer it never received. The ledger
+    /// cannot tell which of the reported times it has recorded already, so it assumes the latest. Units that neither
+    /// explains may have been in use until this call.
     pub(crate) fn released(&self, diff: u32, released: &Released<'_>) -> Vec<(u64, u32)> {
         let mut times: Vec<(u64, u32)> = released.returned();
         if released.caller.known_seq < self.seq {
@@ -177,7 +179,8 @@ pub(crate) struct Released<'a> {
     pub(crate) now: u64,
     pub(crate) caller: &'a Caller,
     pub(crate) line: &'a Line,
-    /// How much longer than the process the ledger takes a unit to be occupied.
+    /// By how much the window in force is longer than the caller's own window. Returned units are free this much later
+    /// than the caller says.
     pub(crate) lag_us: u64,
     /// How long after its start a request may occupy its unit.
     pub(crate) tail_us: u64,

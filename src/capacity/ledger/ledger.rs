@@ -1,4 +1,4 @@
-//! The ledger of one limit: where each of its units is.
+//! The ledger of one limit: which process holds each unit, or when it is free in the pool.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,19 @@ use super::holder::{Holder, Released};
 use super::pool::Pool;
 use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
 
-/// How early a holder that accepts used units may get one that is not free yet.
+/// How early a process that accepts used units may get a unit that is not free yet.
 const AHEAD_US: u64 = 1_000_000;
-/// What a turn for a big request lasts beyond two windows: time for the others to hear of it.
+/// How much longer than two windows a turn for a big request lasts: the other processes need this time to learn of the
+/// turn.
 const TURN_US: u64 = 2_000_000;
-/// With fewer units than this per claimant, used units travel.
+/// If there are fewer units than this per claimant, processes pass on used units at once instead of waiting until they
+/// are free.
 const FEW: u32 = 4;
 
-/// The ledger of one limit, a value that a store keeps.
+/// The ledger of one limit, stored as a value.
 ///
-/// The units that processes hold and the units in the pool add up to the units of the limit, or
-/// to less while the ledger is learning, or to more while holders have yet to return units of a
-/// limit that was reduced.
+/// Held units and pooled units add up to the units of the limit; to fewer while the ledger is learning; to more while
+/// holders have yet to return units of a limit that was reduced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ledger {
@@ -32,31 +33,31 @@ pub(crate) struct Ledger {
     /// The figures in force: the strictest of the live processes.
     #[serde(rename = "f")]
     pub(super) figures: Figures,
-    /// Until when old leases may last; 0 if the ledger is not learning.
+    /// When the last lease from before a loss ends; 0 if the ledger is not learning.
     #[serde(rename = "l")]
     pub(super) learning_until: u64,
-    /// From when on a process without a record is known to hold nothing.
+    /// From this time on, a process without a record is known to hold nothing.
     #[serde(rename = "k")]
     pub(super) complete_from: u64,
     #[serde(rename = "p")]
     pub(super) pool: Pool,
     #[serde(rename = "h")]
     pub(super) holders: BTreeMap<u64, Holder>,
-    /// The process that has its turn for a big request, and until when.
+    /// The process that has a turn for a big request, and when the turn ends.
     #[serde(rename = "t")]
     pub(super) turn: Option<(u64, u64)>,
-    /// The process that the vendor told to wait, and until when.
+    /// The process that the vendor asked to wait, and until when.
     #[serde(rename = "z", default)]
     pub(super) paused: Option<(u64, u64)>,
-    /// While the ledger is learning: until when floors of before may last, and how many units they may be.
+    /// While the ledger is learning: when the floors from before the loss end, and the most units they can hold.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_floors: Option<(u64, u32)>,
 }
 
 impl Ledger {
-    /// Renews the caller's lease, takes back what it returns, and grants what it should have.
+    /// Renews the caller's lease, takes back the units that it returns, and grants the units that it should have.
     ///
-    /// `clock_us` is the store's clock, read no earlier than the ledger.
+    /// `clock_us` is the store's clock, read no earlier than the ledger was.
     pub(crate) fn exchange(&mut self, clock_us: u64, caller: &Caller, line: &Line) -> Got {
         if self.is_stale(clock_us, caller, line) {
             return Got { is_stale: true, ..self.same(caller, line) };
@@ -85,9 +86,9 @@ impl Ledger {
         Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
 
-    /// Takes back everything that the caller holds and forgets it.
+    /// Takes back all units of the caller and forgets it.
     ///
-    /// `line.claim` is 0, and `line.returned` says when each unit is free.
+    /// `line.claim` counts as 0, and `line.returned` says when each unit is free.
     pub(crate) fn leave(&mut self, clock_us: u64, caller: &Caller, line: &Line) {
         if self.is_stale(clock_us, caller, line) || self.seen(caller).is_some() {
             return;
@@ -99,7 +100,8 @@ impl Ledger {
         self.pool.compact(now);
     }
 
-    /// How long after the last call a new ledger would say the same as this one.
+    /// How long after the last call, in microseconds, this ledger differs from a new one. The store may delete it
+    /// afterwards.
     pub(crate) fn matters_for_us(&self) -> u64 {
         let tail = self.figures.tail_us();
         let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
@@ -111,7 +113,7 @@ impl Ledger {
         last.saturating_sub(self.clock.now())
     }
 
-    /// Who holds and wants what.
+    /// A summary for tests.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> Standing {
         let now = self.clock.now();
@@ -128,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// What all processes have together.
+    /// Totals over all processes with a lease.
     fn all(&self) -> All {
         let live = || self.holders.values().filter(|holder| !holder.has_ended);
         let sum = |of: fn(&Holder) -> u32| live().map(of).fold(0, u32::saturating_add);
@@ -141,19 +143,19 @@ impl Ledger {
         }
     }
 
-    /// Whether a process has other figures of the limit than those in force.
+    /// Whether these figures of a process differ from those in force.
     fn differs(&self, figures: &Figures) -> bool {
         let ours = self.figures;
         (figures.units, figures.again_us, figures.transit_us) != (ours.units, ours.again_us, ours.transit_us)
     }
 
-    /// The ledger is older than what the caller knows.
+    /// Whether the ledger is older than an answer that the caller has received, as after a restored backup.
     ///
-    /// A process without a record has been forgotten or belongs to a newer ledger. A claim is
-    /// made while the lease lasts, and a record outlives its lease by transit and window, so a
-    /// claim that is younger than that cannot have been forgotten. For that long after learning
-    /// a process may be missing because it did not call in time. While learning, an old record
-    /// does no harm: claims are declared again.
+    /// A process without a record has been forgotten, or has called a newer ledger than this one. A claim is made while
+    /// the lease lasts, and a record outlives its lease by transit and window, so a process whose claim is younger than
+    /// that cannot have been forgotten. For the same time after learning, a process may have no record because it did
+    /// not call in time. While the ledger is learning, an old record does no harm, because processes declare their
+    /// claims again.
     fn is_stale(&self, clock_us: u64, caller: &Caller, line: &Line) -> bool {
         if self.is_learning() {
             return false;
@@ -169,13 +171,13 @@ impl Ledger {
         line.claim > 0 && caller.known_seq > 0 && is_complete && is_young
     }
 
-    /// The record of the caller if it has this call, or a later one, already.
+    /// The caller's record, if this call or a later one is in it already.
     fn seen(&self, caller: &Caller) -> Option<&Holder> {
         self.holders.get(&caller.process).filter(|holder| caller.seq <= holder.seq)
     }
 
-    /// The answer to a call that has been answered: for the last call the same units, because
-    /// its first answer may not have arrived; nothing for an older one.
+    /// The answer to a repeated call. The last call gets the same units again, because its first answer may not have
+    /// arrived; an older call gets nothing.
     fn again(&self, holder: &Holder, caller: &Caller, line: &Line) -> Got {
         let mut got = self.same(caller, line);
         if caller.seq < holder.seq {
@@ -190,7 +192,7 @@ impl Ledger {
         got
     }
 
-    /// The answer that changes nothing.
+    /// An answer that changes nothing.
     fn same(&self, caller: &Caller, line: &Line) -> Got {
         Got {
             units: Vec::new(),
@@ -206,8 +208,8 @@ impl Ledger {
         }
     }
 
-    /// Notes for how long the vendor wants `process` to wait. It speaks of itself alone: what another was told ends by that one's
-    /// word, or by itself.
+    /// Records how long the vendor wants `process` to wait. A process can shorten only the pause that it has reported
+    /// itself: the pause of another ends when that process reports so, or by its time.
     fn pause(&mut self, now: u64, process: u64, paused_us: u64) {
         let until = now.saturating_add(paused_us);
         if self.paused.is_none_or(|(by, before)| by == process || before < until) {
@@ -215,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// For how long `process` waits because of what another was told.
+    /// How long `process` has to wait because of a pause that another process has reported.
     fn paused_for(&self, process: u64) -> u64 {
         let others = self.paused.filter(|(by, _)| *by != process);
         others.map_or(0, |(_, until)| until.saturating_sub(self.clock.now()))
@@ -229,7 +231,7 @@ impl Ledger {
         if self.is_learning() { State::Learning } else { State::Kept }
     }
 
-    /// Notes what the caller goes on with when it cannot call.
+    /// Records the floor with which the caller goes on when it cannot reach the store.
     fn keep_floor(&mut self, now: u64, process: u64, line: &Line) {
         let others = self.holders.iter().filter(|(other, _)| **other != process);
         let others = others.map(|(_, holder)| holder.floor).fold(0, u32::saturating_add);
@@ -238,13 +240,13 @@ impl Ledger {
         }
     }
 
-    /// The units that somebody holds or that are in the pool.
+    /// The number of units that are held or in the pool.
     fn known_units(&self) -> u32 {
         let held = self.holders.values().map(|h| h.held);
         held.fold(self.pool.total(), u32::saturating_add)
     }
 
-    /// Advances the time, and ends what ends with it.
+    /// Advances the ledger's time, and ends the learning and the leases whose time has come.
     fn pass_time(&mut self, clock_us: u64, caller: &Caller) -> u64 {
         let now = self.clock.advance(clock_us, caller.expected_us);
         if self.is_learning() && self.learning_until <= now {
@@ -254,7 +256,7 @@ impl Ledger {
         now
     }
 
-    /// Ends leases. Their units are free when the last request of the holder surely is.
+    /// Ends leases that are over. Their units become free when no request of the holder can occupy them any more.
     fn end_leases(&mut self, now: u64) {
         let tail = self.figures.tail_us();
         for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
@@ -266,15 +268,15 @@ impl Ledger {
         self.holders.retain(|_, h| !h.has_ended || now < h.ends().saturating_add(tail));
     }
 
-    /// Puts units that no process holds into the pool, at most `most` of them. A process whose lease has ended may have used
-    /// them until `last_use`.
+    /// Puts units that no process holds and the pool lacks into the pool, at most `most`. A process whose lease has
+    /// ended may have used them until `last_use`.
     pub(super) fn fill_up(&mut self, last_use: u64, most: u32) {
         let missing = self.figures.units.saturating_sub(self.known_units()).min(most);
         let tail = self.figures.tail_us();
         self.pool.put(last_use.saturating_add(tail).saturating_add(slack(tail)), missing);
     }
 
-    /// Makes the record agree with the claim. Answers whether the caller holds what it claims.
+    /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.
     fn settle(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
         self.declare(caller, line);
         let tail_us = self.figures.tail_us();
@@ -282,7 +284,8 @@ impl Ledger {
             return line.claim == 0;
         };
         if line.claim > holder.held && holder.is_away(now) {
-            // The call was made before the lease ended, and comes late: the process goes on with its floor since.
+            // The process made this call before its lease ended, but the call arrives after that: the floor is all it
+            // has left.
             return false;
         }
         let speaks_of_old = line.claim > 0 || !line.returned.is_empty();
@@ -302,7 +305,7 @@ impl Ledger {
         true
     }
 
-    /// Believes, while learning, what a caller says it holds, as far as there are units.
+    /// While the ledger is learning, believes what a caller says it holds, as long as the limit has that many units.
     fn declare(&mut self, caller: &Caller, line: &Line) {
         let had = line.claim.saturating_add(line.returned_units());
         let room = self.figures.units.saturating_sub(self.known_units());
@@ -317,7 +320,7 @@ impl Ledger {
         }
     }
 
-    /// Puts the strictest figures of the live processes in force.
+    /// Puts the strictest figures of all processes with a lease in force.
     fn bind(&mut self, now: u64) {
         let live = self.holders.values().filter(|h| !h.has_ended).map(|h| h.figures);
         let strictest = live.reduce(stricter).unwrap_or(self.figures);
@@ -332,7 +335,7 @@ impl Ledger {
         }
     }
 
-    /// Makes units free later, because the window in force has become longer.
+    /// Makes units free later because the window in force has become longer.
     fn delay(&mut self, by: u64) {
         self.pool.delay(by);
         for (free_at, _) in self.holders.values_mut().flat_map(|h| &mut h.last) {
@@ -340,10 +343,10 @@ impl Ledger {
         }
     }
 
-    /// Divides the limit among those who want something.
+    /// Divides the limit among the processes that want units.
     fn divide(&mut self, now: u64) -> Vec<Part> {
         let live = self.holders.iter().filter(|(_, h)| !h.has_ended);
-        // Those that go on with their floor cannot be given anything.
+        // Processes that go on with their floor alone do not call, so they cannot be granted anything.
         let (away, here): (Vec<_>, Vec<_>) = live.partition(|(_, h)| h.is_away(now));
         let kept = away.iter().fold(0, |sum: u32, (_, h)| sum.saturating_add(h.held));
         let units = self.figures.units.saturating_sub(kept);
@@ -356,8 +359,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the turn for a big request if it is over and begins the next one. Answers whose turn
-    /// it is, and the units that it is for.
+    /// Ends the turn for a big request if it is over, and begins the next one. Returns the process that has the turn
+    /// and the units that its request needs.
     fn pass_turn(&mut self, now: u64, usual: &[Part]) -> Option<(u64, u32)> {
         let is_big = |p: &&Part| {
             let need = p.claim.need;
@@ -381,8 +384,8 @@ impl Ledger {
         next
     }
 
-    /// Moves units from the pool to the caller, up to its target and less what others lack who
-    /// have waited longer.
+    /// Moves units from the pool to the caller, up to its target. Leaves in the pool what processes with an older last
+    /// grant still lack.
     fn grant(&mut self, now: u64, process: u64, takes_used: bool, parts: &[Part]) -> Vec<(u64, u32)> {
         let Some(own) = parts.iter().find(|p| p.claim.process == process) else {
             return Vec::new();
@@ -401,7 +404,7 @@ impl Ledger {
         ahead(now, &taken)
     }
 
-    /// What the caller may keep, and how its scheduler should divide it.
+    /// The answer to the caller: how many units it may keep, and the weights for its scheduler.
     fn answer(&self, now: u64, process: u64, parts: &[Part]) -> Got {
         let own = parts.iter().find(|p| p.claim.process == process);
         let claimants = u32::try_from(parts.len()).unwrap_or(u32::MAX);
@@ -419,7 +422,8 @@ impl Ledger {
         }
     }
 
-    /// A fraction of a unit may be kept as a whole one, unless another then goes without.
+    /// How many units the caller may keep. A fraction of a unit counts as a whole one unless another process would then
+    /// go without.
     fn keep(&self, own: &Part, parts: &[Part]) -> u32 {
         let others = parts.iter().filter(|p| p.claim.process != own.claim.process);
         let lack = others.map(|p| p.floor().saturating_sub(p.claim.held)).fold(0, u32::saturating_add);
@@ -428,7 +432,7 @@ impl Ledger {
     }
 }
 
-/// The fewest units and the longest times of both.
+/// The fewer units and the longer times of the two.
 fn stricter(a: Figures, b: Figures) -> Figures {
     Figures {
         units: a.units.min(b.units),
@@ -438,7 +442,7 @@ fn stricter(a: Figures, b: Figures) -> Figures {
     }
 }
 
-/// Times until free from the times of the ledger.
+/// Converts times of the ledger into the time left from `now`.
 fn ahead(now: u64, units: &[(u64, u32)]) -> Vec<(u64, u32)> {
     units.iter().map(|(free_at, units)| (free_at.saturating_sub(now), *units)).collect()
 }

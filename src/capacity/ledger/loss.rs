@@ -1,4 +1,4 @@
-//! A new ledger, of which there may have been one before that was lost: processes may still use what that one gave them.
+//! New ledgers. If an earlier ledger was lost, processes may still use units that it granted.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,9 @@ use super::pool::Pool;
 impl Ledger {
     /// A ledger without holders.
     ///
-    /// A driver that may have lost the ledger says so by `loss`: the end of the longest lease of before, with its slack (a tenth, 100
-    /// ms to 1 s) and the time for which a lost store may have gone on answering. Without a loss all units are free at once.
+    /// A store that may have lost the earlier ledger passes `loss`: when the longest lease granted before the loss has
+    /// ended, with its slack (a tenth, 100 ms to 1 s) and the time for which a lost store may have gone on answering.
+    /// Without a loss, all units are free at once.
     pub(crate) fn new(figures: &Figures, floor: Floor, clock_us: u64, loss: Option<Loss>) -> Ledger {
         let mut ledger = Ledger {
             clock: Clock::new(clock_us),
@@ -37,7 +38,7 @@ impl Ledger {
         ledger
     }
 
-    /// All leases of before ended at `leases_until`, but for those of floors.
+    /// Ends learning: all leases from before the loss ended at `leases_until`, except those of floors.
     pub(super) fn has_learnt(&mut self, leases_until: u64) {
         self.learning_until = 0;
         self.complete_from = leases_until.saturating_add(self.figures.tail_us());

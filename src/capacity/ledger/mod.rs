@@ -4,9 +4,9 @@
 //! under a lease, or in the pool, free now or from a known time on. A process counts its requests
 //! against the units it holds, so no request needs the store. A store keeps one [`Ledger`] per
 //! limit. A process reads it together with the store's clock, calls [`Ledger::exchange`], and
-//! writes the result back if nobody else has written meanwhile.
+//! writes the result back if no other process has written meanwhile.
 //!
-//! It does no I/O and reads no clock: the answer follows from the arguments alone.
+//! The ledger does no I/O and reads no clock: the answer follows from the arguments alone.
 
 mod call;
 mod clock;

@@ -1,16 +1,16 @@
-//! The units that nobody holds, with the time from which each is free.
+//! The units that no process holds, each with the time from which it is free.
 
 use serde::{Deserialize, Serialize};
 
-/// The most entries kept; more would make the stored value large for nothing.
+/// The most entries in a pool: more would enlarge the stored value without a benefit.
 const ENTRIES: usize = 64;
 
-/// Units by the time they become free, soonest first.
+/// Entries of (time from which the units are free, units), soonest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pool(pub(super) Vec<(u64, u32)>);
 
 impl Pool {
-    /// Puts units in that are free from `free_at` on.
+    /// Adds units that are free from `free_at` on.
     pub(crate) fn put(&mut self, free_at: u64, units: u32) {
         if units == 0 {
             return;
@@ -22,23 +22,23 @@ impl Pool {
         }
     }
 
-    /// All units.
+    /// The number of all units, free or not.
     pub(crate) fn total(&self) -> u32 {
         self.until(u64::MAX)
     }
 
-    /// The units that are free at `time`.
+    /// The number of units that are free at `time`.
     pub(crate) fn until(&self, time: u64) -> u32 {
         let some = self.0.iter().take_while(|(at, _)| *at <= time);
         some.fold(0, |sum, (_, units)| sum.saturating_add(*units))
     }
 
-    /// When the last of the units is free.
+    /// When the last unit becomes free.
     pub(crate) fn last_at(&self) -> u64 {
         self.0.last().map_or(0, |(at, _)| *at)
     }
 
-    /// Takes `units` that are free at `time`, soonest first.
+    /// Takes up to `units` units that are free at `time`, soonest first.
     pub(crate) fn take(&mut self, units: u32, time: u64) -> Vec<(u64, u32)> {
         let mut left = units;
         let mut taken = Vec::new();
@@ -55,7 +55,7 @@ impl Pool {
         taken
     }
 
-    /// Drops `units`, those that become free last.
+    /// Drops up to `units` units, those that become free last first.
     pub(crate) fn drop_last(&mut self, units: u32) {
         let mut left = units;
         for (_, there) in self.0.iter_mut().rev() {
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// Merges what is free at `now`, then the closest neighbours, until few entries are left.
+    /// Merges the entries that are free at `now`, then the closest neighbours until at most [`ENTRIES`] are left.
     pub(crate) fn compact(&mut self, now: u64) {
         let free = self.until(now);
         let past = self.0.partition_point(|(at, _)| *at <= now);
@@ -86,14 +86,14 @@ impl Pool {
         }
     }
 
-    /// The first of the two neighbours that lie closest together.
+    /// The index of the entry that lies closest to the next one.
     fn closest(&self) -> usize {
         let gaps = self.0.iter().zip(self.0.iter().skip(1));
         let gaps = gaps.map(|((a, _), (b, _))| b.saturating_sub(*a));
         gaps.enumerate().min_by_key(|(_, gap)| *gap).map_or(0, |(place, _)| place)
     }
 
-    /// Merges an entry into the next one, which is free later.
+    /// Merges an entry into the next one. Its units become free later by that, never earlier.
     fn merge(&mut self, place: usize) {
         if self.0.len() <= place.saturating_add(1) {
             return;

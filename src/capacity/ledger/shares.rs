@@ -1,15 +1,15 @@
-//! How many units each claimant should have.
+//! How many units each process that wants some (a claimant) should have.
 //!
-//! First the tiers divide the limit by their weights (60 / 30 / 10), and what a tier does not want goes to the others. Then
-//! the claimants divide each tier: nobody gets more than he wants, and nobody who lacks
-//! something gets less than another.
+//! First the tiers divide the limit by their weights (60 / 30 / 10), and the others get what a tier does not want. Then
+//! the claimants divide the units of each tier: no claimant gets more than it wants, and none that lacks units gets
+//! fewer than another.
 
 use crate::engine::tier::Tier;
 
-/// Sums of fractions miss whole numbers by less than this.
+/// Sums of fractions differ from whole numbers by less than this.
 const NEAR: f64 = 1e-6;
 
-/// What one process wants.
+/// What one process holds and wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) process: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Claim {
     pub(crate) need: u32,
     /// When the process was last granted something.
     pub(crate) granted: u64,
-    /// The process has called lately. One that is silent keeps its share but waits for nothing.
+    /// Whether the process has called lately. One that has not keeps its share, but no units are reserved for it.
     pub(crate) is_heard: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Part {
     pub(crate) terms: [f64; 3],
     /// The whole number of units up to which the process is granted units.
     pub(crate) target: u32,
-    /// The process has its turn for a big request.
+    /// Whether the process has a turn for a big request.
     pub(crate) has_turn: bool,
 }
 
@@ -51,17 +51,17 @@ impl Part {
         (self.share() + NEAR).floor() as u32
     }
 
-    /// The share with its fraction counted as a whole unit.
+    /// The share, with its fraction counted as a whole unit.
     pub(crate) fn ceil(&self) -> u32 {
         (self.share() - NEAR).ceil() as u32
     }
 
-    /// The units that the process has below its target.
+    /// How many units the process holds less than its target.
     pub(crate) fn lack(&self) -> u32 {
         self.target.saturating_sub(self.claim.held)
     }
 
-    /// Whoever was granted something longest ago comes first.
+    /// The order in which processes are granted units: a process with a turn first, then by the oldest last grant.
     pub(crate) fn order(&self) -> (bool, u64, u64) {
         (!self.has_turn, self.claim.granted, self.claim.process)
     }
@@ -84,7 +84,7 @@ pub(crate) fn divide(units: u32, claims: &[Claim]) -> Vec<Part> {
     parts
 }
 
-/// Divides `units` while `process` has its turn: it gets `need`, the others share the rest.
+/// Divides `units` while `process` has its turn: it gets `need`, and the other processes share the rest.
 pub(crate) fn divide_turn(units: u32, claims: &[Claim], process: u64, need: u32) -> Vec<Part> {
     let (turn, others): (Vec<Claim>, Vec<Claim>) = claims.iter().partition(|c| c.process == process);
     let mut parts = divide(units.saturating_sub(need), &others);
@@ -93,7 +93,7 @@ pub(crate) fn divide_turn(units: u32, claims: &[Claim], process: u64, need: u32)
     parts
 }
 
-/// Gives the units that the fractions add up to, one each, to whoever has waited longest.
+/// Gives whole units made up of the claimants' fractions, one each, to the claimants whose last grant is oldest.
 fn rotate_rest(parts: &mut [Part]) {
     let whole = parts.iter().fold(0u32, |sum, p| sum.saturating_add(p.target));
     let all = parts.iter().map(Part::share).sum::<f64>() + NEAR;
@@ -124,7 +124,7 @@ fn pick(terms: [f64; 3], tier: usize) -> f64 {
     terms.get(tier).copied().unwrap_or(0.0)
 }
 
-/// The units of each tier: its weighted part, and what others leave over.
+/// The units of each tier: its weighted part, and a part of what other tiers do not want.
 fn water_fill(units: f64, demand: [f64; 3]) -> [f64; 3] {
     let mut filled = [0.0; 3];
     let mut left = units;
@@ -153,7 +153,7 @@ fn water_fill(units: f64, demand: [f64; 3]) -> [f64; 3] {
     filled
 }
 
-/// The most that a claimant gets if `units` are divided as equally as the wants allow.
+/// The most that one claimant gets if `units` are divided as equally as the wants allow; infinity if all wants are met.
 fn level(wants: &[u32], units: f64) -> f64 {
     let mut wants: Vec<u32> = wants.iter().copied().filter(|n| *n > 0).collect();
     wants.sort_unstable();
@@ -170,7 +170,7 @@ fn level(wants: &[u32], units: f64) -> f64 {
     f64::INFINITY
 }
 
-/// The shares in the tiers as whole numbers for a scheduler.
+/// The shares in the tiers as whole-number weights for a scheduler.
 pub(crate) fn weights(terms: [f64; 3]) -> [u32; 3] {
     let most = terms.iter().fold(0.0, |most: f64, term| most.max(*term));
     if most <= 0.0 {

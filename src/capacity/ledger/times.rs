@@ -1,9 +1,9 @@
-//! All times that stand in a ledger, for a store that has no clock by which they could be kept.
+//! Access to all times in a ledger, for stores that have no clock to which the times could refer.
 
 use super::clock::Clock;
 use super::ledger::Ledger;
 
-/// What a time of a ledger is the time of. A number is a process.
+/// The meaning of a time in a ledger. The number in a variant is the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Moment {
     LearningUntil,
@@ -16,15 +16,15 @@ pub(crate) enum Moment {
     Called(u64),
     Granted(u64),
     Turned(u64),
-    /// Units of the last grant are free.
+    /// When units of the process's last grant are free.
     Last(u64),
-    /// Units of the pool are free.
+    /// When units of the pool are free.
     Pool,
 }
 
 impl Ledger {
-    /// Replaces every time by what `map` makes of it; it is also told the units that the time is of, or 0. The ledger's own time
-    /// becomes `now`. A time of 0 means that there is none, or that it is long past, and stays.
+    /// Replaces every time with the result of `map`, which also gets the number of units that the time belongs to (or
+    /// 0), and sets the ledger's own time to `now`. A time of 0 means "none" or "long past" and stays.
     pub(crate) fn map_times(&mut self, now: u64, mut map: impl FnMut(Moment, u64, u32) -> u64) {
         let mut map = |moment, time, units| if time == 0 { 0 } else { map(moment, time, units) };
         self.clock = Clock::new(now);

@@ -1,4 +1,4 @@
-//! Processes that go on with a part of a limit while they reach no store.
+//! Processes that cannot reach the store go on with a part of a limit.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Four processes, of which each keeps 5 of the 100 a second, and which send all that they may.
+/// Four processes that send as much as they may, under a limit of 100 a second of which each keeps 5 as its floor.
 fn floored(seed: u64, time: u64) -> Case {
     let mut it = case(4, Demand::All, seed);
     it.vendors = it.vendors.replace("limit = 100\n", "limit = 100\nsafety = 1.0\n");
@@ -33,7 +33,7 @@ fn processes_go_on_with_their_floor_and_come_back() {
     assert!((1_700..=2_000).contains(&away), "{away} of 20 a second: {:?}", outcome.seconds);
     assert!(outcome.seconds[35..135].iter().all(|n| *n <= 20), "no burst: {:?}", outcome.seconds);
     let back = arrived(&outcome, 165, 195);
-    // Up to the floors' 20 of 100 units stay unused for ten minutes after the store is back.
+    // After the store is back, up to the floors' 20 of 100 units stay unused for ten minutes.
     assert!(back >= 30 * 70, "{back}: {:?}", outcome.seconds);
 }
 
@@ -77,7 +77,8 @@ fn a_floor_outlasts_what_the_store_knew() {
     }
 }
 
-/// A process that rests keeps its floor, and one that is killed keeps it from the others no longer than its lease.
+/// A process without demand keeps its floor. A killed process keeps its floor from the others only until the lease
+/// ends.
 #[test]
 fn who_rests_keeps_its_floor() {
     let mut it = floored(9, 300);
@@ -90,7 +91,7 @@ fn who_rests_keeps_its_floor() {
 
 #[test]
 fn many_processes_keep_no_more_than_the_part() {
-    // Eight processes, among which the part of four is divided.
+    // Eight processes divide the part of the limit that is meant for four.
     let mut it = Case { processes: 8, ..floored(10, 100) };
     it.troubles = vec![(secs(30), Trouble::Stall(secs(60)))];
     let outcome = run(it);
@@ -98,7 +99,8 @@ fn many_processes_keep_no_more_than_the_part() {
     assert!(arrived(&outcome, 45, 85) >= 40 * 16, "{:?}", outcome.seconds);
 }
 
-/// Of ten units one is a floor. Each of 16 processes gets some: a unit that the store has not granted as a floor goes back.
+/// Of ten units one is a floor. Each of 16 processes gets some units, because a unit that the store has not granted as
+/// a floor goes back.
 #[test]
 fn units_that_are_no_floor_go_round() {
     let mut it = Case { processes: 16, limit: 10, ..floored(11, 100) };

@@ -1,4 +1,4 @@
-//! The rules of a ledger, one by one.
+//! The rules of a ledger, each tested by itself.
 
 use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, Loss, State};
 
@@ -34,7 +34,7 @@ impl Bench {
     }
 }
 
-/// Noticed at `clock`, with a lease of 10 s.
+/// A loss that is noticed at `clock`, with leases of 10 s.
 fn loss(clock: u64) -> Option<Loss> {
     Some(Loss { leases_until: clock + 11 * S, floors_until: clock + 601 * S })
 }
@@ -96,7 +96,7 @@ fn a_grant_whose_answer_was_lost_is_granted_again() {
 fn what_is_named_twice_counts_until_the_later_time() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 60));
-    // The first call has not reached the store: the next names what both give back.
+    // The first call has not reached the store, so the next one names the units returned by both.
     let back = Line { returned: vec![(200_000, 20), (900_000, 20)], ..line(40, 0) };
     bench.call(1, &back);
     bench.clock += 400_000;
@@ -108,14 +108,14 @@ fn what_is_named_twice_counts_until_the_later_time() {
 fn a_lease_that_has_ended_is_lost_and_its_units_are_free_when_nothing_of_it_can_arrive() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
-    // The lease and its slack, the longest way, a window.
+    // The lease and its slack, the longest transit, and a window.
     for (after, free) in [(10 * S, 0), (11 * S + 1, 0), (13 * S, 0), (14 * S + 1, 100)] {
         bench.clock = 1_000 * S + after;
         bench.call(2, &line(0, 0));
         assert_eq!(bench.all().1, free, "{after}");
     }
     bench.seqs[1] += 1;
-    // Its clock says that it is long ago.
+    // The process's clock would show that its claim is old, so the call comes without it.
     let caller = Caller { expected_us: None, ..bench.caller(1) };
     let got = bench.ledger.exchange(bench.clock, &caller, &line(100, 100));
     assert_eq!((got.state, units(&got)), (State::Lost, 0));
@@ -148,7 +148,8 @@ fn few_units_go_round() {
     for round in 0..400 {
         for (process, used) in used.iter_mut().enumerate().skip(1).take(8) {
             bench.clock += 37_000;
-            // Whatever was granted has been used at once, and goes back with its time.
+            // Each process has used all units of its last grant at once, and returns them with the time until they are
+            // free.
             let held = bench.ledger.standing().holders.iter().find(|it| it.0 == process as u64).map_or(0, |it| it.1);
             let returned = if held > 0 { vec![(900_000, held)] } else { Vec::new() };
             let got = bench.call(process, &Line { figures: few, returned, ..line(0, 5) });
@@ -168,7 +169,7 @@ fn a_big_request_gets_its_turn() {
     for round in 0..40 {
         bench.clock += 100_000;
         for process in 1..=4 {
-            // The fourth waits with a request of 60, more than its quarter.
+            // The fourth process has a waiting request of 60 units, more than its quarter of the limit.
             let need = if process == 4 { 60 } else { 1 };
             let keep = held[process];
             let got = bench.call(process, &Line { need, ..line(keep, 100) });
@@ -229,15 +230,15 @@ fn what_the_vendor_tells_one_process_holds_all_others() {
     assert_eq!(bench.call(1, &refused).paused_us, 0, "it knows by itself");
     bench.clock += S;
     assert_eq!(bench.call(2, &line(10, 10)).paused_us, 29 * S);
-    // A shorter word of another does not end it, and neither does its silence.
+    // Process 3 reports a shorter pause. Neither this nor the silence of process 1 ends the pause of process 1.
     bench.call(3, &Line { paused_us: 2 * S, ..line(0, 1) });
     assert_eq!(bench.call(2, &line(10, 10)).paused_us, 29 * S);
-    // Its own does: a request of its found out that the pause is over.
+    // Process 1 itself ends its pause, once one of its requests has shown that the pause is over.
     bench.call(1, &line(10, 10));
     assert_eq!(bench.call(2, &line(10, 10)).paused_us, 0);
 }
 
-/// Keeps up to `each` of a part of 20.
+/// A process that keeps a floor of up to `each` units, while all floors together have 20.
 fn floored(claim: u32, want: u32, each: u32) -> Line {
     Line { floor: Floor { each, all: 20 }, ..line(claim, want) }
 }
@@ -247,7 +248,7 @@ fn a_floor_is_free_when_its_own_lease_has_ended() {
     let mut bench = Bench::new();
     let got = bench.call(1, &floored(0, 100, 5));
     assert_eq!((units(&got), got.floor), (100, 5));
-    // The lease, the longest way and a window; all that the process goes on with stays its own.
+    // The lease, the longest transit and a window. The floor of process 1 stays its own.
     bench.clock += 14 * S + 100_000;
     assert_eq!(units(&bench.call(2, &line(0, 100))), 95);
     for _ in 0..117 {
@@ -255,7 +256,7 @@ fn a_floor_is_free_when_its_own_lease_has_ended() {
         bench.call(2, &line(95, 100));
     }
     assert_eq!(bench.all(), (100, 0, 0));
-    // Ten minutes and their slack since its last call, the longest way and a window.
+    // Ten minutes and their slack since the last call of process 1, the longest transit and a window.
     bench.clock += 5 * S;
     assert_eq!(units(&bench.call(2, &line(95, 100))), 5);
 }
@@ -275,7 +276,8 @@ fn all_floors_together_are_no_more_than_the_part() {
     let mut bench = Bench::new();
     let floors = (1..=4).map(|process| bench.call(process, &floored(0, 25, 8)).floor);
     assert_eq!(floors.collect::<Vec<_>>(), [8, 8, 4, 0]);
-    // A process may not have heard of its floor before it wants a smaller one: it says so by itself.
+    // A process may not have received the answer with its floor before it wants a smaller one, so only what it states
+    // makes it smaller.
     assert_eq!(bench.call(1, &floored(25, 25, 3)).floor, 3);
     assert_eq!(bench.call(4, &floored(25, 25, 8)).floor, 5);
     assert_eq!(bench.call(1, &floored(25, 25, 8)).floor, 3);
@@ -300,7 +302,7 @@ fn a_ledger_that_was_lost_keeps_what_may_be_a_floor() {
     }
 }
 
-/// A store that was stopped answers calls that were made before.
+/// A store that was stopped answers calls that were made before the stop.
 #[test]
 fn a_call_that_comes_late_does_not_take_the_floor() {
     let mut bench = Bench::new();
@@ -312,7 +314,8 @@ fn a_call_that_comes_late_does_not_take_the_floor() {
     assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
 }
 
-/// Who used a unit shortly before the loss, and does not call any more, may have used it in the window that goes on.
+/// A process that used a unit shortly before the loss, and calls no more, may have used it in the window that has not
+/// ended yet.
 #[test]
 fn a_ledger_that_is_made_late_after_a_loss_waits_for_what_was_sent_before() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Processes that share limits, in virtual time: the engines, their calls and the ledgers are those of the library.
+//! Processes that share limits, in virtual time. The engines, the calls and the ledgers are the library's own.
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;

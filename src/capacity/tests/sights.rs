@@ -1,4 +1,4 @@
-//! What processes make of times that others have written, each by a clock of its own.
+//! How processes, each by its own clock, read times that other processes have written.
 
 use crate::capacity::call::{Call, Entry};
 use crate::capacity::ledger::{Figures, Got, Line, State};
@@ -7,7 +7,7 @@ use crate::capacity::sights::{AllSights, Now};
 const S: u64 = 1_000_000;
 const FIGURES: Figures = Figures { units: 16, again_us: 60 * S, transit_us: S, takes_used: false };
 
-/// A process with a clock that has nothing to do with those of the others.
+/// A process with a clock that is unrelated to those of the others.
 struct Peer {
     id: u64,
     clock_at_start: u64,
@@ -20,7 +20,7 @@ struct World {
     text: String,
     now: u64,
     writings: u64,
-    /// Whether its answers have dates, and by how many seconds they are wrong.
+    /// Whether the store's answers have dates. `wrong` is the error of these dates in seconds.
     dates: bool,
     wrong: i64,
 }
@@ -76,12 +76,12 @@ fn a_unit_that_counts_still_is_waited_for_from_the_first_sight_of_it() {
     world.call(&mut one, returned(0, 16, 40 * S));
     world.now += 2 * S;
     assert_eq!(units(&world.call(&mut two, line(0, 8))), 0);
-    // The slack of a second, and 200 millionths.
+    // The slack of one second, and 200 millionths.
     for (at, free) in [(42, 0), (43, 0), (44, 8)] {
         world.now = at * S;
         assert_eq!(units(&world.call(&mut two, line(0, 8))), free, "{at}");
     }
-    // What it saw to be free is free for a newcomer too.
+    // Units that process 2 saw as free are written as free, so they are free for a newcomer too.
     assert_eq!(units(&world.call(&mut late, line(0, 8))), 8);
 }
 
@@ -136,7 +136,7 @@ fn units_that_look_alike_to_a_newcomer_stay_apart_for_the_others() {
     world.call(&mut one, line(0, 16));
     world.call(&mut one, returned(8, 8, 40 * S));
     world.call(&mut two, line(0, 0));
-    // The second has waited for the first half for 8 s when the other comes.
+    // Process 2 has waited 8 s for the first half when the second half is returned.
     world.now = 8 * S;
     world.call(&mut one, returned(0, 8, 40 * S));
     for at in [9, 10, 11] {
@@ -156,7 +156,8 @@ fn a_lease_ends_for_others_only_after_it_ended_for_its_holder() {
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
     world.now = 4 * S;
-    // It sees the lease of 10 s first when 4 s of it are over, and counts 10 s, the slack, transit and window from then.
+    // Process 2 first sees the lease of 10 s when 4 s of it are over. From then it counts 10 s, the slack, transit and
+    // window.
     for (at, free) in [(4, 0), (14, 0), (60, 0), (75, 0), (80, 10)] {
         world.now = at * S;
         assert_eq!(units(&world.call(&mut two, line(0, 10))), free, "{at}");

@@ -1,4 +1,4 @@
-//! Processes that share a limit never exceed it, whatever befalls them and the store, and use nearly all of it.
+//! Processes that share a limit never exceed it, whatever happens to them and to the store, and use nearly all of it.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) fn run(case: Case) -> Outcome {
     outcome
 }
 
-/// What one process reaches that has the limit to itself.
+/// How many requests arrive from a process that has the limit to itself.
 fn alone(time: Duration) -> f64 {
     f64::from(run(Case { time, shares: false, ..case(1, Demand::All, 1) }).arrived())
 }
@@ -154,7 +154,7 @@ fn calls_may_be_lost_and_made_twice() {
     }
 }
 
-/// The judge finds what is not prevented.
+/// Negative control: the simulated vendor does notice when processes exceed the limit.
 #[test]
 fn processes_that_do_not_share_are_refused() {
     let outcome = World::run(Case { shares: false, ..case(2, Demand::All, 1) });
@@ -190,7 +190,7 @@ fn random_troubles() {
             (millis(random.u64(5_000..50_000)), trouble)
         });
         it.troubles = troubles.collect();
-        // A clock steps once, or the store is lost once.
+        // Either the store's clock steps once, or the store is lost once.
         let at = millis(random.u64(5_000..50_000));
         match random.u32(0..4) {
             0 => it.troubles.push((at, Trouble::Step(random.i64(-10_000..10_000)))),

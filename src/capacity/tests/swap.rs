@@ -1,4 +1,4 @@
-//! What is written to a store that compares and swaps.
+//! What `swap.rs` writes to a store that can compare and swap.
 
 use crate::capacity::call::{Call, Entry};
 use crate::capacity::ledger::{Figures, Line, State};
@@ -29,7 +29,7 @@ fn state(round: &Round) -> State {
     round.writes[0].got.as_ref().unwrap().state
 }
 
-/// A server that runs for long: its first era has learnt all there was to learn.
+/// A server that has run for long, so that its first era has learnt which process holds what.
 fn settled() -> Round {
     let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
     round(&Call { lines: Vec::new(), ..call(1, 2) }, &[], &seen("a", 2_000, Some(&first)), 8)
@@ -80,7 +80,7 @@ fn an_era_that_cannot_be_read_is_one_that_was_lost() {
 #[test]
 fn a_ledger_is_kept_until_it_says_nothing_that_a_new_one_would_not() {
     let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
-    // Learning: 10 s, a second of slack and three; then transit, window and slack.
+    // Learning takes 10 s, one second of slack and three seconds; after that come transit, window and slack.
     assert!(first.writes[0].keep_ms >= 3_600_000 + 16_000, "{}", first.writes[0].keep_ms);
     assert!(first.writes[0].keep_ms <= 3_600_000 + 17_000, "{}", first.writes[0].keep_ms);
 }

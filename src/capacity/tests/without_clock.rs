@@ -1,4 +1,5 @@
-//! Processes that share a limit of a minute through a store that compares and swaps and has no clock, while their own clocks differ.
+//! Processes with differing clocks share a limit of a minute through a store that can compare and swap but has no
+//! clock.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ fn run(case: Case) -> Outcome {
     outcome
 }
 
-/// Arrivals in the minutes from `first` on, of a hundred that the vendor allows.
+/// Arrivals in `count` minutes, starting with minute `first`. The vendor allows 100 per minute.
 fn minutes(outcome: &Outcome, first: usize, count: usize) -> u32 {
     outcome.seconds.iter().skip(first * 60).take(count * 60).sum()
 }
@@ -109,7 +110,7 @@ fn random_troubles_without_a_clock() {
     }
 }
 
-/// The judge finds what the rule prevents: processes that take their own clocks for that of the store.
+/// Negative control: the limit is exceeded if each process takes its own clock for the store's.
 #[test]
 fn clocks_that_are_compared_are_refused() {
     let mut refused = 0;
@@ -121,10 +122,10 @@ fn clocks_that_are_compared_are_refused() {
     assert!(refused > 0);
 }
 
-/// Nor does it stay unseen when the dates of answers are further from the truth than they are trusted.
+/// Negative control: the limit is exceeded if the dates of answers are wrong by more than the margin allows.
 #[test]
 fn dates_that_step_by_minutes_are_refused() {
-    // While units go from the first process to the second, which then has all of the demand.
+    // The clocks step while units move from the first process to the second, which then has all of the demand.
     let when = |seed| secs(600) + Duration::from_millis(300 * seed);
     let step = |seed| Case { troubles: vec![(when(seed), Trouble::Step(300_000))], ..case(4, Demand::Moving, seed) };
     let refused: u32 = (0..20).map(|seed| World::run(step(seed)).refused).sum();

@@ -1,7 +1,8 @@
-//! The pool in ZooKeeper: a node for each limit, which is written if its version is still the one that was read.
+//! The pool in ZooKeeper: one node per limit, written if its version is still the one that was read.
 //!
-//! `sync` goes before a reading, because a server may lag behind others. ZooKeeper states no date with an answer, but when a node was
-//! written: by that of the last writing of this process, and by its clock since, the date is known.
+//! Each read is preceded by `sync`, because a server may lag behind others. ZooKeeper's answers have no date, but state
+//! when a node was written. So the current date is that of this process's last write, plus the time that has passed
+//! since by the process's clock.
 
 mod session;
 mod wire;
@@ -21,15 +22,17 @@ use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::error::Error;
 
-/// All nodes are below this one, unless the URL has a path.
+/// The parent of all nodes, unless the URL has a path.
 const PREFIX: &str = "/integration-client";
 /// The node that is written to learn the date.
 const CLOCK: &str = "clock";
-/// What stands for itself in the name of a node. A limit's name may have a `/`.
+/// What is not escaped in the name of a node. A limit's name may contain a `/`.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
-/// When a writing that took longer was made, is not known well enough to tell the date by it.
+/// A write that took longer is not used to tell the date, because the moment at which it was made is not known
+/// precisely enough.
 const EXACT: Duration = Duration::from_secs(1);
-/// After this a date is learnt anew: clocks of computers may run apart by 200 millionths, which is less than a second until then.
+/// After this time the date is learnt again. Two computers' clocks may run apart by 200 millionths: less than a second
+/// in this time.
 const GOOD_FOR: Duration = Duration::from_secs(3_600);
 
 /// The pool in ZooKeeper.
@@ -41,23 +44,24 @@ pub(crate) struct Ensemble {
     access: Access,
     clock: Clock,
     dated: Mutex<Option<Dated>>,
-    /// A reading of this process is asking ZooKeeper for the date.
+    /// Whether a read of this process is asking ZooKeeper for the date.
     probing: AtomicBool,
 }
 
-/// A writing of this process.
+/// A write of this process, from which the date follows.
 #[derive(Clone, Copy, Debug)]
 struct Dated {
     written_ms: u64,
-    /// When it was asked for.
+    /// When the process sent the write.
     asked: Time,
-    /// What the wall clock showed then, at the zero of the other clock.
+    /// The wall clock's reading, at that moment, of the zero of the monotonic clock.
     epoch: SystemTime,
 }
 
 impl Dated {
-    /// The date in seconds: the true one, or up to [`EXACT`] later. None where it has to be learnt anew: after a while, and when the
-    /// wall clock went another way than ours, which stands still while a machine is suspended.
+    /// The date in seconds: the true one, or up to [`EXACT`] later. `None` if it has to be learnt again: after
+    /// [`GOOD_FOR`], or if the wall clock and the monotonic clock have drifted apart, as when the machine was
+    /// suspended.
     fn date(self, now: Time, epoch: SystemTime) -> Option<u64> {
         let since = now.since(self.asked);
         let since_ms = u64::try_from(since.as_millis()).ok()?;
@@ -67,7 +71,8 @@ impl Dated {
     }
 }
 
-/// Opens the pool at `zk://[user:password@]host:port[,host:port]…[/path]`. Returns the task that must be spawned.
+/// Opens the pool at `zk://[user:password@]host:port[,host:port]…[/path]`. Returns the pool and the task that must be
+/// spawned.
 pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>), Error> {
     let failed = |why: String| Error::config(format!("sharing through ZooKeeper: {why}"));
     let (address, prefix) = read(url).map_err(failed)?;
@@ -77,7 +82,7 @@ pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>
     let mut task: BoxFuture<'static, ()> = Box::pin(Task::new(address, asked, clock).run());
     let (dated, probing) = (Mutex::default(), AtomicBool::new(false));
     let ensemble = Ensemble { questions, prefix, access, clock, dated, probing };
-    // A server that is away and missing rights are told now.
+    // Fails now if the servers are unreachable or rights are missing.
     let probed = tokio::select! {
         probed = ensemble.probe() => probed,
         () = &mut task => Err("the connection ended".to_owned()),
@@ -86,7 +91,7 @@ pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>
     Ok((Swapping::new(ensemble), task))
 }
 
-/// The servers and the path of a URL.
+/// Parses a URL into its servers, its user and its path.
 fn read(url: &str) -> Result<(Address, String), String> {
     let rest = url.strip_prefix("zk://").ok_or("the URL begins with zk://")?;
     if rest.contains(['?', '#']) {
@@ -104,7 +109,7 @@ fn read(url: &str) -> Result<(Address, String), String> {
         Some(_) => return Err("the URL names a user without a password: zk://user:password@host:2181".to_owned()),
     };
     let server = |host: &str| {
-        // An address of version 6 has colons between brackets.
+        // An IPv6 address has colons between brackets.
         let (name, port) = match host.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().ok()),
             _ => (host, Some(2_181)),
@@ -149,7 +154,7 @@ impl Ensemble {
         answers.try_into().map_err(|_| closed())
     }
 
-    /// Learns the date by a writing.
+    /// Learns the date by writing a node.
     async fn probe(&self) -> Result<(), String> {
         let path = format!("{}/{CLOCK}", self.prefix);
         if self.set(&path, "", -1).await? != Ok(()) {
@@ -159,7 +164,7 @@ impl Ensemble {
         Ok(())
     }
 
-    /// Writes a node that is there. Returns the error of a server that did not.
+    /// Writes an existing node. Returns the server's error if it was not written.
     async fn set(&self, path: &str, text: &str, version: i32) -> Result<Result<(), i32>, String> {
         let (asked, epoch) = (self.clock.now(), self.clock.epoch());
         let [answer] = self.ask([Request::set(path, text, version)]).await?;
@@ -174,7 +179,7 @@ impl Ensemble {
         Ok(Ok(()))
     }
 
-    /// Makes a node, and those above it. Returns false where it is there.
+    /// Creates a node and its parents. Returns `false` if the node exists already.
     async fn create(&self, path: &str, text: &str) -> Result<bool, String> {
         let is_new = |answer| match answer {
             Ok(_) => Ok(true),
@@ -193,7 +198,7 @@ impl Ensemble {
             let [answer] = self.ask([Request::create(above, "", self.access)]).await?;
             match is_new(answer) {
                 Ok(_) => {}
-                // It may be there all the same: a server looks at the rights above it first.
+                // The parent may exist all the same: a server checks the rights above a node first.
                 Err(wire::NO_RIGHT) => has_no_right = true,
                 Err(error) => return Err(self.in_words(error)),
             }
@@ -211,13 +216,13 @@ impl Ensemble {
         dated?.date(self.clock.now(), self.clock.epoch())
     }
 
-    /// The date; one reading at a time learns it, and the others go on without.
+    /// The date. One read at a time learns it; reads that come meanwhile go on without a date.
     async fn learnt_date(&self) -> Result<Option<u64>, String> {
         let known = self.date();
         if known.is_some() || self.probing.swap(true, Ordering::Relaxed) {
             return Ok(known);
         }
-        // It may be dropped where it waits.
+        // Clears the flag even if this future is dropped while it waits.
         let _probing = Probing(&self.probing);
         self.probe().await?;
         Ok(self.date())
@@ -250,7 +255,7 @@ impl Swaps for Ensemble {
             Err(error) => return Err(self.in_words(error)),
         };
         let Node { data, stat } = Node::read(body).ok_or("the answer is none of ZooKeeper's")?;
-        // What is no text is no ledger.
+        // A value that is not text is not a ledger: `?` makes the ledger count as lost.
         let text = String::from_utf8(data).unwrap_or_else(|_| "?".to_owned());
         Ok(Answered { found: Some(Found { text, version: stat.version.to_string() }), date })
     }
@@ -258,7 +263,7 @@ impl Swaps for Ensemble {
     async fn write(&self, limit: &str, text: String, version: Option<&str>) -> Result<bool, String> {
         let path = self.path(limit);
         let Some(version) = version else { return self.create(&path, &text).await };
-        // -1 would be any version.
+        // A version of -1 would match any version, so an invalid one becomes a version that matches none.
         let version = version.parse().unwrap_or(i32::MIN);
         match self.set(&path, &text, version).await? {
             Ok(()) => Ok(true),

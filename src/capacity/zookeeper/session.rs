@@ -1,7 +1,7 @@
-//! The task that talks to ZooKeeper: one connection, on which requests are answered in their order.
+//! The task that talks to ZooKeeper: one connection, on which the server answers requests in order.
 //!
-//! A connection is made when something is asked and there is none, and has a session of its own. No node of ours belongs to a session,
-//! so nothing is lost with one, and an idle session may end.
+//! The task connects when there is a question and no connection. Each connection has a session of its own. No node of
+//! the pool belongs to a session, so nothing is lost when a session ends, and an idle one may end.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,25 +16,26 @@ use tokio::time::timeout;
 use super::wire::{self, Reply, Request};
 use crate::clock::{Clock, Time};
 
-/// For how long the server keeps a session that says nothing, in milliseconds.
+/// How long the server keeps a session on which nothing is sent, in milliseconds.
 const SESSION_MS: i32 = 10_000;
-/// The longest wait for one server of several to open a session.
+/// The longest wait for one of several servers to open a session.
 const CONNECT: Duration = Duration::from_secs(1);
-/// A server that takes longer to answer counts as away. That is less than a call may take, so that the next call finds another server.
+/// The longest wait for an answer. A server that takes longer counts as unreachable. This time is shorter than a call
+/// may take, so that the next call finds another server.
 const WHOLE: Duration = Duration::from_millis(1_500);
-/// Questions that wait to be sent.
+/// The most questions that wait to be sent.
 pub(super) const QUEUE: usize = 256;
 
-/// The answers to requests, in their order.
+/// The answers to a question's requests, in order.
 type Answers = Result<Vec<Result<Bytes, i32>>, String>;
 
-/// Requests that are sent one after the other, with none of another question between them.
+/// Requests that are sent one after the other, without requests of other questions in between.
 pub(super) struct Question {
     pub(super) requests: Vec<Request>,
     pub(super) reply: oneshot::Sender<Answers>,
 }
 
-/// Whom to ask.
+/// The servers to connect to, and the user to log in as.
 #[derive(PartialEq, Eq)]
 pub(super) struct Address {
     /// Each as `host:port`.
@@ -42,7 +43,7 @@ pub(super) struct Address {
     pub(super) user: Option<(String, String)>,
 }
 
-/// Without the password.
+/// Omits the user and the password.
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Address").field("servers", &self.servers).finish_non_exhaustive()
@@ -55,12 +56,12 @@ pub(super) struct Task {
     clock: Clock,
 }
 
-/// A question that was sent.
+/// A question that has been sent.
 struct Sent {
     reply: oneshot::Sender<Answers>,
     answers: Vec<Result<Bytes, i32>>,
     missing: usize,
-    /// The number of the request that is answered next.
+    /// The number of the request that the server answers next.
     xid: i32,
     until: Time,
 }
@@ -90,7 +91,7 @@ impl Task {
         }
     }
 
-    /// Whatever waits would fail in the same way, only later.
+    /// Fails these questions and all that wait to be sent: they would fail in the same way, only later.
     fn fail(&mut self, replies: impl IntoIterator<Item = oneshot::Sender<Answers>>, why: &str) {
         let send = |reply: oneshot::Sender<Answers>| drop(reply.send(Err(why.to_owned())));
         replies.into_iter().for_each(send);
@@ -99,7 +100,7 @@ impl Task {
         }
     }
 
-    /// A session with the first server that opens one, from a random one on.
+    /// Opens a session with the first server that accepts one, starting with a random server.
     async fn connect(&self) -> Result<Session, String> {
         let servers = &self.address.servers;
         let mut why = "the URL names no server".to_owned();
@@ -114,12 +115,12 @@ impl Task {
         Err(why)
     }
 
-    /// Asks and answers until the connection breaks or nobody can ask any more.
+    /// Sends questions and receives answers until the connection breaks or every sender of questions is dropped.
     async fn serve(&mut self, mut session: Session, first: Question) {
         let mut sent: VecDeque<Sent> = VecDeque::new();
         let mut next = Some(first);
         let why = loop {
-            // Whoever asked may have gone away, while a connection was made.
+            // The asking future may have been dropped while the connection was made.
             if let Some(Question { requests, reply }) = next.take().filter(|question| !question.reply.is_closed()) {
                 let until = self.clock.now() + WHOLE;
                 let (answers, missing) = (Vec::with_capacity(requests.len()), requests.len());
@@ -151,7 +152,7 @@ impl Task {
                 },
             }
         };
-        // An idle connection ends without a word.
+        // An idle connection may end without an error: no question is lost.
         if !sent.is_empty() {
             self.fail(sent.into_iter().map(|sent| sent.reply), &why);
         }
@@ -163,7 +164,7 @@ fn number_after(xid: i32) -> i32 {
     xid.checked_add(1).unwrap_or(1)
 }
 
-/// Notes an answer. Returns false where it is none to the request that is to be answered next.
+/// Records an answer. Returns `false` if it does not belong to the request that is to be answered next.
 fn answered(sent: &mut VecDeque<Sent>, reply: Reply) -> bool {
     let Some(first) = sent.front_mut().filter(|first| first.xid == reply.xid) else { return false };
     first.xid = number_after(first.xid);
@@ -172,7 +173,7 @@ fn answered(sent: &mut VecDeque<Sent>, reply: Reply) -> bool {
     if first.missing == 0
         && let Some(whole) = sent.pop_front()
     {
-        // Whoever asked may have gone away.
+        // The asking future may have been dropped.
         let _ = whole.reply.send(Ok(whole.answers));
     }
     true
@@ -210,7 +211,7 @@ impl Session {
         Reply::read(self.frame().await?).ok_or_else(|| "the answer is none of ZooKeeper's".to_owned())
     }
 
-    /// The next frame. Nothing that was received is lost if this is dropped.
+    /// Receives the next frame. Cancel-safe: bytes received so far are kept if this future is dropped.
     async fn frame(&mut self) -> Result<Bytes, String> {
         loop {
             if let Some(frame) = wire::take_frame(&mut self.received)? {

@@ -1,59 +1,59 @@
-//! What ZooKeeper's clients and servers send each other: frames of a length and that many bytes, numbers with the highest byte first, and
-//! texts and data behind their length. Pure.
+//! The messages between ZooKeeper's clients and servers: frames of a length and that many bytes; numbers with the
+//! highest byte first; texts and data preceded by their length. Pure.
 //!
-//! <https://github.com/apache/zookeeper/blob/branch-3.8/zookeeper-jute/src/main/resources/zookeeper.jute> lists the fields. Only what
-//! the pool needs is here: a session, and five requests.
+//! <https://github.com/apache/zookeeper/blob/branch-3.8/zookeeper-jute/src/main/resources/zookeeper.jute> lists the
+//! fields. This file has only what the pool needs: a session, and five requests.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A bigger frame is none of ours. Servers accept 1 MiB unless they are told otherwise.
+/// The largest frame that is read; no answer to the pool is larger. Servers accept 1 MiB unless configured otherwise.
 const MAX_FRAME: usize = 16 << 20;
-/// All rights.
+/// All rights on a node.
 const ALL: i32 = 31;
-/// The number of an answer that no request waits for: that a node has changed, and that the server is there.
+/// The numbers of messages that answer no request: a change of a node, and an answer to a ping.
 const NO_REQUEST: [i32; 2] = [-1, -2];
-/// The number of the request that tells who the client is.
+/// The number of the request that logs a user in.
 const AUTH: i32 = -4;
 
-/// Errors of an answer.
+/// Errors in an answer.
 pub(super) const NO_NODE: i32 = -101;
 pub(super) const NO_RIGHT: i32 = -102;
 pub(super) const BAD_VERSION: i32 = -103;
 pub(super) const NODE_EXISTS: i32 = -110;
 pub(super) const QUOTA: i32 = -125;
 
-/// A request without its number.
+/// A request without its number (xid).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     kind: i32,
     body: Vec<u8>,
 }
 
-/// Whose the nodes are that a client creates.
+/// The owner of the nodes that a client creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Everybody,
-    /// The user that the client named.
+    /// The user that the client has logged in as.
     User,
 }
 
 impl Request {
-    /// Has the server catch up with what was written on others before the next request is answered.
+    /// Makes the server catch up with writes on other servers before it answers the next request.
     pub(super) fn sync(path: &str) -> Request {
         Request { kind: 9, body: texts(&[path]) }
     }
 
     pub(super) fn get(path: &str) -> Request {
-        // Changes of the node are not told.
+        // The 0 asks for no notice of changes to the node.
         Request { kind: 4, body: [texts(&[path]), vec![0]].concat() }
     }
 
-    /// Writes a node of this version; -1 is any.
+    /// Writes a node if it has this version; -1 matches any.
     pub(super) fn set(path: &str, data: &str, version: i32) -> Request {
         Request { kind: 5, body: [texts(&[path, data]), number(version)].concat() }
     }
 
-    /// Makes a node that stays.
+    /// Creates a persistent node.
     pub(super) fn create(path: &str, data: &str, access: Access) -> Request {
         let (scheme, id) = match access {
             Access::Everybody => ("world", "anyone"),
@@ -63,7 +63,7 @@ impl Request {
         Request { kind: 1, body: [texts(&[path, data]), acl, number(0)].concat() }
     }
 
-    /// The frame that sends it.
+    /// The frame that sends this request.
     pub(super) fn frame(&self, xid: i32) -> Vec<u8> {
         frame(&[number(xid), number(self.kind), self.body.clone()].concat())
     }
@@ -76,7 +76,7 @@ pub(super) fn hello(timeout_ms: i32) -> Vec<u8> {
     frame(&[version, last_seen.to_vec(), number(timeout_ms), no_session.to_vec(), password].concat())
 }
 
-/// Tells the server who the client is.
+/// Logs a user in.
 pub(super) fn login(user: &str, password: &str) -> Vec<u8> {
     let body = [number(0), texts(&["digest", &format!("{user}:{password}")])].concat();
     frame(&[number(AUTH), number(100), body].concat())
@@ -92,7 +92,7 @@ pub(super) fn is_welcome(mut frame: Bytes) -> bool {
     frame.try_get_i32().is_ok() && frame.try_get_i32().is_ok_and(|timeout_ms| timeout_ms > 0)
 }
 
-/// An answer.
+/// An answer of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) xid: i32,
@@ -100,36 +100,36 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// None where the frame is no answer.
+    /// Parses an answer. `None` if the frame is not one.
     pub(super) fn read(mut frame: Bytes) -> Option<Reply> {
         let (xid, _) = (frame.try_get_i32().ok()?, frame.try_get_i64().ok()?);
         let error = frame.try_get_i32().ok()?;
         Some(Reply { xid, result: if error == 0 { Ok(frame) } else { Err(error) } })
     }
 
-    /// No request waits for it.
+    /// Whether no request waits for this answer.
     pub(super) fn is_unasked(&self) -> bool {
         NO_REQUEST.contains(&self.xid)
     }
 }
 
-/// A node.
+/// A node's content and state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) data: Vec<u8>,
     pub(super) stat: Stat,
 }
 
-/// What a server says of a node.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
-    /// When it was written, by the clock of the server that led then: milliseconds since 1970.
+    /// When the node was written, in milliseconds since 1970, by the clock of the server that was the leader then.
     pub(super) written_ms: u64,
     pub(super) version: i32,
 }
 
 impl Node {
-    /// None where the body is no answer to [`Request::get`].
+    /// Parses the answer to [`Request::get`]. `None` if the body is not one.
     pub(super) fn read(mut body: Bytes) -> Option<Node> {
         let length = usize::try_from(body.try_get_i32().ok()?.max(0)).ok()?;
         let data = (length <= body.len()).then(|| body.split_to(length).to_vec())?;
@@ -138,19 +138,19 @@ impl Node {
 }
 
 impl Stat {
-    /// None where the body is no answer to [`Request::set`].
+    /// Parses the answer to [`Request::set`]. `None` if the body is not one.
     pub(super) fn read(mut body: Bytes) -> Option<Stat> {
-        // The transactions that created and wrote it, and when it was created.
+        // Skips the ids of the transactions that created and last wrote the node, and the time of its creation.
         let _before = (body.try_get_i64().ok()?, body.try_get_i64().ok()?, body.try_get_i64().ok()?);
         let written_ms = u64::try_from(body.try_get_i64().ok()?).unwrap_or_default();
         Some(Stat { written_ms, version: body.try_get_i32().ok()? })
     }
 }
 
-/// Takes the first whole frame out of what was received.
+/// Removes the first complete frame from the received bytes. `None` if it is not complete yet.
 ///
 /// # Errors
-/// No frame begins there.
+/// The bytes do not begin with a valid length.
 pub(super) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
     let Some(length) = received.first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= MAX_FRAME);
@@ -174,7 +174,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
     [&length(body.len())[..], body].concat()
 }
 
-/// A text that is too long for its length is refused by the server, which accepts far less.
+/// Saturates: the server refuses a text of such a length, since it accepts far less.
 fn length(length: usize) -> [u8; 4] {
     i32::try_from(length).unwrap_or(i32::MAX).to_be_bytes()
 }

@@ -1,10 +1,10 @@
 //! Three tenants, three priorities and a vendor with a limit, in one process:
 //! `cargo run --release -p demo`.
 //!
-//! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` are polite. Watch the
-//! column `refused`: it is the vendor's own count of 429s.
+//! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` stay below the limit.
+//! Watch the column `refused`: it is the vendor's own count of 429s.
 //!
-//! A second vendor refuses everything that `ada` wants of one of its endpoints, and that request ends as a dead letter.
+//! A second vendor refuses every request to one of its endpoints, so a request of `ada` to it ends as a dead letter.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the command line; a poisoned lock ends it")]
 #![expect(clippy::disallowed_methods, reason = "an application measures and spawns; the library does neither")]
@@ -27,13 +27,13 @@ const LIMIT: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(14);
 
-/// What has happened so far.
+/// The results so far.
 #[derive(Default)]
 struct Seen {
     sent: [u64; 3],
-    /// Of `noisy`, by priority, while all three waited.
+    /// Sends of `noisy` by priority, while requests of all three priorities waited.
     shares: [u64; 3],
-    /// Waits of the polite, in microseconds.
+    /// The waits of `ada` and `bob`, in microseconds.
     waits: Vec<u128>,
 }
 
@@ -43,13 +43,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (latency, jitter) = (Duration::from_millis(2), Duration::from_millis(3));
     let limit = VendorLimit::fixed_window(LIMIT, SECOND);
     let delay = Delay::fixed(latency).jitter(jitter);
-    // Silent: headers that say how little is left would slow the client down, and the limit is to be used in full.
+    // The vendor sends no rate-limit headers: low remaining figures would slow the client down, and this run is to use
+    // the whole limit.
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent).arrival_delay(delay).start().await?;
-    // Three retries within this run. By default there are five, and the first alone comes after 5 to 10 s.
+    // Three retries that fit into this run. The default is five, of which the first comes after 5 to 10 s.
     let broken = FakeVendor::builder().endpoint("charges", "/charges").poisoned("/charges", 429).start().await?;
     let retry = "[vendors.broken.retry]\nmax_retries = 3\nfirst_wait = \"200ms\"\n";
 
-    // The vendor's entry is what `vendors.toml` says about GitHub, Stripe and the others; the tenants are yours.
+    // The entry is of the kind that `vendors.toml` has for GitHub, Stripe and the others. The tenants are yours.
     let mut builder = IntegrationClient::builder().vendors_toml(vendor.vendors_toml("demo")).max_waiting_per_tier(200);
     for tenant in TENANTS {
         builder = builder.tenant(TenantEntry::new(tenant, "demo").credential(format!("keys:{tenant}")));
@@ -77,7 +78,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     load.shutdown().await;
     client.shutdown(SECOND).await;
 
-    // Judged afterwards, by the definition of the limit, from the vendor's log of arrivals.
+    // Checked afterwards, from the vendor's log of arrivals and by the definition of the limit.
     let definition = Definition::FixedWindow { limit: LIMIT.into(), window_ns: 1_000_000_000, phase_ns: 0 };
     let log = vendor.arrivals();
     let of = |tenant: &&str| refused(log.iter().filter(|arrival| &*arrival.key == *tenant), &definition);
@@ -98,10 +99,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if refused > 0 { Err("the vendor refused requests".into()) } else { Ok(()) }
 }
 
-/// One tenant wants so many requests per second, in all three priorities. What its full queue refuses is its own loss.
+/// One tenant sends `per_second` requests per second, in all three priorities. Requests that its full queue refuses are
+/// dropped.
 async fn offer(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, per_second: u32) {
     let mut tick = tokio::time::interval(SECOND / 100);
-    // A process that is short of processor time is not to fall ever further behind.
+    // Skips missed ticks, so that a process short of CPU time does not fall ever further behind.
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut sends = tokio::task::JoinSet::new();
     let (mut due, mut number) = (0, 0);
@@ -117,14 +119,14 @@ async fn offer(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize,
     }
 }
 
-/// The call that an application makes, and its bookkeeping.
+/// The call that an application makes, with the bookkeeping of this demo.
 async fn one(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, priority: Priority) {
     let Ok(response) = client.send(TENANTS[tenant], priority, Request::get("demo", "/orders")).await else { return };
     let all_wait = client.lane(TENANTS[tenant], "demo").is_ok_and(|lane| lane.waiting().iter().all(|&n| n > 0));
     let mut seen = seen.lock().unwrap();
     seen.sent[tenant] += 1;
     match TENANTS[tenant] {
-        // The first burst went at once, in the order of asking: nobody had to share yet.
+        // The first burst was granted at once, in order of arrival, before the tiers had to share.
         "noisy" => seen.shares[priority as usize] += u64::from(all_wait && !response.waited().is_zero()),
         _ => seen.waits.push(response.waited().as_micros()),
     }
@@ -138,7 +140,7 @@ fn show((client, vendor, seen): Shown<'_>, began: Instant, terminal: bool) -> Re
     let p99 = seen.waits.get(seen.waits.len() * 99 / 100).copied().unwrap_or_default();
     let [seconds, refused] = [began.elapsed().as_secs(), vendor.refused()];
     if terminal {
-        // Up to the first line again, and clear what is below it.
+        // Moves the cursor up to the first line, and clears everything below it.
         print!("{}\x1b[J", if seconds > 0 || seen.sent[2] > 0 { "\x1b[5A" } else { "" });
         println!("{:<8}{:>10}{:>8}{:>20}", "tenant", "headroom", "sent", "waiting H/N/L");
     } else {

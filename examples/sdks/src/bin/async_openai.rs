@@ -1,7 +1,8 @@
 //! async-openai through the client: `cargo run -p sdks --bin async_openai`.
 //!
-//! The SDK takes a service of its own kind of requests ([`HttpRequestFactory`]); [`ThroughLane`] makes one of a lane. Its
-//! own retries are gone with its transport: the lane's take their place. Streams arrive as the vendor sends them.
+//! The SDK accepts a service that takes [`HttpRequestFactory`] instead of a request; [`ThroughLane`] makes such a
+//! service from a lane. The lane's retries replace the SDK's own, which belong to the transport that the lane replaces.
+//! Streamed responses arrive as the vendor sends them.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
@@ -34,7 +35,7 @@ use tower::Service;
 const CHUNKS: u32 = 5;
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// A lane as the service that async-openai takes.
+/// A lane as the service that async-openai accepts.
 #[derive(Clone)]
 struct ThroughLane(LaneService);
 
@@ -51,7 +52,7 @@ impl Service<HttpRequestFactory> for ThroughLane {
         let mut lane = self.0.clone();
         Box::pin(async move {
             let request: http::Request<reqwest::Body> = factory.build().await?.try_into()?;
-            // The SDK hands the error on as it is: `OpenAIError::Boxed` opens with `downcast_ref`.
+            // The SDK passes the error on unchanged: `OpenAIError::Boxed` can be opened with `downcast_ref`.
             let response = lane.call(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))?;
             Ok(response.map(reqwest::Body::wrap).into())
         })
@@ -100,7 +101,7 @@ fn ask() -> Result<CreateChatCompletionRequest, OpenAIError> {
     CreateChatCompletionRequestArgs::default().model("m").messages([message.into()]).build()
 }
 
-/// The words of a streamed answer, and when each came.
+/// The words of a streamed response, and when each of them arrived.
 async fn words(client: &Client<OpenAIConfig>) -> Result<(Vec<String>, Vec<Duration>), BoxError> {
     let began = Instant::now();
     let mut stream = client.chat().create_stream(ask()?).await?;
@@ -122,7 +123,7 @@ fn openai(_: &Parts, body: &[u8], _: &str) -> Answer {
     answer(StatusCode::OK, "application/json", whole)
 }
 
-/// Server-sent events, one each [`BETWEEN`].
+/// A stream of server-sent events, one every [`BETWEEN`].
 fn streamed() -> Answer {
     let frames = unfold(0, async |n| {
         let event = match n {

@@ -1,7 +1,8 @@
 //! An SDK of AWS behind the client's layer: `cargo run -p sdks --bin aws_sqs`.
 //!
-//! These SDKs sign each request, host and headers included, so they keep their own transport: the layer waits for a permit
-//! before each exchange and changes nothing. The SDK's retries stay, and each takes a permit of its own.
+//! These SDKs sign each request, host and headers included, so they keep their own transport. The layer waits for a
+//! permit before each exchange and changes nothing in the request. The SDK still retries, and each retry takes a permit
+//! of its own.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
@@ -26,7 +27,7 @@ use tower::{Layer, Service};
 
 const SECRET: &str = "secret-of-acme";
 
-/// The transport that an SDK of AWS would use, with a permit taken before each exchange.
+/// The HTTP transport of an AWS SDK, with a permit taken before each exchange.
 #[derive(Clone, Debug)]
 struct Connector(Paced<Client<connect::HttpConnector, SdkBody>>);
 
@@ -48,7 +49,7 @@ async fn main() -> Result<(), BoxError> {
     let own: Client<_, SdkBody> = Client::builder(TokioExecutor::new()).build_http();
 
     let client = vendor.client("none").await?;
-    // Direct: the SDK's transport as it comes, without the layer.
+    // Direct calls use the same transport without the layer.
     let unpaced = own.clone();
     let direct = sqs_client(&vendor.url(), http_client_fn(move |_, _| SharedHttpConnector::new(Bare(unpaced.clone()))));
     let expected = direct.list_queues().send().await?;
@@ -109,13 +110,13 @@ fn sqs(parts: &Parts, _: &[u8], _: &str) -> Answer {
     }
 }
 
-/// Whether the signature (version 4) is that of the request as it arrived: method, path, query, signed headers and body.
+/// Whether the signature (version 4) matches the request as it arrived: method, path, query, signed headers and body.
 /// <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
 fn is_signed(parts: &Parts, body: &[u8]) -> bool {
     signature(parts, body).is_some_and(|(stated, right)| stated == right)
 }
 
-/// The signature that a request states, and the one that it should have.
+/// The signature that a request states, and the signature that it should have.
 fn signature(parts: &Parts, body: &[u8]) -> Option<(String, String)> {
     let stated = parts.headers.get("authorization")?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256 ")?;
     let part = |name: &str| stated.split(',').find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='));

@@ -1,7 +1,7 @@
 //! octocrab, GitHub's SDK, through the client: `cargo run -p sdks --bin octocrab`.
 //!
-//! A lane is a service, which octocrab takes in place of its own transport. The tenant's key replaces the SDK's, and the
-//! pages that GitHub names by whole URLs go through the lane too.
+//! octocrab accepts a lane, which is a service, in place of its own transport. The tenant's key replaces the SDK's, and
+//! requests for further pages, which GitHub names by complete URLs, go through the lane too.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
@@ -18,7 +18,7 @@ use sdks::{AT_ONCE, Answer, Behaviour, BoxError, CALLERS_TOKEN, KEY, Vendor, ans
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// Pages of issues.
+/// The number of pages of the issue list.
 const PAGES: usize = 4;
 
 #[tokio::main]
@@ -30,7 +30,7 @@ async fn main() -> Result<(), BoxError> {
     let direct = OctocrabBuilder::new_empty()
         .with_service(own)
         .with_layer(&BaseUriLayer::new(base.clone()))
-        // octocrab itself sends a credential to no other host than GitHub's.
+        // octocrab by itself sends a credential only to GitHub's hosts.
         .with_layer(&AuthHeaderLayer::new(Some(format!("Bearer {KEY}").parse()?), base.clone(), base))
         .with_auth(AuthState::None)
         .build()?;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), BoxError> {
     let client = vendor.client("bearer").await?;
     let paced = OctocrabBuilder::new_empty()
         .with_service(client.lane("acme", "vendor")?.service())
-        // octocrab insists on a credential for some calls. Whatever it is, the tenant's takes its place.
+        // octocrab requires a credential for some calls. The tenant's credential replaces it, whatever it is.
         .with_auth(AuthState::AccessToken { token: CALLERS_TOKEN.into() })
         .build()?;
     let found = calls(&paced).await?;
@@ -63,7 +63,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// One call of each kind: JSON, a text by POST, and all pages of a list.
+/// Makes one call of each kind: a GET of JSON, a POST of text, and a list with several pages.
 async fn calls(github: &Octocrab) -> Result<(Value, String, Vec<Value>), BoxError> {
     let user = github.get("/user", None::<&()>).await?;
     let rendered = github.markdown().render_raw("*hello*").await?;

@@ -1,10 +1,10 @@
-//! The client inside a service of axum: `cargo run -p service --bin axum_service`.
+//! The client inside an axum service: `cargo run -p service --bin axum_service`.
 //!
-//! One client is part of the state. Its errors become answers that the service's own callers understand: 429 or 503 with
-//! `Retry-After` where the same request will do later. At the end the listener closes, requests under way are answered, and
-//! then the client ends.
+//! The state of the service holds one client. The service maps the client's errors to responses that its own callers
+//! understand: 429 or 503 with `Retry-After` if the same request can succeed later. At shutdown the listener closes,
+//! requests under way are answered, and then the client ends.
 //!
-//! `main` runs the service, calls it as its users would, and looks at what they and the vendor saw.
+//! `main` runs the service, calls it as its users would, and checks what they and the vendor have seen.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
@@ -27,12 +27,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// How long a user of the service waits. A request that the limits do not allow before is refused at once.
+/// How long a user of the service waits. A request that the limits do not allow within this time is refused at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long requests under way have at the end.
+/// How long requests under way may take at shutdown.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What all handlers share. A clone of the client is a pointer.
+/// The state that all handlers share. Cloning the client clones a pointer.
 #[derive(Clone)]
 struct App {
     client: IntegrationClient,
@@ -46,8 +46,8 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// One order of a customer, as the vendor has it. Where the customer's browser goes away, axum drops this future, and with it
-/// the request: while it waits for the limit it then costs nothing.
+/// Returns one order of a customer from the vendor. If the customer's browser disconnects, axum drops this future, and
+/// with it the request: a request that is dropped while it waits for the limit costs nothing.
 async fn order(State(app): State<App>, Path((tenant, order)): Path<(String, u64)>) -> Result<Response, Refused> {
     let request = Request::get("shop", format!("/orders/{order}")).deadline(PATIENCE);
     let answer = app.client.send(&tenant, Priority::High, request).await?;
@@ -55,7 +55,8 @@ async fn order(State(app): State<App>, Path((tenant, order)): Path<(String, u64)
     Ok((status, Body::from(answer.bytes().await?)).into_response())
 }
 
-/// Whether balancers should send requests here: the configuration in use is the one that its source states.
+/// Whether load balancers should send requests here: whether the configuration in use is the one that its source
+/// states.
 async fn ready(State(app): State<App>) -> Response {
     match app.client.config().problem() {
         None => "ready".into_response(),
@@ -63,7 +64,7 @@ async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-/// An error of the client as the service answers it.
+/// An error of the client, as the service answers it.
 struct Refused(integration_client::Error);
 
 impl From<integration_client::Error> for Refused {
@@ -75,7 +76,7 @@ impl From<integration_client::Error> for Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Refused(error) = self;
-        // Nothing was sent, and a later request will do.
+        // Nothing was sent, so a later request can succeed.
         let is_early = error.delivery() == Delivery::NotSent;
         let status = match error.kind() {
             ErrorKind::UnknownTenant => StatusCode::NOT_FOUND,
@@ -88,7 +89,7 @@ impl IntoResponse for Refused {
         };
         let is_wait = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let wait = error.retry_after().filter(|_| is_early).or(is_wait.then_some(PATIENCE));
-        // Whole seconds, rounded up: who comes a little early is refused again.
+        // Whole seconds, rounded up, because a caller who comes back too early is refused again.
         let retry = wait.map(|wait| (header::RETRY_AFTER, wait.as_millis().div_ceil(1000).max(1).to_string()));
         let body = json!({ "error": error.kind(), "detail": error.to_string(), "delivery": error.delivery() });
         let content: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
@@ -100,7 +101,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Serves until `stop`, then lets requests under way end, and then the client.
+/// Serves until `stop`, then lets requests under way end, and then shuts the client down.
 async fn serve(
     listener: TcpListener,
     client: IntegrationClient,
@@ -121,7 +122,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
-    // A service of yours stops at `tokio::signal::ctrl_c()`, or SIGTERM by `tokio::signal::unix`.
+    // Your service stops at `tokio::signal::ctrl_c()`, or at SIGTERM by `tokio::signal::unix`.
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(serve(listener, client, async move {
         let _ = stopped.await;
@@ -136,7 +137,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Three times what the vendor takes in the second that they would wait.
+    // Three times what the vendor accepts in the second that these users wait.
     let mut at_once = JoinSet::new();
     for order in 0..50 {
         let asked = users.get(format!("{url}/tenants/acme/orders/{order}")).send();
@@ -157,7 +158,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("users were to be answered 200, or 429 with Retry-After".into());
     }
 
-    // The service stops while the vendor is at work on a request.
+    // The service stops while the vendor is processing a request.
     tokio::time::sleep(PATIENCE).await;
     let last = tokio::spawn(users.get(format!("{url}/tenants/acme/orders/51")).send());
     while vendor.arrivals().last().is_none_or(|last| &*last.path != "/orders/51") {

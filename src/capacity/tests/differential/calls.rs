@@ -1,4 +1,4 @@
-//! Random calls of several processes: what the library's processes say, and what none of them would.
+//! Random calls of several processes: those that the library's processes make, and some that none of them would make.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) enum Event {
     Restore,
 }
 
-/// A limit as most processes have it.
+/// A limit, with the figures that most processes have for it.
 struct Limit {
     name: String,
     figures: Figures,
@@ -32,16 +32,16 @@ struct Member {
     known: HashMap<String, Known>,
     /// The last call, which may be made again.
     last: Option<Call>,
-    /// The last call is made again: its answer means nothing new.
+    /// Whether this call repeats the last one, so that its answer means nothing new.
     repeats: bool,
 }
 
-/// What a process knows of a limit.
+/// What a process knows about a limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     held: u32,
     seq: u64,
-    /// The store's clock in the last answer, and the true time then.
+    /// The store's clock in the last answer, and the true time at that moment.
     last: Option<(u64, u64)>,
 }
 
@@ -51,10 +51,10 @@ pub(super) struct Callers {
     members: Vec<Member>,
     caller: usize,
     widest: usize,
-    /// The true time, and what the store's clock shows beyond it.
+    /// The true time, and how far the store's clock is ahead of it.
     now_us: u64,
     step_us: u64,
-    /// How often each was answered: kept, lost, learning, units granted, repeated, left.
+    /// How often each of these happened: kept, lost, learning, units granted, call repeated, process ended.
     seen: [usize; 6],
 }
 
@@ -66,7 +66,7 @@ impl Callers {
         Callers { random, limits, members, caller: 0, widest, now_us: 1_000 * S, step_us: 100 * S, seen: [0; 6] }
     }
 
-    /// Of the first rounds nothing can be lost.
+    /// Draws what happens to the store before a call: nothing in the first rounds, when there is nothing to lose.
     pub(super) fn happens(&mut self, round: usize) -> Event {
         match self.random.u32(0..1_000) {
             _ if round < 20 => Event::Nothing,
@@ -77,7 +77,7 @@ impl Callers {
         }
     }
 
-    /// The next call, and what the store's clock shows then. Stores count whole milliseconds.
+    /// The next call, and the time of the store's clock at that moment. Stores count whole milliseconds.
     pub(super) fn next(&mut self) -> (u64, Call) {
         let random = &mut self.random;
         self.now_us += match random.u32(0..1_000) {
@@ -96,7 +96,7 @@ impl Callers {
         if member.repeats {
             self.seen[4] += 1;
             let mut call = member.last.clone().expect("it has called");
-            // An answer to a call before the last.
+            // Sometimes the call before the last is repeated.
             call.seq -= u64::from(call.seq > 1 && random.u32(0..5) == 0);
             return (clock_us, call);
         }
@@ -111,7 +111,7 @@ impl Callers {
         (clock_us, call)
     }
 
-    /// The answer to the last call arrives, mostly.
+    /// Delivers the answer to the last call, except for some that are lost.
     pub(super) fn answered(&mut self, clock_us: u64, call: &Call, answer: &Answer) {
         for got in answer.got.iter().flatten() {
             let state = match got.state {
@@ -140,7 +140,7 @@ impl Callers {
         }
     }
 
-    /// What the calls came to: a run in which something never happens has compared little.
+    /// Counts of what happened in the run: a run in which something never happens has compared little.
     pub(super) fn seen(&self) -> String {
         let [kept, lost, learning, granted, repeated, ended] = self.seen;
         format!(
@@ -172,7 +172,7 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
         figures.again_us += random.u64(0..1_000) * MS;
         figures.transit_us += random.u64(0..1_000) * MS;
     }
-    // Windows of half an hour and of two hours, which a store may keep in different places.
+    // Half an hour becomes two hours: a store may keep ledgers of windows on both sides of an hour in different places.
     if (1_800 * S..3_600 * S).contains(&figures.again_us) && random.u32(0..30) == 0 {
         figures.again_us *= 4;
     }

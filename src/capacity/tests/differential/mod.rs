@@ -1,9 +1,11 @@
-//! Random calls, each answered by a store and by the pure ledger: both must say the same, and keep the same.
+//! Random calls, each answered by a store and by the pure ledger. Both must give the same answers and keep the same
+//! ledgers.
 //!
-//! The stores are the real ones: a file of SQLite, the server of `IC_TEST_POSTGRES`, that of `IC_TEST_REDIS`. Their clock alone is
-//! replaced: the test says what it shows, so that leases and windows end within a run, and the clock can step.
+//! The stores are real: a SQLite file, the server of `IC_TEST_POSTGRES` and that of `IC_TEST_REDIS`. Only their clock
+//! is replaced by one that the test sets, so that leases and windows end within a run, and the clock can step.
 //!
-//! A few thousand calls about one limit are made unless `SHARING_CALLS` says how many; `SHARING_SEED` has others made.
+//! A run makes a few thousand calls about one limit each, unless `SHARING_CALLS` gives another number. `SHARING_SEED`
+//! changes the calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
@@ -23,31 +25,31 @@ use crate::capacity::call::{Answer, Call};
 /// A store under test.
 trait Keeps {
     const NAME: &str;
-    /// What the store knows after it was emptied.
+    /// What the store knows after it has been emptied.
     const LOSS: Loss;
 
     /// Answers a call at the moment `clock_us` of the store's clock.
     async fn exchange(&mut self, clock_us: u64, call: &Call) -> Answer;
-    /// All that the store keeps: whatever names it uses, with their texts.
+    /// All that the store keeps: its names, with their texts.
     async fn all(&mut self) -> Vec<Row>;
-    /// Puts `rows` in the place of all that the store keeps.
+    /// Replaces all that the store keeps with `rows`.
     async fn replace(&mut self, rows: &[Row]);
-    /// The ledgers among `rows`, by the limits' names.
+    /// The ledgers among `rows`, by the names of their limits.
     fn ledgers(rows: &[Row]) -> BTreeMap<String, String>;
-    /// What is left of `rows` when the store has lost what it can lose.
+    /// The part of `rows` that remains after the store has lost all that it can lose.
     fn after_loss(rows: &[Row]) -> Vec<Row>;
 }
 
-/// Where a text is kept, under which name, and the text.
+/// The place of a text in the store, its name there, and the text.
 type Row = (&'static str, String, String);
 
-/// What a run has compared.
+/// The counts of a comparison.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Calls, each of which is about one limit.
+    /// Number of calls, counted once per limit.
     calls: usize,
     differing: usize,
-    /// How often the store lost its ledgers, and was given those of a backup.
+    /// How often the store lost its ledgers. `restores` counts how often it was reset to a backup.
     losses: usize,
     restores: usize,
     /// The first difference.
@@ -65,10 +67,11 @@ fn variable(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// Makes `calls` random calls. `forgets`: the store's writings of the second half are undone, of which the reference knows nothing.
+/// Makes `calls` random calls. If `forgets`, the store's writes in the second half of the run are undone, unknown to
+/// the reference.
 async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally {
     let seed = variable("SHARING_SEED").unwrap_or(1) as u64;
-    // One statement or script is about many limits where many calls are made.
+    // The more calls a run makes, the more limits one statement or script covers.
     let widest = (calls / 200).clamp(20, 500);
     let mut callers = Callers::new(seed, widest);
     let mut reference = Reference::new(S::LOSS);
@@ -129,7 +132,7 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
     tally
 }
 
-/// What is kept is compared as what it means: of a number there are several ways to write it.
+/// Compares the stored ledgers by value, because a number can be written in several ways.
 fn kept_alike<S: Keeps>(rows: &[Row], reference: &Reference, round: usize, tally: &mut Tally) {
     let kept = S::ledgers(rows);
     if !kept.keys().eq(reference.ledgers.keys()) {
@@ -143,7 +146,7 @@ fn kept_alike<S: Keeps>(rows: &[Row], reference: &Reference, round: usize, tally
     }
 }
 
-/// The same as the pure ledger, for all of a run.
+/// Asserts that a store agrees with the pure ledger for a whole run.
 async fn alike<S: Keeps>(store: &mut S) {
     let tally = compare(store, variable("SHARING_CALLS").unwrap_or(4_000), false).await;
     assert_eq!(tally.differing, 0, "{}", tally.example.unwrap_or_default());
@@ -169,7 +172,7 @@ async fn redis_answers_as_the_ledger_does() {
     alike(&mut redis::redis().await).await;
 }
 
-/// A store that loses what it has acknowledged is found out.
+/// Negative control: a store that loses acknowledged writes is detected.
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn writings_that_are_lost_are_found() {

@@ -1,4 +1,4 @@
-//! Redis, with the scripts that the library runs there, but for the server's clock.
+//! Redis, with the scripts that the library runs there, except for the server's clock.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Keeps, Row};
 use crate::capacity::call::{Answer, Call};
 use crate::capacity::redis::{self as pool, ERA, LIMIT, Redis, TEST_CLOCK};
 
-/// A database of the server beside the one that other tests use.
+/// Other tests use another database of the server.
 const DATABASE: u32 = 9;
 
 pub(super) struct Server {
@@ -52,7 +52,7 @@ impl Keeps for Server {
     }
 
     fn ledgers(rows: &[Row]) -> BTreeMap<String, String> {
-        // The name of the era stands before a ledger.
+        // A stored text is the name of the era, a space, and the ledger.
         let ledger =
             |(_, name, text): &Row| Some((name.strip_prefix(LIMIT)?.to_owned(), text.split_once(' ')?.1.to_owned()));
         rows.iter().filter_map(ledger).collect()

@@ -1,22 +1,23 @@
-//! The pure ledgers, as a store without troubles would keep them. What `call.rs` does around a ledger is written a second time here: a
-//! fault in it would otherwise be on both sides of the comparison.
+//! The pure ledgers, as a faultless store would keep them. The code that `call.rs` has around a ledger is written here
+//! a second time: otherwise a mistake in it would be on both sides of the comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::call::{Call, Entry};
 use crate::capacity::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Loss as Lost};
 
-/// Limits whose units count for an hour or more are kept where a crash does not reach them, by the stores that tell them apart.
+/// SQL stores keep ledgers of windows from this length on in a table that survives a crash.
 pub(super) const LONG_US: u64 = 3_600_000_000;
 
-/// What a store says when it was emptied.
+/// What a store knows after it has been emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// It is not emptied.
+    /// The store is never emptied.
     Never,
-    /// Of limits below an hour it knows that there were some; others outlive it.
+    /// The store loses limits with windows below an hour, and knows that it had some. Other limits survive.
     OfShortLimits,
-    /// It cannot tell a loss from a start, and a server that is replaced may go on for so long, in microseconds.
+    /// The store cannot tell a loss from a first start. A replaced server may go on answering for this time, in
+    /// microseconds.
     OfAll(u64),
 }
 
@@ -24,9 +25,10 @@ pub(super) enum Loss {
 pub(super) struct Reference {
     pub(super) ledgers: BTreeMap<String, Ledger>,
     loss: Loss,
-    /// Limits that some process counts for long.
+    /// Limits that some process has called for with a long window.
     long: BTreeSet<String>,
-    /// What was lost, if it was; none before the first call.
+    /// The outer `None` means that there was no call since the start or the last loss; the inner `None`, that nothing
+    /// was lost.
     lost: Option<Option<Lost>>,
     was_lost: bool,
 }
@@ -79,7 +81,7 @@ impl Reference {
             .collect()
     }
 
-    /// What a ledger that is missing was lost with.
+    /// The loss to assume for a ledger that is missing.
     fn lost(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> Option<Lost> {
         let outlives = !matches!(self.loss, Loss::OfAll(_)) && entry.line.figures.again_us >= LONG_US;
         if outlives || self.ledgers.contains_key(&entry.limit) {
@@ -90,7 +92,7 @@ impl Reference {
     }
 }
 
-/// A loss that is noticed now, of a store that may have gone on answering for so long.
+/// A loss that is noticed now, of a store that may have gone on answering for `more_us`.
 fn loss_now(clock_us: u64, call: &Call, more_us: u64) -> Lost {
     let ends = |lease: u64| clock_us + lease + (lease / 10).clamp(100_000, 1_000_000) + more_us;
     Lost { leases_until: ends(call.lease_us), floors_until: ends(FLOOR_LEASE_US) }

@@ -9,7 +9,7 @@ use crate::capacity::call::{Answer, Call};
 use crate::store::driver::{Db, DbError, args};
 use crate::store::{Actor, Store, capacity};
 
-/// A database: SQLite where `SERVED` is false, PostgreSQL otherwise.
+/// A database: PostgreSQL if `SERVED`, otherwise SQLite.
 pub(super) struct Sql<const SERVED: bool>(Actor);
 
 #[cfg(feature = "sqlite")]
@@ -29,10 +29,10 @@ async fn open<const SERVED: bool>(store: &Store) -> Sql<SERVED> {
     Sql(actor)
 }
 
-/// A call and the clock that answers it.
+/// A call, and the time of the clock with which it is answered, in microseconds.
 struct At(Call, u64);
 
-/// The library's step, at another time than the store's.
+/// The library's own step, run with the test's time instead of the store's.
 fn exchange<'a>(at: &'a At, db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
     capacity::exchange(&at.0, db, i64::try_from(at.1 / 1_000).unwrap())
 }
@@ -82,7 +82,7 @@ impl<const SERVED: bool> Keeps for Sql<SERVED> {
     }
 
     fn ledgers(rows: &[Row]) -> BTreeMap<String, String> {
-        // The row without a name is what all ledgers have in common.
+        // The row with an empty name holds the state that all ledgers have in common.
         let of_limits = rows.iter().filter(|(_, name, _)| !name.is_empty());
         of_limits.map(|(_, name, state)| (name.clone(), state.clone())).collect()
     }

@@ -1,4 +1,5 @@
-//! A vendor that counts by a log, processes that always have more to send, and a store between them. Nothing sleeps.
+//! A simulation of a vendor that counts by a log, processes that always have more to send, and a store between the
+//! processes. Nothing sleeps.
 
 mod store;
 
@@ -21,48 +22,48 @@ use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
 const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
 const HOLDS: Holds = Holds { windows_from: Duration::ZERO, name: "a world" };
-/// Requests that each tier has waiting, where it has demand.
+/// How many requests wait in each tier that has demand.
 const WAITING: usize = 30;
 
-/// Who has something to send.
+/// Which processes have requests to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Demand {
     All,
     First,
-    /// Another process every ten seconds.
+    /// One process at a time, another one every ten windows.
     Moving,
-    /// All tiers in every second process, and low alone in the others.
+    /// All tiers in every second process, and the low tier alone in the others.
     Tiers,
 }
 
-/// What keeps the ledgers.
+/// The kind of store that keeps the ledgers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Keeper {
-    /// A server with a clock, which answers a call as a whole.
+    /// A server with a clock, which answers a whole call.
     Server,
-    /// A store that compares and swaps, whose servers date their answers by clocks that are up to eight seconds apart. The clocks of
-    /// the processes are up to ten seconds apart, and up to 200 millionths too fast or too slow.
+    /// A store that can compare and swap. Its servers date their answers by clocks that are up to 8 s apart. The clocks
+    /// of the processes are up to 10 s apart, and up to 200 millionths too fast or too slow.
     Swaps,
-    /// The same, and each process takes its own clock for that of the store: what must not be done.
+    /// The same store, with processes that take their own clock for the store's, which is the mistake to be found.
     SwapsByWallClock,
 }
 
-/// What goes wrong, and when.
+/// A disturbance. A `usize` is the number of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Trouble {
     Kill(usize),
-    /// A process stands still for so long.
+    /// The process stands still for this time.
     Stop(usize, Duration),
     Leave(usize),
-    /// A process reaches no store for so long.
+    /// The process cannot reach the store for this time.
     Cut(usize, Duration),
-    /// The store answers nobody for so long.
+    /// The store answers no process for this time.
     Stall(Duration),
-    /// It loses all that it holds, and knows that it did.
+    /// The store loses all of its ledgers, and knows that it has.
     Lose,
-    /// It returns to what it held a second ago.
+    /// The store returns to its state of a second ago.
     Rewind,
-    /// Its clock steps by so many milliseconds.
+    /// The store's clock steps by this many milliseconds.
     Step(i64),
 }
 
@@ -75,20 +76,21 @@ pub(super) struct Case {
     pub(super) keeper: Keeper,
     /// The time between two calls of a process.
     pub(super) every: Duration,
-    /// Whether they share the limit; one that does not has it to itself.
+    /// Whether the processes share the limit. Otherwise each of them uses all of it.
     pub(super) shares: bool,
     pub(super) demand: Demand,
     pub(super) troubles: Vec<(Duration, Trouble)>,
-    /// Of a hundred calls so many are lost on the way there, on the way back, and are made twice.
+    /// The percentage of calls that are lost on the way to the store, that of answers lost on the way back, and that of
+    /// calls that arrive twice.
     pub(super) lost: u32,
     pub(super) lease: Duration,
-    /// What the processes go on with when they reach no store.
+    /// The part of the limit with which processes go on when they cannot reach the store.
     pub(super) floor: Option<SharingFloor>,
     pub(super) time: Duration,
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// Arrivals above the limit.
@@ -120,9 +122,10 @@ enum Event {
     /// A call reaches the store.
     Store(usize, Arc<Call>, bool),
     Reply(usize, Arc<Call>, Arc<Answer>),
-    /// What a store that swaps holds has reached the process: texts and their versions, the answer's date, and when it was made.
+    /// The texts of a store that can compare and swap reach the process: each with its version, then the answer's date
+    /// and when it was made.
     Read(usize, Arc<Call>, bool, Vec<(String, u64)>, (Option<u64>, Time)),
-    /// What the process made of it reaches the store.
+    /// The texts that the process has computed reach the store.
     Write(usize, Arc<Call>, bool, Vec<(String, u64)>, Arc<Answer>),
     Arrive(usize, Tier),
     Answered(usize, PermitKey),
@@ -130,7 +133,7 @@ enum Event {
 }
 
 struct Member {
-    /// Its clock is ahead by so many nanoseconds, and gains so many millionths.
+    /// The nanoseconds by which the process's clock is ahead, and the millionths by which it runs fast.
     ahead: u64,
     gains: i64,
     sights: AllSights,
@@ -139,7 +142,7 @@ struct Member {
     process: Process,
     tiers: HashMap<crate::engine::keys::WaiterKey, Tier>,
     waiting: [usize; 3],
-    /// The call under way: its number, when it began, and where its answers go.
+    /// The call under way: its number, when it began, and the limits that its answers belong to.
     under_way: Option<(u64, Time, Vec<PooledLimit>)>,
     due: Time,
     soon: Time,
@@ -160,7 +163,7 @@ pub(super) struct World {
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     number: u64,
     ledgers: HashMap<String, String>,
-    /// How often each was written, where the store swaps.
+    /// How often each ledger was written, if the store can compare and swap.
     versions: HashMap<String, u64>,
     root: Root,
     past: Vec<(Time, HashMap<String, String>)>,
@@ -314,12 +317,12 @@ impl World {
         }
     }
 
-    /// What the clock of a process shows.
+    /// The time that a process's clock shows.
     fn local(&self, it: usize) -> Time {
         local(self.now, self.members[it].ahead, self.members[it].gains)
     }
 
-    /// When a clock of a process shows `time`, or a little later.
+    /// The true time at which a process's clock shows `time`, or a little later.
     fn at_local(&self, it: usize, time: Time) -> Time {
         let left = i128::from(time.as_nanos()) - i128::from(self.local(it).as_nanos());
         let gains = i128::from(self.members[it].gains);
@@ -327,7 +330,7 @@ impl World {
         self.now.plus_nanos(u64::try_from(waits).unwrap_or(u64::MAX))
     }
 
-    /// Takes what was granted, asks for more, and sees when to look again.
+    /// Starts the granted requests of a process, submits more, and schedules the next poll.
     fn go_on(&mut self, it: usize) {
         let now = self.local(it);
         loop {
@@ -358,7 +361,7 @@ impl World {
         }
     }
 
-    /// Returns whether something was granted at once.
+    /// Submits requests of a process up to its demand. Returns whether one of them was granted at once.
     fn ask(&mut self, it: usize) -> bool {
         let (mut granted, now) = (false, self.local(it));
         for tier in Tier::ALL {
@@ -398,7 +401,7 @@ impl World {
         self.at(back, Event::Answered(it, permit));
     }
 
-    /// The vendor's own count: a log of the last window.
+    /// Counts an arrival as the vendor does: by a log of the last window.
     fn arrive(&mut self, it: usize, tier: Tier) {
         let window = self.case.window;
         while self.log.front().is_some_and(|at| *at + window < self.now) {
@@ -422,7 +425,8 @@ impl World {
             Trouble::Stop(it, time) => {
                 let until = self.now + time;
                 self.members[it].stands_until = until;
-                // What was granted last stands between its start and its departure; a longer stop is not covered.
+                // The last request stands between its start and its departure. A stop that is longer than the transit
+                // time allows is not covered.
                 if time < Duration::from_millis(1_500)
                     && let Some(number) = self.members[it].last_send.take()
                     && let Some(event) = self.events.remove(&number)

@@ -1,4 +1,4 @@
-//! The calls of the processes, and the store that answers them.
+//! The calls of the simulated processes, and the store that answers them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl World {
     pub(super) fn call(&mut self, it: usize) {
         let now = self.local(it);
         let member = &mut self.members[it];
-        // A call without an answer is given up when the next is due.
+        // A call that was not answered is given up when the next one is due.
         let waits = if member.under_way.is_some() { member.due } else { member.soon.min(member.due) };
         if member.has_left || self.now < waits {
             return;
@@ -32,7 +32,7 @@ impl World {
         let call = Arc::new(member.process.call(now, wishes, false));
         member.under_way = Some((call.seq, now, limits));
         self.reach(it, &call);
-        // No answer after a second: the next call.
+        // If no answer comes within a second, the process makes the next call.
         let late = self.now + self.case.every.max(Duration::from_secs(1));
         self.members[it].due = late;
         self.members[it].soon = self.now + self.case.every * 6 / 25;
@@ -69,7 +69,7 @@ impl World {
             let text = |limit: &String| self.ledgers.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
             let texts: Vec<_> = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
-            // A store says no date where it holds nothing.
+            // If the store holds nothing, it gives no date.
             let skewed = self.clock_us() + self.random.u64(0..8_000_000);
             let date = texts.iter().all(|(text, _)| !text.is_empty()).then_some(1_000_000_000 + skewed / 1_000_000);
             let (at, dated) = (self.soon(MS / 4, 30 * MS), (date, self.now));
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// A process answers its own call by what it has read.
+    /// A process that has read the ledgers computes the answer to its own call.
     pub(super) fn read(
         &mut self,
         it: usize,
@@ -124,7 +124,8 @@ impl World {
         self.at(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, got })));
     }
 
-    /// A store that swaps writes what is as it was read. The rest is read again.
+    /// A store that can compare and swap writes the ledgers if none has changed since it was read. Otherwise the
+    /// process reads them again.
     pub(super) fn write(
         &mut self,
         it: usize,
@@ -141,7 +142,7 @@ impl World {
         self.outcome.calls += 1;
         let is = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
         if call.lines.iter().zip(&texts).any(|(entry, (_, version))| is(&entry.limit) != *version) {
-            // It is read again, unless the process has given this call up.
+            // The process reads the ledgers again, unless it has given this call up.
             let member = &self.members[it];
             if member.has_left || member.under_way.as_ref().is_some_and(|(seq, ..)| *seq == call.seq) {
                 let at = self.soon(MS, 30 * MS);
@@ -160,7 +161,7 @@ impl World {
         }
     }
 
-    /// No unit is in two places.
+    /// Checks that no unit is in two places.
     fn check(&self, text: &str) {
         let mut kept: serde_json::Value = serde_json::from_str(text).expect("a ledger");
         if self.case.keeper == Keeper::Swaps {
@@ -179,7 +180,7 @@ impl World {
         if self.now < member.cut_until {
             return;
         }
-        // An answer that came too late: another call has been made.
+        // An answer that comes too late is ignored: the process has made another call.
         let Some((seq, began, limits)) = member.under_way.take_if(|(seq, ..)| *seq == call.seq) else { return };
         debug_assert_eq!(seq, call.seq);
         let until = member.process.until(began);

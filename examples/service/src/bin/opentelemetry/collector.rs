@@ -1,5 +1,5 @@
-//! A collector on loopback: OTLP over HTTP, as JSON. Yours is another program; what a service needs of this file is
-//! [`Sender`].
+//! A collector on loopback that receives OTLP over HTTP, as JSON. Yours is another program: of this file, a service
+//! needs only [`Sender`].
 
 use std::collections::BTreeSet;
 use std::io;
@@ -43,12 +43,12 @@ impl Collector {
         &self.url
     }
 
-    /// What an exporter sends with.
+    /// The HTTP client with which an exporter sends.
     pub(crate) fn sender(&self) -> Sender {
         Sender { http: reqwest::Client::new(), runtime: Handle::current() }
     }
 
-    /// All spans and the names of all metrics so far.
+    /// Takes the spans and the names of the metrics received so far.
     pub(crate) fn seen(&self) -> (Vec<Seen>, BTreeSet<String>) {
         std::mem::take(&mut *self.stored.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -74,7 +74,7 @@ async fn metrics(State(Stored(stored)): State<Stored>, Json(said): Json<Value>) 
     Json(Value::Object(Default::default()))
 }
 
-/// Sends for the exporters, whose threads are none of tokio's.
+/// The HTTP client of the exporters. It sends on the runtime, because the exporters' threads do not belong to tokio.
 #[derive(Debug)]
 pub(crate) struct Sender {
     http: reqwest::Client,

@@ -1,10 +1,11 @@
-//! Spans and metrics of the client by OpenTelemetry: `cargo run -p service --bin opentelemetry`.
+//! The client's spans and metrics in OpenTelemetry: `cargo run -p service --bin opentelemetry`.
 //!
-//! Spans go by tracing-opentelemetry, metrics by a recorder of the crate `metrics` that tells OpenTelemetry's instruments
-//! (`recorder.rs`); OTLP over HTTP takes both to a collector, here one on this machine (`collector.rs`) that prints what came.
+//! tracing-opentelemetry exports the spans. A recorder of the crate `metrics` (`recorder.rs`) updates OpenTelemetry's
+//! instruments. Both reach a collector by OTLP over HTTP; here the collector runs on this machine (`collector.rs`), and
+//! the program prints what arrived.
 //!
-//! A vendor learns the trace only where its entry says `propagate_trace = true`: to others, trace ids would tell about the
-//! caller's system.
+//! A vendor receives the trace context only if its entry says `propagate_trace = true`: trace ids would tell other
+//! vendors about the caller's system.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
@@ -71,9 +72,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     drop(checkout);
     println!("traceparent at the vendor that may know: {:?}, at the other: {:?}", told[0], told[1]);
 
-    // Counters and gauges are told once a second.
+    // The client updates counters and gauges once a second.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    // Both block until the collector has answered, on which other threads of the runtime work.
+    // Both calls block until the collector has answered, which happens on other threads of the runtime.
     tokio::task::block_in_place(|| traces.shutdown().and_then(|()| metrics.shutdown()))?;
 
     let (spans, metrics) = collector.seen();
@@ -88,7 +89,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if is_told && has_all { Ok(()) } else { Err("the collector or a vendor did not see what it should".into()) }
 }
 
-/// Sends what this process says of itself to the collector.
+/// Sends this process's spans and metrics to the collector.
 fn telemetry(collector: &Collector) -> Result<(SdkTracerProvider, SdkMeterProvider), Box<dyn Error>> {
     let resource = Resource::builder().with_service_name("service").build();
     let spans = SpanExporter::builder()
@@ -98,7 +99,8 @@ fn telemetry(collector: &Collector) -> Result<(SdkTracerProvider, SdkMeterProvid
         .with_http_client(collector.sender())
         .build()?;
     let traces = SdkTracerProvider::builder().with_resource(resource.clone()).with_batch_exporter(spans).build();
-    // The client's spans are at debug level. Without the filter, those of the exporter's own connection would come too.
+    // The client's spans are at debug level. Without the filter, spans of the exporter's own connection would be
+    // exported too.
     let wanted = Targets::new()
         .with_target("integration_client", tracing::Level::DEBUG)
         .with_target("service", tracing::Level::INFO);
@@ -112,19 +114,20 @@ fn telemetry(collector: &Collector) -> Result<(SdkTracerProvider, SdkMeterProvid
         .with_http_client(collector.sender())
         .build()?;
     let metrics = SdkMeterProvider::builder().with_resource(resource).with_periodic_exporter(exporter).build();
-    // Before the client: it tells whatever recorder is there when it first has something to tell.
+    // Install the recorder before the client sends: the client uses the recorder that is installed when it records its
+    // first metric.
     metrics::set_global_recorder(OtelRecorder::new(metrics.meter("integration-client")))?;
     Ok((traces, metrics))
 }
 
-/// The caller's span as the header `traceparent` states it.
+/// The caller's span as a `traceparent` header.
 fn trace_parent(span: &Span) -> String {
     let context = span.context();
     let span = context.span().span_context().clone();
     format!("00-{}-{}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags().to_u8())
 }
 
-/// A vendor that hands on the headers of what arrives.
+/// A vendor that passes on the headers of the requests that arrive.
 async fn vendor() -> Result<(String, mpsc::UnboundedReceiver<HeaderMap>), Box<dyn Error>> {
     let (arrived, headers) = mpsc::unbounded_channel();
     let keep = async |State(arrived): State<mpsc::UnboundedSender<HeaderMap>>, headers: HeaderMap| {

@@ -1,4 +1,4 @@
-//! A recorder of the crate `metrics` that tells OpenTelemetry's instruments.
+//! A recorder of the crate `metrics` that updates OpenTelemetry's instruments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,11 +19,11 @@ impl OtelRecorder {
     }
 }
 
-/// One series: an instrument, and the labels that it is told with. An instrument of the same name is the same one.
+/// One series: an instrument, and the labels that its values carry. Instruments of the same name are one instrument.
 struct Series<I> {
     instrument: I,
     labels: Vec<KeyValue>,
-    /// What was told last, of those that are told their total or their level: as a number, or as the bits of one.
+    /// The last value of a counter or a gauge: a counter's total as a number, a gauge's level as the bits of a float.
     last: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl HistogramFn for Series<opentelemetry::metrics::Histogram<f64>> {
 }
 
 impl Recorder for OtelRecorder {
-    // The names say their units.
+    // Descriptions are not needed: the metrics' names state their units.
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
