@@ -22,7 +22,8 @@ pub(super) fn is_sealed(stored: &[u8]) -> bool {
     stored.first() == Some(&MARK)
 }
 
-/// Bytes of the key's hash that name the key: enough to tell a few keys apart, too few to learn anything about the key.
+/// The number of bytes of a key's hash that name the key: enough to tell a few keys apart, too few to learn anything
+/// about the key.
 const NAME: usize = 4;
 const KEY: usize = 32;
 

@@ -78,7 +78,7 @@ impl Files {
         let mut changed = None;
         for (place, end) in [(1, "-wal"), (2, "-shm")] {
             let found = number(&self.paths[place]);
-            // A file that did not exist at first was created since.
+            // A file that did not exist when it was first looked for may have been created since.
             if self.numbers[place].is_some() && found != self.numbers[place] {
                 changed = changed.or(Some(end));
             } else {
@@ -93,7 +93,7 @@ impl Files {
         Err(self.first.lost.get_or_init(|| DbError::new(DbKind::Storage, message)).clone())
     }
 
-    /// Whether only the log is missing: a process that still has the log open can save what it holds.
+    /// Whether only the log is missing. Then a process that still has the log open can save the log's content.
     fn log_is_missing(&self) -> bool {
         number(&self.paths[0]) == self.numbers[0] && number(&self.paths[1]).is_none() && self.numbers[1].is_some()
     }
