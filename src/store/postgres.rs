@@ -61,8 +61,8 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
         true => options,
         false => options.ssl_mode(PgSslMode::Require),
     };
-    // These are the only startup parameters that all common poolers pass on; every pooler refuses others. Other
-    // settings are made in each transaction.
+    // These are the only startup parameters that all common poolers pass on; each pooler refuses some of the others.
+    // Other settings are made in each transaction.
     let options = options.application_name("integration-client").extra_float_digits(None).disable_statement_logging();
     Ok(Arc::new(Servers(Arc::new(Server { options, is_pooled: AtomicBool::new(false) }))))
 }
