@@ -1,6 +1,6 @@
 //! The SQL of claims: takes due jobs, and expired ones, for one process.
 //!
-//! A claim limits the number of its bytes besides the number of its jobs, because all its jobs are in memory at once.
+//! A claim limits the bytes as well as the number of its jobs, because all its jobs are in memory at once.
 
 use std::collections::HashMap;
 

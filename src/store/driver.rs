@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::BoxFuture;
 use crate::clock::MachineTime;
 
-/// The SQL dialect, where the two databases differ.
+/// The SQL dialect, for statements that differ between the two databases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -219,7 +219,7 @@ impl Row {
         }
     }
 
-    /// Bytes. A text counts as its bytes, because SQLite's shell writes a text where an operator edits a row.
+    /// Bytes. A text counts as its bytes, because SQLite's shell writes a text when an operator edits a row.
     pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>, DbError> {
         match self.next() {
             Value::Bytes(value) => Ok(Some(value)),

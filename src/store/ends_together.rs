@@ -76,9 +76,9 @@ fn ended(rows: &mut [Row]) -> Result<Vec<Id>, DbError> {
     rows.iter_mut().map(Row::id).collect()
 }
 
-/// Ends jobs that were delivered. Returns those that still belonged to this process. The others must be ended one by
-/// one, because another process has claimed them or made dead letters of them. SQLite takes two statements; no other
-/// process can write between them.
+/// Ends jobs that were delivered. Returns those that no other process has claimed since this process's claim. The
+/// others must be ended one by one, because another process has claimed them or made dead letters of them. SQLite takes
+/// two statements; no other process can write between them.
 async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
     let (mut ids, mut fences, mut statuses, mut counts, mut results) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -114,7 +114,8 @@ async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, Db
             db.fetch(sql, rows(Dialect::Sqlite, whose)).await?
         }
         Dialect::Postgres => {
-            // A row whose fence grows while its lock is waited for is deleted too: a delivery counts even then.
+            // A row whose fence grows while this statement waits for its lock is deleted too: a delivery counts even
+            // then.
             let sql = "WITH o AS MATERIALIZED (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
                        $6::bytea[]) AS o(id, fence, status, attempts, result)), \
                        gone AS (DELETE FROM ic_job WHERE seq = ANY(ARRAY(SELECT j.seq FROM o CROSS JOIN LATERAL \

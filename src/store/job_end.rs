@@ -37,7 +37,7 @@ pub(crate) enum End {
     },
     /// Nothing was tried: the claim is undone and not counted.
     Back,
-    /// It is unknown what was tried: treated as if the process had ended.
+    /// It is unknown what was tried: the claim is treated as if the process had ended.
     Dropped,
 }
 

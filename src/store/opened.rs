@@ -36,7 +36,7 @@ impl Opened {
         *self.lock.lock() = None;
     }
 
-    /// Encrypts a text. `None` where the store has no key.
+    /// Encrypts a text. `None` if the store has no key.
     pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
         self.sealer.seal(id, text)
     }
@@ -52,7 +52,7 @@ impl Opened {
         self.sealer.mark(parts)
     }
 
-    /// Decrypts a text if it is sealed. `None` where no key opens it.
+    /// Decrypts a text if it is sealed. `None` if no key opens it.
     pub(crate) fn unseal<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         self.sealer.open_row(id, stored)
     }

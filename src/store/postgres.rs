@@ -26,7 +26,7 @@ use crate::error::Error;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Begins a transaction in one round trip. The timeouts bound how long a transaction that its client has abandoned can
-/// hold its locks. `synchronous_commit` is switched on where it is off, because an acknowledged commit must be on the
+/// hold its locks. `synchronous_commit` is switched on if it is off, because an acknowledged commit must be on the
 /// disk. `READ COMMITTED` is stated in case the database has another default: each statement must see what was
 /// committed before it, so that a statement that waited for a row sees what was written meanwhile.
 ///
@@ -56,7 +56,7 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     let near = host.starts_with('/')
         || host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    // A password or a row leaves the machine in plain text only where the URL says so.
+    // A password or a row leaves the machine in plain text only if the URL says so.
     let options = match near || url.contains("sslmode=") {
         true => options,
         false => options.ssl_mode(PgSslMode::Require),

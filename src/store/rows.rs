@@ -22,7 +22,7 @@ const EXPLAINED: usize = 10;
 #[derive(Clone)]
 pub(super) struct Read {
     pub(super) sources: Sources,
-    /// The rows that are used, in the versions that are used. `None` where the whole configuration is refused.
+    /// The rows that are used, in the versions that are used. `None` if the whole configuration is refused.
     pub(super) used: Option<Rows>,
 }
 

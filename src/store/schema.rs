@@ -138,8 +138,8 @@ macro_rules! tables {
                 "outcome BIGINT NOT NULL, status BIGINT NOT NULL, attempts BIGINT NOT NULL, finished_at BIGINT NOT NULL, ",
                 "result ", $bytes, ")"
             ),
-            // Dead letters. letter: what may be shown. request: what is needed to send the letter again; NULL where
-            // only an outline is kept.
+            // Dead letters. letter: what may be shown. request: what is needed to send the letter again; NULL if only
+            // an outline is kept.
             concat!(
                 "CREATE TABLE ic_dead (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
                 "vendor TEXT NOT NULL, tier BIGINT NOT NULL, reason TEXT NOT NULL, died_at BIGINT NOT NULL, ",

@@ -15,7 +15,7 @@ pub(crate) struct Message {
     pub(crate) keep_ms: i64,
 }
 
-/// What is known of a message.
+/// What is known about a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// Nothing was known; the message is recorded now.
@@ -24,7 +24,7 @@ pub(super) enum Seen {
     Before(Id),
 }
 
-/// Records messages with their jobs, and returns what was known of each, in the same order. Of two equal messages in
+/// Records messages with their jobs, and returns what was known about each, in the same order. Of two equal messages in
 /// the list, the second counts as known.
 pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Seen>, DbError> {
     if messages.is_empty() {
