@@ -1,15 +1,15 @@
-//! The two rights of a console, view and operate, and which of them a caller has. `call.rs` says what a call needs, and
-//! `answer.rs` compares the two.
+//! The two rights of a console, view and operate, and which of them a caller has. `call.rs` says which right a call
+//! needs, and `answer.rs` compares the two.
 
 use crate::config::{Caller, May};
 
-/// What somebody may do in a console.
+/// What a user may do in a console.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Access {
     /// Look at everything.
     View,
-    /// The same, and pause and resume lanes, send dead letters again and delete them.
+    /// Look at everything, pause and resume lanes, and send dead letters again or delete them.
     Operate,
 }
 
@@ -22,8 +22,8 @@ impl Access {
         }
     }
 
-    /// What a caller of the configuration may do; none where it has no right to the console. The console shows all tenants:
-    /// rights to some of them are none.
+    /// The access of a caller of the configuration; `None` if the caller has no right to the console. The console shows
+    /// all tenants, so rights to some of them give no access.
     pub(super) fn of_caller(caller: &Caller) -> Option<Access> {
         let has = |right: May| caller.is_for_all() && caller.may.contains(&right);
         match () {
@@ -33,7 +33,7 @@ impl Access {
         }
     }
 
-    /// No more than looking, where the console is read-only.
+    /// Reduces the access to [`Access::View`] if the console is read-only.
     pub(super) fn capped(self, read_only: bool) -> Access {
         if read_only { Access::View } else { self }
     }

@@ -1,4 +1,5 @@
-//! One request to the console: which call it is, whether another site caused it, who makes it and whether they may.
+//! Answers a request to the console: finds out which call it is, refuses it if another site may have caused it, and
+//! checks the rights of its user.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,11 +45,12 @@ async fn attempt(
     let call = call(&parts.method, parts.uri.path()).map_err(|status| Failed::new(status, "there is no such call"))?;
     match &call {
         Call::Slash => return Ok(reply::slash()),
-        // Whoever follows a link to the page comes from another site.
+        // Files are served to requests from other sites too, because a user may follow a link to the page.
         Call::File(file) => return Ok(reply::of_file(*file)),
         _ => {}
     }
-    // Another scheme than Bearer is no token: a browser sends it of itself where a link holds a name and a password.
+    // Only the scheme Bearer counts as a token: a browser sends the scheme Basic by itself if a link holds a name and a
+    // password.
     let by_browser = call == Call::Login || token(parts).is_none() || shared.decides.is_some();
     if !origin::is_own(&parts.method, &parts.headers, by_browser) {
         let why =
@@ -104,20 +106,21 @@ async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who:
             };
             stream::open(shared, query::read(asked)?, alive)
         }
-        // Answered above.
+        // `attempt` has answered these calls.
         Call::Slash | Call::File(_) | Call::Session | Call::Login | Call::Logout => {
             Err(Failed::new(StatusCode::NOT_FOUND, "there is no such call"))
         }
     }
 }
 
-/// The JSON of a body.
+/// Parses the JSON of a body.
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failed> {
     serde_json::from_slice(body)
         .map_err(|error| Failed::new(StatusCode::BAD_REQUEST, format!("the body is not read: {error}")))
 }
 
-/// Who makes a request; none where it says nothing of itself.
+/// Returns the user who makes a request. `None` if the request has no token and no valid session, or if the program
+/// gives it no access. A wrong token is an error.
 async fn who(shared: &Shared, parts: &Parts, peer: Option<IpAddr>, callers: &Callers) -> Result<Option<Who>, Failed> {
     if let Some(decides) = &shared.decides {
         let access = decides(parts).map(|access| access.capped(shared.read_only));
@@ -195,7 +198,7 @@ async fn login(
     let id = format!("{:032x}", u128::from_be_bytes(random));
     let now = shared.client.core().clock.now();
     let mut open = shared.sessions.lock();
-    // One that the browser had before ends: its user may be another.
+    // A session that the browser had before ends, because it may belong to another user.
     if let Some(before) = sessions::id_in(&parts.headers) {
         open.end(&digest_of(before.as_bytes()));
     }
@@ -216,7 +219,7 @@ fn logout(shared: &Shared, parts: &Parts) -> Reply {
     reply
 }
 
-/// What the page needs to know of its user.
+/// What the page needs to know about its user.
 fn session(shared: &Shared, who: Option<&Who>) -> Reply {
     reply::value(&json!({
         "name": who.map(|who| &who.name),

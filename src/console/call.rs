@@ -1,4 +1,4 @@
-//! Which call a method and a path are, and what one must be allowed to do for it: pure.
+//! Finds the call of a method and a path, and states the right that the call needs. Pure functions.
 
 use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
@@ -12,7 +12,7 @@ pub(super) enum Call {
     /// The page's own path without the slash at its end.
     Slash,
     File(File),
-    /// Who one is.
+    /// The user who makes the request, and the rights of that user.
     Session,
     Login,
     Logout,
@@ -33,7 +33,7 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// What one must be allowed to do; none where everybody may.
+    /// The right that the call needs; `None` if everybody may make the call.
     pub(super) fn needs(&self) -> Option<Access> {
         match self {
             Call::Slash | Call::File(_) | Call::Session | Call::Login | Call::Logout => None,
@@ -52,10 +52,10 @@ impl Call {
     }
 }
 
-/// The call of a method and a path.
+/// Returns the call of a method and a path.
 ///
 /// # Errors
-/// 404 for a path that is none, 405 for another method.
+/// 404 if no call has this path, 405 if the call has another method.
 pub(super) fn call(method: &Method, path: &str) -> Result<Call, StatusCode> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let Some(api) = path.strip_prefix("api/") else {
@@ -123,7 +123,7 @@ mod tests {
             let path = format!("/api/{path}");
             let found = call(&method, &path).unwrap();
             assert_eq!(found.needs(), needs, "{path}");
-            // A link or an image makes a GET: no such request changes anything, and none that changes anything is one.
+            // Another site can cause a GET by a link or an image, so no call with the method GET may change anything.
             assert!(needs != Some(Access::Operate) || method == Method::POST, "{path}");
             let other = if method == Method::GET { Method::POST } else { Method::GET };
             let is_letter = path.starts_with("/api/letters/") && other == Method::GET;

@@ -23,10 +23,11 @@ use crate::gateway::entry::GatewayBuilder;
 use crate::gateway::mounted::{Mounted, collected};
 use crate::{BoxFuture, IntegrationClient};
 
-/// A console: let a gateway [serve](GatewayBuilder::console) it, or nest it as a tower service into a server of your own, at a
-/// path that ends with a slash. Cheap to clone; clones share everything.
+/// A console: let a gateway [serve](GatewayBuilder::console) it, or nest it as a tower service into a server of your
+/// own, at a path that ends with a slash. Cheap to clone; clones share everything.
 ///
-/// In a server of your own, run [`background`](Console::background) beside it for the line of the last hour.
+/// In a server of your own, run [`background`](Console::background) as a task too: it records the line of the last
+/// hour.
 #[derive(Clone, Debug)]
 pub struct Console {
     shared: Arc<Shared>,
@@ -41,13 +42,13 @@ pub struct ConsoleBuilder {
 }
 
 impl Console {
-    /// A console of `client`.
+    /// Returns a builder for a console of `client`.
     pub fn builder(client: IntegrationClient) -> ConsoleBuilder {
         ConsoleBuilder { client, read_only: false, decides: None }
     }
 
-    /// Samples the room of all lanes every 20 seconds, for the line of the last hour, and that of lanes at which somebody looks
-    /// every 2 seconds, until the console is closed. A gateway runs it by itself.
+    /// Samples, until the console is closed, how much of their limits lanes have left: all lanes every 20 seconds, for
+    /// the line of the last hour, and the lanes that users look at every 2 seconds. A gateway runs this by itself.
     pub fn background(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         async move {
@@ -72,7 +73,7 @@ impl Console {
 }
 
 impl Shared {
-    /// Samples the limits of the lanes at which somebody looks.
+    /// Samples the limits of the lanes that users look at.
     fn sample_watched(&self) {
         let lanes = self.recent.lock().lanes(self.client.core().clock.now());
         for lane in lanes {
@@ -99,20 +100,20 @@ impl Shared {
 }
 
 impl ConsoleBuilder {
-    /// Nobody may do more than look, whatever their rights.
+    /// Lets users look only, whatever their rights.
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Lets the program decide who may do what, by the head of each request: for servers that have logged the user in
-    /// already. It takes the place of the console's own login. None means: nothing.
+    /// Lets the program decide what the user of a request may do, by the head of the request. This is for servers that
+    /// have logged the user in already; it replaces the console's own login. With `None` the user may do nothing.
     pub fn access(mut self, decides: impl Fn(&Parts) -> Option<Access> + Send + Sync + 'static) -> Self {
         self.decides = Some(Box::new(decides));
         self
     }
 
-    /// The console.
+    /// Builds the console.
     pub fn build(self) -> Console {
         Console { shared: Arc::new(Shared::new(self.client, self.read_only, self.decides)) }
     }
@@ -125,9 +126,9 @@ impl fmt::Debug for ConsoleBuilder {
 }
 
 impl GatewayBuilder {
-    /// Serves a console too, below `/~/console/`. Its callers are the gateway's; where the configuration states none, the
-    /// [token](crate::gateway::Serving::token) that the gateway makes may look, and operate unless the console is
-    /// [read-only](ConsoleBuilder::read_only).
+    /// Serves a console too, below `/~/console/`. Its callers are those of the gateway. If the configuration states
+    /// none, the [token](crate::gateway::Serving::token) that the gateway generates gives the right to view, and to
+    /// operate unless the console is [read-only](ConsoleBuilder::read_only).
     pub fn console(mut self, console: &Console) -> Self {
         self.console = Some(Arc::new(console.clone()));
         self

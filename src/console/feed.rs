@@ -1,5 +1,5 @@
-//! What happens, for all who look on: one listener among the client's, whose events stand in a ring from which each viewer
-//! reads at its own place. Ten viewers cost the senders what one does, and without a viewer nothing is listened to.
+//! Events for all viewers. One listener of the client collects them in a ring, from which each viewer reads at its own
+//! position. So ten viewers cost the senders as much as one does, and without viewers the console does not listen.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use crate::clock::Time;
 use crate::core::Core;
 use crate::events::{Event, EventKind, Events};
 
-/// Events that are kept for viewers.
+/// The most events that are kept for viewers.
 const KEPT: usize = 2_000;
-/// How long it goes on to listen when nobody looks.
+/// How long the console goes on listening after the last read of a viewer.
 const LINGERS: Duration = Duration::from_secs(60);
-/// How long the console listens to `dispatched` and `completed` after the last read of a viewer who wants them: longer than the
-/// time between two reads of one viewer.
+/// How long the console listens to `dispatched` and `completed` after the last read of a viewer who wants them: longer
+/// than the time between two reads of one viewer.
 const ALL_LINGERS: Duration = Duration::from_secs(3);
 
 /// What a viewer wants to see.
@@ -29,12 +29,12 @@ const ALL_LINGERS: Duration = Duration::from_secs(3);
 pub(super) struct Wanted {
     pub(super) tenant: Option<String>,
     pub(super) vendor: Option<String>,
-    /// One kind; without it all but those of requests that go as they should.
+    /// One kind of event, or `all`. Without it, all kinds but `dispatched` and `completed`.
     pub(super) kind: Option<String>,
 }
 
 impl Wanted {
-    /// Whether `dispatched` or `completed` is among it: two events of each request.
+    /// Whether the viewer wants `dispatched` or `completed`, which are two events of each request.
     fn is_all(&self) -> bool {
         matches!(self.kind.as_deref(), Some("all" | "dispatched" | "completed"))
     }
@@ -53,11 +53,11 @@ impl Wanted {
     }
 }
 
-/// What one read brings.
+/// The result of one read.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) events: Vec<Arc<Event>>,
-    /// Others that fit, or may have fitted, and are not among them.
+    /// The number of other events that fit, or may have fitted, and are not in `events`.
     pub(super) more: u64,
 }
 
@@ -84,7 +84,7 @@ impl State {
         self.next += 1;
     }
 
-    /// Takes what has come since the last time.
+    /// Adds the events that have come since the last call to the ring.
     fn fill(&mut self, core: &Core, wants_all: bool) {
         self.read_at = core.clock.now();
         if wants_all {
@@ -92,7 +92,7 @@ impl State {
         }
         let mut events = self.events.take().unwrap_or_else(|| core.telemetry.feed.look_on());
         events.hear_all(self.all_at.is_some_and(|at| self.read_at.since(at) < ALL_LINGERS));
-        // Nobody is woken: the viewers come by themselves.
+        // No task needs to be woken, because the viewers read at intervals.
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Some(event)) = Pin::new(&mut events).poll_next(&mut context) {
             self.add(event);
@@ -117,21 +117,22 @@ impl State {
 }
 
 impl Feed {
-    /// The place behind all that happened so far, less at most `back` of the events that are kept.
+    /// Returns the position after the latest event, moved back over at most `back` of the events that are kept.
     pub(super) fn place(&self, core: &Core, back: usize, wanted: &Wanted) -> u64 {
         let mut state = self.0.lock();
         state.fill(core, wanted.is_all());
         state.next - state.ring.len().min(back) as u64
     }
 
-    /// What has happened since `from` and fits, `most` at most; and the place to go on from.
+    /// Returns the events from the position `from` on that fit, at most `most`, and the position from which to read
+    /// next.
     pub(super) fn read(&self, core: &Core, from: u64, most: usize, wanted: &Wanted) -> (Read, u64) {
         let mut state = self.0.lock();
         state.fill(core, wanted.is_all());
         (state.read(from, most, wanted), state.next)
     }
 
-    /// Ends to listen where nobody has looked for a while.
+    /// Stops listening if no viewer has read for a while.
     pub(super) fn tidy(&self, now: Time) {
         let mut state = self.0.lock();
         if state.events.is_some() && now.since(state.read_at) > LINGERS {

@@ -1,4 +1,4 @@
-//! The files of the page: part of the program, so that there is nothing to install and nothing to build.
+//! The files of the page. They are compiled into the program, so that there is nothing to install and nothing to build.
 
 /// A file of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ macro_rules! files {
     };
 }
 
-/// The file with this path.
+/// Returns the file with this path.
 pub(super) fn file(path: &str) -> Option<File> {
     files! { path;
         "" is "index.html", "text/html; charset=utf-8";
@@ -39,7 +39,8 @@ pub(super) fn file(path: &str) -> Option<File> {
 mod tests {
     use super::*;
 
-    /// The content security policy would block it, and so would every reader: text reaches the page by `textContent` alone.
+    /// The content security policy would block inline code. Markup from strings would be unsafe, so text reaches the
+    /// page by `textContent` alone.
     #[test]
     fn page_has_no_inline_code_and_writes_no_markup() {
         let names = ["", "console.css", "console.js", "dom.js", "api.js", "words.js", "lanes.js", "lane.js"];

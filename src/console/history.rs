@@ -1,6 +1,7 @@
-//! The room of each lane in the last hour, a sample each 20 seconds, in one byte each: pure.
+//! The room of each lane, which is the share that is left of its tightest limit, in the last hour: a sample of one byte
+//! every 20 seconds. Pure functions.
 //!
-//! A lane that had all its room all the time needs none: nearly all of a large number of tenants rest.
+//! A lane that had its whole room all the time takes no memory: of a large number of tenants, nearly all are idle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,19 +10,19 @@ use compact_str::CompactString;
 
 /// The time between two samples.
 pub(super) const EVERY: Duration = Duration::from_secs(20);
-/// Samples that are kept: one hour.
+/// The number of samples that are kept: one hour.
 const KEPT: usize = 180;
-/// Samples in one point of a line: the lowest of them is shown.
+/// The number of samples in one point of a line, which shows the lowest of them.
 const TOGETHER: usize = 3;
 const FULL: u8 = 100;
 
-/// Of a tenant and a vendor.
+/// A lane: its tenant and its vendor.
 type Name = (CompactString, CompactString);
 
 #[derive(Debug)]
 struct Ring {
     samples: Box<[u8; KEPT]>,
-    /// Samples since the last one below [`FULL`].
+    /// The number of samples since the last one below [`FULL`].
     full_for: u8,
 }
 
@@ -29,12 +30,12 @@ struct Ring {
 #[derive(Debug, Default)]
 pub(super) struct History {
     rings: HashMap<Name, Ring>,
-    /// Samples that were taken so far.
+    /// The number of samples that were taken so far.
     taken: usize,
 }
 
 impl History {
-    /// Takes a sample: the percent that is left, of each lane that has not all of it.
+    /// Takes a sample of all lanes. `below` holds the room in percent of each lane that has less than its whole room.
     pub(super) fn sample(&mut self, below: impl Iterator<Item = (Name, u8)>) {
         let at = self.taken % KEPT;
         self.taken += 1;
@@ -50,7 +51,8 @@ impl History {
         self.rings.retain(|_, ring| usize::from(ring.full_for) < KEPT);
     }
 
-    /// A lane's line, oldest first, in percent; empty where all was there all the time, or nothing is known.
+    /// Returns the points of a lane's line in percent, oldest first. The line is empty if the lane had its whole room
+    /// all the time, or if nothing is known about the lane.
     pub(super) fn line(&self, tenant: &str, vendor: &str) -> Vec<u8> {
         let Some(ring) = self.rings.get(&(tenant.into(), vendor.into())) else { return Vec::new() };
         let known = self.taken.min(KEPT);

@@ -1,4 +1,4 @@
-//! Lanes: lists, one of them in full, pause and resume.
+//! The calls about lanes: lists of lanes, one lane in full, pause and resume.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use crate::Priority;
 use crate::core::status::lanes::LaneQuery;
 use crate::core::status::survey;
 
-/// How many others that share a limit are named.
+/// The most other tenants that are named among those that share a lane's limits.
 const NAMED: usize = 20;
-/// An estimate is made for so many requests.
+/// The number of requests for which an estimate is made.
 const ESTIMATED: u64 = 100;
 
 pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
@@ -26,7 +26,7 @@ pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
         let history = shared.history.lock();
         let lines: Vec<Vec<u8>> = page.lanes.iter().map(|lane| history.line(&lane.tenant, &lane.vendor)).collect();
         drop(history);
-        // Maps have text as keys.
+        // This cannot fail, because all maps in a page have strings as keys.
         let mut page = serde_json::to_value(&page).unwrap_or_default();
         if let Some(lanes) = page["lanes"].as_array_mut() {
             lanes.iter_mut().zip(lines).for_each(|(lane, line)| lane["history"] = line.into());

@@ -1,7 +1,7 @@
-//! Dead letters: listed, counted, shown, sent again, deleted.
+//! The calls about dead letters, which list, count, show, resend and delete them.
 //!
-//! What is done to all that match a filter is done to those that the user has seen the number of, or not at all: the call
-//! states the number, and the place of the newest letter at the time. Letters that came since are left alone.
+//! An action on all letters that match a filter affects the letters whose number the user has seen, or none at all: the
+//! call states that number, and the position of the newest letter at the time. Letters that came later are left alone.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -14,19 +14,19 @@ use super::shared::Shared;
 use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Reason};
 use crate::outbox::{DeadLetters, KeptLetter};
 
-/// Letters in one page.
+/// The number of letters in a page, unless the call states another.
 const PAGE: usize = 50;
-/// Letters that one call names.
+/// The most letters that one call may name.
 const NAMED: usize = 1_000;
 
-/// Which letters.
+/// A filter that selects letters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Wanted {
     tenant: Option<String>,
     vendor: Option<String>,
     reason: Option<String>,
-    /// Given up before this moment.
+    /// Only letters of requests that were given up before this time.
     before: Option<String>,
 }
 
@@ -61,7 +61,7 @@ struct Listed {
     vendor: Option<String>,
     reason: Option<String>,
     before: Option<String>,
-    /// Behind this place.
+    /// Only letters after this position.
     after_place: Option<i64>,
     limit: Option<usize>,
 }
@@ -71,7 +71,7 @@ pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
     let letters = Wanted { tenant, vendor, reason, before }.letters(shared)?;
     let limit = limit.unwrap_or(PAGE).clamp(1, 200);
     let failed = |error| Failed::of(&error);
-    // In this order: what comes between the two is not counted.
+    // The newest letter is found before the letters are counted, so that letters that come in between are not counted.
     let upto = letters.newest().await.map_err(failed)?.unwrap_or(0);
     let letters = letters.upto(upto);
     let total = letters.count_matching().await.map_err(failed)?;
@@ -84,14 +84,14 @@ pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
     Ok(reply::value(&json!({ "total": total, "upto": upto, "letters": found, "next": next })))
 }
 
-/// What a list shows of a letter: nothing that a credential or a customer's data could be in.
+/// What a list shows of a letter. It leaves out all fields that could hold a credential or a customer's data.
 fn outline(kept: &KeptLetter) -> Value {
     let letter = &kept.letter;
     let request = match &letter.request.redacted() {
         LetterRequest::Redacted { method, path, body_bytes } => {
             json!({ "method": method, "path": path, "body_bytes": body_bytes })
         }
-        // Redacted, it is an outline.
+        // A redacted request is never whole.
         LetterRequest::Whole { .. } => Value::Null,
     };
     json!({
@@ -110,7 +110,7 @@ fn outline(kept: &KeptLetter) -> Value {
     })
 }
 
-/// An attempt, without the text of the vendor's answer.
+/// An attempt, without the text of the vendor's response.
 fn attempt(record: &AttemptRecord) -> Value {
     json!({
         "at": record.at,
@@ -133,20 +133,20 @@ pub(super) async fn show(shared: &Shared, id: &str) -> Result<Reply, Failed> {
     Ok(reply::value(&shown))
 }
 
-/// To which letters something is done: those that are named, or all that match and were counted.
+/// The letters that an action affects: those that are named, or all that match a filter and were counted.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Chosen {
     #[serde(default)]
     ids: Vec<String>,
     filter: Option<Wanted>,
-    /// How many they are. Where that is not so, nothing is done.
+    /// The number of letters that the user expects. If the number is another, nothing is done.
     expect: u64,
-    /// The place of the newest letter when they were counted.
+    /// The position of the newest letter when the letters were counted.
     upto: Option<i64>,
 }
 
-/// The letters that were chosen, or the answer that says why there are none.
+/// The letters that were chosen: by their ids, or all that match a filter.
 enum Choice {
     Named(DeadLetters, Vec<String>),
     All(DeadLetters),
@@ -194,7 +194,7 @@ pub(super) async fn redrive(shared: &Shared, who: &Who, chosen: Chosen) -> Resul
             for id in ids {
                 done += match letters.redrive(&id).await {
                     Ok(done) => u64::from(done),
-                    // Its request was not kept: the others are sent all the same.
+                    // The request of this letter was not kept. The other letters are sent all the same.
                     Err(error) if error.kind() == crate::ErrorKind::InvalidRequest => 0,
                     Err(error) => return Err(failed(error)),
                 };

@@ -1,7 +1,7 @@
-//! A console for operators in the browser: which lanes wait and why, what was given up, what happens now; and, for those who
-//! may, pausing and resuming lanes, sending dead letters again and deleting them.
+//! A console for operators in the browser. It shows which lanes wait and why, which requests were given up, and what
+//! happens now. Users with the right to operate can pause and resume lanes, send dead letters again and delete them.
 //!
-//! It is a service of tower: nest it into a server of your own, or let a [gateway](crate::gateway) serve it below
+//! The console is a tower service: nest it into a server of your own, or let a [gateway](crate::gateway) serve it below
 //! `/~/console/`.
 //!
 //! ```no_run
@@ -16,17 +16,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Who may
-//! Whoever has the token of one of the [`[[callers]]`](crate::config) with the right `view` or `operate`; or whom
-//! [`ConsoleBuilder::access`] lets in, where the program has a login of its own. The page asks for the token once and keeps a
-//! session of 12 hours in a cookie that no script can read; programs send the token as `Authorization: Bearer`.
+//! # Access
+//! A user needs the token of one of the [`[[callers]]`](crate::config) with the right `view` or `operate`. If the
+//! program has a login of its own, [`ConsoleBuilder::access`] decides who may do what instead. The page asks for the
+//! token once and keeps a session of 12 hours in a cookie that no script can read; programs send the token as
+//! `Authorization: Bearer`.
 //!
 //! # What it shows
-//! No credential, no header, no query and no body: of a dead letter the outline of its request, also where the whole is kept.
-//! Texts of tenants and vendors are put into the page as text, and its content security policy runs no script but its own.
+//! The console shows no credential, no header, no query and no body. Of a dead letter it shows an outline of the
+//! request, even if the whole request is kept. Texts of tenants and vendors are put into the page as text, and the
+//! page's content security policy allows no scripts but the page's own.
 //!
 //! # The API
-//! The page is one user of the JSON below `api/`, which `docs/CONSOLE.md` describes and scripts may use as well.
+//! The page uses the JSON API below `api/`, which `docs/CONSOLE.md` describes and which scripts may use as well.
 
 mod access;
 mod answer;

@@ -1,23 +1,23 @@
-//! Which requests of browsers may be another site's: the rule of Go's `CrossOriginProtection`, and stricter where a cookie
-//! speaks for the user.
+//! Detects requests of browsers that another site may have caused. The rule is that of Go's `CrossOriginProtection`,
+//! but stricter if a cookie identifies the user.
 //!
-//! A browser attaches cookies to requests that other sites cause. `SameSite=Strict` stops that in the browsers that know it;
-//! this rule does not rely on it, and needs no secret in the page: a browser states where a request comes from, and no script
-//! can change that.
+//! A browser attaches cookies to requests that other sites cause. `SameSite=Strict` stops that in the browsers that
+//! support it. This rule does not rely on it, and needs no secret in the page: a browser states where a request comes
+//! from, and no script can change that.
 
 use http::header::{HOST, HeaderMap, ORIGIN};
 use http::{Method, Uri};
 
 const SITE: &str = "sec-fetch-site";
 
-/// Whether a request is the console's own. `by_browser`: a cookie speaks for the user, or the request logs one in, so that
-/// it must say where it comes from.
+/// Whether no other site can have caused a request. With `by_browser`, a cookie identifies the user, or the request
+/// logs a user in, so the request must state where it comes from.
 pub(super) fn is_own(method: &Method, headers: &HeaderMap, by_browser: bool) -> bool {
     let is_safe = matches!(*method, Method::GET | Method::HEAD);
     let site = headers.get(SITE).map(|site| site.as_bytes());
     match site {
         Some(b"same-origin") => true,
-        // Typed, or from a bookmark: it leads to a page, and no script reads the answer.
+        // The user typed the address or opened a bookmark. The browser shows the response, and no script reads it.
         Some(b"none") => is_safe,
         Some(_) => false,
         None => match headers.get(ORIGIN) {
@@ -69,7 +69,7 @@ mod tests {
             (&get, vec![host, (SITE, "same-origin")], true, true),
             (&get, vec![host, (SITE, "cross-site")], true, false),
             (&get, vec![host, (SITE, "same-site")], true, false),
-            // Browsers that do not say it.
+            // Browsers that do not send `Sec-Fetch-Site`.
             (&post, vec![host, ("origin", "http://127.0.0.1:8099")], true, true),
             (&post, vec![host, ("origin", "HTTP://127.0.0.1:8099")], true, true),
             (&post, vec![host, ("origin", "http://127.0.0.1:8098")], true, false),
@@ -80,9 +80,9 @@ mod tests {
             (&post, vec![host], true, false),
             (&delete, vec![host], true, false),
             (&get, vec![host], true, true),
-            // No browser: it has a token.
+            // A program with a token, which is no browser.
             (&post, vec![host], false, true),
-            // What contradicts itself is refused.
+            // A request whose headers contradict each other is refused.
             (&post, vec![host, ("origin", "http://127.0.0.1:8099"), (SITE, "cross-site")], true, false),
         ] {
             assert_eq!(is_own(method, &headers(&given), by_browser), expected, "{method} {given:?} {by_browser}");

@@ -1,4 +1,4 @@
-//! Pages that concern no single lane: the overview, queues and workers of the store, vendors, and who shares limits.
+//! The calls that concern no single lane: the overview, queues and workers of the store, vendors, and shared limits.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) async fn workers(shared: &Shared) -> Result<Reply, Failed> {
     Ok(reply::value(&json!({ "workers": shown.collect::<Vec<_>>() })))
 }
 
-/// Vendors with tenants: what their entries state, and what their answers show.
+/// The vendors that have tenants: what their entries state, and what their responses have shown.
 pub(super) async fn vendors(shared: &Shared) -> Reply {
     let core = shared.client.core();
     let snapshot = shared.snapshots.get(core).await;
@@ -110,7 +110,7 @@ fn limits(vendor: &Vendor) -> Vec<Value> {
         .collect()
 }
 
-/// How limits are shared with other processes.
+/// The state of sharing limits with other processes.
 pub(super) fn processes(shared: &Shared) -> Reply {
     let sharing = shared.client.sharing().map(|sharing| {
         json!({

@@ -9,7 +9,7 @@ use super::reply::Failed;
 /// Fields that are numbers.
 const NUMBERS: &[&str] = &["limit", "after_place"];
 
-/// The fields of a query. An empty one is none.
+/// Parses the fields of a query. An empty field counts as absent.
 ///
 /// # Errors
 /// 400 for a field that is unknown or not of its type.

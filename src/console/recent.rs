@@ -1,6 +1,7 @@
-//! The room of each limit of the lanes that somebody looks at: a sample every two seconds, for the last five minutes. Pure.
+//! The room, which is the share that is left, of each limit of the lanes that users look at: a sample every two
+//! seconds, for the last five minutes. Pure functions.
 //!
-//! A lane is sampled from the first look on until nobody has looked for a minute, so that lanes at which nobody looks cost
+//! A lane is sampled from the first time that a user looks at it until nobody has looked for a minute. Other lanes cost
 //! nothing, however many there are.
 
 use std::collections::{HashMap, VecDeque};
@@ -12,9 +13,9 @@ use crate::status::LimitStatus;
 
 /// The time between two samples.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
-/// Samples that are kept: five minutes.
+/// The number of samples that are kept: five minutes.
 const KEPT: usize = 150;
-/// Lanes that are sampled at once; at more than these nobody looks at a time.
+/// The most lanes that are sampled at the same time; users hardly ever look at more.
 const MAX_LANES: usize = 64;
 /// A lane is forgotten when nobody has looked at it for this long.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -30,14 +31,14 @@ struct Watched {
     limits: HashMap<LimitName, VecDeque<u8>>,
 }
 
-/// The samples of all lanes that somebody looks at.
+/// The samples of all lanes that users look at.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     lanes: HashMap<Name, Watched>,
 }
 
 impl Recent {
-    /// Somebody looks at a lane. Returns the samples of its `limits`, in percent, the oldest first.
+    /// Records that a user looks at a lane. Returns the samples of its `limits`, in percent, the oldest first.
     pub(super) fn look(&mut self, now: Time, lane: Name, limits: &[LimitStatus]) -> Vec<Vec<u8>> {
         self.forget(now);
         let has_room = self.lanes.len() < MAX_LANES;
@@ -57,7 +58,7 @@ impl Recent {
         self.lanes.keys().cloned().collect()
     }
 
-    /// Takes a sample of a lane's limits. Limits that the lane has no more are forgotten.
+    /// Takes a sample of a lane's limits, and forgets limits that the lane does not have any more.
     pub(super) fn sample(&mut self, lane: &Name, limits: &[LimitStatus]) {
         let Some(watched) = self.lanes.get_mut(lane) else { return };
         watched.limits.retain(|known, _| limits.iter().any(|limit| name(limit) == *known));

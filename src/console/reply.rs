@@ -1,4 +1,4 @@
-//! Answers: what every one of them says to a browser, and the forms that they have.
+//! The console's responses: the headers of every response, and the forms that a body has.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE};
@@ -11,7 +11,7 @@ use super::sessions;
 use crate::error::{Error, ErrorKind};
 use crate::gateway::answer::GatewayBody;
 
-/// Nothing but the files of the console itself, and nothing around it.
+/// The content security policy: the page loads nothing but the console's own files, and no other page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -26,7 +26,7 @@ impl Failed {
         Failed(status, why.into())
     }
 
-    /// What the client says about a call. Its sentences hold no credential.
+    /// Translates an error of the client. Messages of the client hold no credential.
     pub(super) fn of(error: &Error) -> Failed {
         let status = match error.kind() {
             ErrorKind::UnknownTenant | ErrorKind::UnknownVendor | ErrorKind::Retired => StatusCode::NOT_FOUND,
@@ -56,21 +56,22 @@ fn with(status: StatusCode, media_type: &'static str, body: GatewayBody) -> Repl
     reply
 }
 
-/// A file. It belongs to this version of the program, so that a browser asks for it again each time.
+/// A response with a file of the page. The file belongs to this version of the program, so the browser must not cache
+/// it.
 pub(super) fn of_file(file: File) -> Reply {
     with(StatusCode::OK, file.media_type, GatewayBody::own(Bytes::from_static(file.text.as_bytes())))
 }
 
-/// JSON that is there already.
+/// A response with JSON that is serialized already.
 pub(super) fn bytes(json: Bytes) -> Reply {
     with(StatusCode::OK, "application/json", GatewayBody::own(json))
 }
 
-/// A value as JSON.
+/// A response with a value as JSON.
 pub(super) fn value(value: &impl Serialize) -> Reply {
     match serde_json::to_vec(value) {
         Ok(json) => bytes(json.into()),
-        // Only a map whose keys are no strings fails.
+        // Only a map whose keys are no strings cannot be serialized.
         Err(error) => failed(&Failed::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
 }
@@ -80,28 +81,28 @@ pub(super) fn failed(Failed(status, why): &Failed) -> Reply {
     with(*status, "application/json", GatewayBody::own(body.into()))
 }
 
-/// A conflict that says what there is instead.
+/// A response about a conflict, with the number of letters that there are.
 pub(super) fn conflict(why: &str, count: u64) -> Reply {
     let body = json!({ "error": why, "count": count }).to_string();
     with(StatusCode::CONFLICT, "application/json", GatewayBody::own(body.into()))
 }
 
-/// Events, as they come.
+/// A response with a stream of events.
 pub(super) fn events(body: GatewayBody) -> Reply {
     let mut reply = with(StatusCode::OK, "text/event-stream", body);
-    // Or a proxy would gather them.
+    // Without this header a proxy would hold events back, to send many at once.
     reply.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     reply
 }
 
-/// Leads from the page's path without the slash at its end to the one with it, wherever the console is mounted.
+/// A redirect from the page's path without a slash at its end to the path with one, wherever the console is mounted.
 pub(super) fn slash() -> Reply {
     let mut reply = with(StatusCode::PERMANENT_REDIRECT, "text/plain", GatewayBody::own(Bytes::new()));
     reply.headers_mut().insert(LOCATION, HeaderValue::from_static("console/"));
     reply
 }
 
-/// Sets the cookie of a session; an empty one takes it away.
+/// Sets the cookie of a session. An empty `id` removes the cookie.
 pub(super) fn set_session(reply: &mut Reply, id: &str, is_secure: bool) {
     let lasts = if id.is_empty() { 0 } else { sessions::LASTS.as_secs() };
     let secure = if is_secure { "; Secure" } else { "" };

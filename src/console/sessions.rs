@@ -1,7 +1,8 @@
-//! Sessions of browsers: made at the login, in memory, for 12 hours.
+//! Sessions of browsers. A session begins with a login, is held in memory, and lasts 12 hours.
 //!
-//! A session holds the digest of the token that made it, and each request looks that up again: a token that is changed or
-//! taken away ends its sessions. Its id is known to the browser alone; here stands its digest.
+//! A session holds the digest of the token that the user logged in with. Each request looks that digest up again, so
+//! that the sessions of a token end when the token is changed or removed. Only the browser knows the id of a session;
+//! this process holds the digest of the id.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,21 +13,22 @@ use crate::clock::Time;
 
 /// How long a session lasts.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3600);
-/// Sessions at once. One more ends the oldest.
+/// The most sessions at the same time. A further session ends the oldest one.
 const MOST: usize = 1_000;
-/// The cookie. It has no path: a browser sends it to `api/` alone, below which the login is.
+/// The name of the cookie. The cookie states no path, so a browser sends it only to paths below `api/`, where the login
+/// is.
 pub(super) const NAME: &str = "ic_session";
 
 type Digest = [u8; 32];
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// By the digest of its id: when it was made, and the digest of the token.
+    /// By the digest of a session's id: when the session was made, and the digest of its token.
     open: HashMap<Digest, (Time, Digest)>,
 }
 
 impl Sessions {
-    /// Adds a session. Its id must be new: one that a browser brought along may be known to others.
+    /// Adds a session. Its id must be new, because an id that a browser has sent may be known to others.
     pub(super) fn add(&mut self, now: Time, id: Digest, token: Digest) {
         self.open.retain(|_, (made, _)| now.since(*made) < LASTS);
         if self.open.len() >= MOST
@@ -37,7 +39,7 @@ impl Sessions {
         self.open.insert(id, (now, token));
     }
 
-    /// The digest of the token that made the session; none where it has ended or never was.
+    /// Returns the digest of the session's token; `None` if the session has ended or never existed.
     pub(super) fn find(&self, now: Time, id: &Digest) -> Option<Digest> {
         self.open.get(id).filter(|(made, _)| now.since(*made) < LASTS).map(|(_, token)| *token)
     }
@@ -47,7 +49,7 @@ impl Sessions {
     }
 }
 
-/// The id of the session in the cookies of a request: 32 digits of hex.
+/// Returns the id of the session in the cookies of a request: 32 hexadecimal digits.
 pub(super) fn id_in(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));

@@ -1,4 +1,5 @@
-//! The state of a console, which all clones of its service share: the gateway's callers, sessions, and the latest snapshot.
+//! The state of a console, which all clones of its service share: the gateway's callers, sessions, and the latest
+//! snapshot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use crate::IntegrationClient;
 use crate::gateway::callers::Callers;
 use crate::gateway::guesses::Guesses;
 
-/// Who may do what, where the program decides itself.
+/// Decides what the user of a request may do, if the program decides that itself.
 pub(super) type Decides = dyn Fn(&Parts) -> Option<Access> + Send + Sync;
 
-/// Streams of events at once.
+/// The most streams of events that are open at the same time.
 const STREAMS: usize = 64;
 
 pub(super) struct Shared {
     pub(super) client: IntegrationClient,
     pub(super) read_only: bool,
     pub(super) decides: Option<Box<Decides>>,
-    /// Of a console that no gateway serves.
+    /// The callers of a console that no gateway serves.
     pub(super) callers: Callers,
     pub(super) sessions: Mutex<Sessions>,
     pub(super) guesses: Mutex<Guesses>,

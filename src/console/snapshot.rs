@@ -1,8 +1,9 @@
-//! The facts of all lanes at one moment, for all who look: however many there are, lanes are walked over once.
+//! Snapshots of the facts about all lanes. All viewers share a snapshot, so that the lanes are walked over once,
+//! however many viewers there are.
 //!
-//! A snapshot is kept for a second, and for fifty times as long as it took to make: looking never costs more than a fiftieth
-//! of one processor. Between two parts the task gives way, so that a walk over a hundred thousand lanes delays no request
-//! by more than one part of 64.
+//! A snapshot is kept for a second or for fifty times as long as it took to make, whichever is longer: snapshots never
+//! cost more than a fiftieth of one processor. The task yields after each of the 64 parts of a walk, so that a walk
+//! over a hundred thousand lanes delays no request by more than one part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::core::status::survey::{Surveyed, parts, survey_part};
 
 const KEPT: Duration = Duration::from_secs(1);
 const SHARE: u32 = 50;
-/// Answers that are kept with a snapshot. All who look at the same page get the same bytes.
+/// The most answers that are kept with a snapshot. All viewers of a page get the same bytes.
 const ANSWERS: usize = 64;
 
 /// All lanes at one moment.
@@ -30,7 +31,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The answer to a call, made once for all who make it.
+    /// Returns the answer to a call, which is made once for all viewers.
     pub(super) fn answer(&self, call: &str, make: impl FnOnce() -> Bytes) -> Bytes {
         if let Some(known) = self.answers.lock().get(call) {
             return known.clone();
@@ -51,7 +52,7 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// The latest snapshot, or a new one where it is too old.
+    /// Returns the latest snapshot, or a new one if the latest is too old.
     pub(super) async fn get(&self, core: &Core) -> Arc<Snapshot> {
         let fresh = || self.last.lock().clone().filter(|last| core.clock.now() < last.until);
         if let Some(last) = fresh() {
@@ -75,12 +76,12 @@ impl Snapshots {
         made
     }
 
-    /// The next look is a new one: something was changed by those who look.
+    /// Drops the latest snapshot, so that the next call shows what a user has just changed.
     pub(super) fn forget(&self) {
         *self.last.lock() = None;
     }
 
-    /// Frees a snapshot that nobody has looked at for a while.
+    /// Frees a snapshot that was made more than a minute ago.
     pub(super) fn tidy(&self, now: Time) {
         self.last.lock().take_if(|last| now.since(last.made) > Duration::from_secs(60));
     }

@@ -1,4 +1,5 @@
-//! Live events, as a body that does not end: every quarter of a second what has happened since, 50 events a second at most.
+//! Live events, as a body that stays open for up to five minutes. Every quarter of a second it sends the events that
+//! have happened since, 50 events a second at most.
 
 use std::fmt::Write as _;
 use std::pin::Pin;
@@ -21,21 +22,21 @@ use crate::error::BoxError;
 use crate::gateway::answer::GatewayBody;
 
 const EVERY: Duration = Duration::from_millis(250);
-/// Events in one piece: 50 a second.
+/// The most events in one piece, which is about 50 a second.
 const MOST: usize = 12;
-/// Events of the past with which a stream begins.
+/// The number of past events with which a stream begins.
 const BACK: usize = 50;
-/// An empty piece, so that both sides notice a connection that is gone.
+/// After this many intervals without an event an empty piece is sent, so that both sides notice a lost connection.
 const BEAT: u32 = 60;
-/// Its user asks again then, and is asked again who they are.
+/// How long a stream lasts. Then the page opens a new one, for which the rights of its user are checked again.
 const LASTS: Duration = Duration::from_secs(300);
 
-/// What must go on to be so.
+/// The condition under which a stream goes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Alive {
-    /// The session, by the digest of its id.
+    /// The session with this digest of its id still exists.
     Session([u8; 32]),
-    /// Nothing that ends at once.
+    /// No condition. A token is checked again with the next stream only.
     Token,
 }
 
@@ -47,7 +48,7 @@ struct Live {
     ends: Time,
     quiet: u32,
     tick: Interval,
-    /// One of the streams that may be open at once.
+    /// The permit for one of the streams that may be open at the same time.
     _place: OwnedSemaphorePermit,
 }
 
@@ -81,7 +82,8 @@ impl Live {
         now >= self.ends || !has_session || self.shared.closed.load(Relaxed)
     }
 
-    /// What has happened since the last piece, in the form of server-sent events; none where nothing has.
+    /// Returns the next piece: the events since the last one, in the form of server-sent events. `None` if there is
+    /// nothing to send.
     fn piece(&mut self) -> Option<String> {
         let (read, place) = self.shared.feed.read(self.shared.client.core(), self.place, MOST, &self.wanted);
         let is_first = self.quiet == 0 && self.place == 0;

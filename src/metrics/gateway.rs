@@ -3,12 +3,12 @@
 use super::handle::{Count, Depth};
 use super::table::{GATEWAY, GATEWAY_CONNECTIONS, GATEWAY_FULL};
 
-/// What is measured of gateways.
+/// The figures of gateways that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GatewayFigures {
     pub(crate) connections: u64,
     pub(crate) turned_away: u64,
-    /// Requests that were answered, not sent, ambiguous, and without a right token.
+    /// The numbers of requests that were answered, not sent, ambiguous, and without a valid token.
     pub(crate) ended: [u64; 4],
 }
 

@@ -11,7 +11,7 @@ const METADATA: Metadata<'static> = Metadata::new("integration_client", Level::I
 
 /// The labels of a set of series.
 pub(super) type Labels = [(&'static str, SharedString)];
-/// Labels that differ within a set.
+/// Labels that differ between the series of a set.
 pub(super) type More<'a> = &'a [(&'static str, &'static str)];
 
 fn key(metric: &Metric, labels: &Labels, more: More<'_>) -> Key {
@@ -48,8 +48,8 @@ fn gauge(metric: &Metric, labels: &Labels, more: More<'_>) -> Gauge {
     metrics::with_recorder(|recorder| recorder.register_gauge(&key(metric, labels, more), &METADATA))
 }
 
-/// A number that only grows. Its increase is reported by [`tell`](Self::tell). Its series begins with zero: a rate is a
-/// difference between two values, and the first refusal must be one.
+/// A number that only grows. Its increase is reported by [`tell`](Self::tell). Its series begins with zero, because a
+/// rate is a difference between two values, and the first refusal must count in it.
 #[derive(Default)]
 pub(super) struct Count {
     value: AtomicU64,
@@ -91,7 +91,7 @@ pub(super) struct Depth {
 impl Depth {
     pub(super) fn tell(&self, now: i64, metric: &Metric, labels: &Labels, more: More<'_>) {
         let handle = self.handle.get_or_init(|| gauge(metric, labels, more));
-        // Also by zero, because a recorder may drop a series that is not updated.
+        // The gauge is updated even by zero, because a recorder may drop a series that is not updated.
         handle.increment((now - self.told.load(Relaxed)) as f64);
         self.told.store(now, Relaxed);
     }

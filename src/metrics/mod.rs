@@ -48,23 +48,23 @@ const OTHER: &str = "other";
 /// The vendor label of requests for an unknown tenant or vendor.
 const UNKNOWN: &str = "unknown";
 
-/// What costs something may be measured.
+/// Whether metrics are compiled in. Measurements that cost something are made only then.
 pub(crate) const IS_ON: bool = true;
 
 /// Numbers that other parts of the client count.
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
-    /// Since the source of the configuration last answered; none where nobody looks at it.
+    /// The time since the source of the configuration last answered; `None` if the client does not poll it.
     pub(crate) config_age: Option<Duration>,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
-    /// None without a store.
+    /// `None` without a store.
     pub(crate) outbox: Option<OutboxFigures>,
-    /// None where no limits are shared.
+    /// `None` if no limits are shared.
     pub(crate) sharing: Option<SharingFigures>,
-    /// None without a gateway.
+    /// `None` without a gateway.
     pub(crate) gateway: Option<GatewayFigures>,
 }
 
@@ -75,8 +75,8 @@ type Sets = HashMap<Arc<str>, HashMap<Arc<str>, Arc<Set>>>;
 pub(crate) struct Metrics {
     /// The most tenants that get a label of their own; 0 for no tenant labels.
     tenants: usize,
-    /// By vendor, and by tenant if tenants have labels. Read for every request, changed for every new vendor or tenant
-    /// label.
+    /// The series by vendor, and by tenant if tenants have labels. The map is read for every request, and changed for
+    /// every new vendor or tenant label.
     sets: ArcSwap<Sets>,
     named: Mutex<HashSet<Arc<str>>>,
     described: OnceLock<()>,
@@ -144,7 +144,7 @@ impl Metrics {
     }
 
     fn add(&self, tenant: &str, vendor: &str) -> Arc<Set> {
-        // One at a time: otherwise one of two callers could count into a set that is not kept.
+        // Only one caller at a time adds a set: otherwise one of two callers could count into a set that is not kept.
         let _adding = self.named.lock();
         let sets = self.sets.load_full();
         if let Some(known) = sets.get(vendor).and_then(|tenants| tenants.get(tenant)) {

@@ -1,4 +1,4 @@
-//! Replaces `mod.rs` without the feature `metrics`: the same interface, and no effect.
+//! Replaces `mod.rs` without the feature `metrics`, with the same interface and no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,36 +20,36 @@ pub(crate) enum End {
     Abandoned,
 }
 
-/// Nothing need be measured that costs something.
+/// Whether metrics are compiled in. Measurements that cost something are made only then.
 pub(crate) const IS_ON: bool = false;
 
-/// What is measured of an outbox.
+/// The figures of an outbox that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutboxFigures {
-    /// Jobs that wait in the store, by tier, as of a while ago.
+    /// The number of jobs that wait in the store, by tier, at the latest count.
     pub(crate) waiting: [u64; 3],
-    /// How long the one that waits longest has been due.
+    /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
-    /// Jobs that this process has claimed.
+    /// The number of jobs that this process has claimed and not ended.
     pub(crate) in_hand: u64,
-    /// Jobs that this process delivered, gave up, and put back for later.
+    /// The numbers of jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
-    /// Messages that were accepted, and messages that were refused.
+    /// The numbers of messages that were accepted and that were refused.
     pub(crate) intake: [u64; 2],
-    /// The age of the oldest message since this was read last.
+    /// The age of the oldest message that was fetched since this figure was last read.
     pub(crate) intake_lag: Duration,
     pub(crate) is_writable: bool,
-    /// Failures of the store, by kind of work.
+    /// The number of failures of the store, by kind of work.
     pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],
-    /// Calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
+    /// The number of calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
     pub(crate) took: [(u64, u64); KINDS_OF_WORK],
 }
 
-/// What is measured of shared limits.
+/// The figures of shared limits that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SharingFigures {
     pub(crate) limits: u64,
-    /// The store does not answer, or has lost what it knew.
+    /// Whether the store of shared units does not answer, or has lost what it knew.
     pub(crate) is_down: bool,
     pub(crate) mode: u8,
     pub(crate) left: Duration,
@@ -57,29 +57,29 @@ pub(crate) struct SharingFigures {
     pub(crate) leases_lost: u64,
 }
 
-/// What is measured of gateways.
+/// The figures of gateways that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GatewayFigures {
     pub(crate) connections: u64,
     pub(crate) turned_away: u64,
-    /// Requests that were answered, not sent, ambiguous, and without a right token.
+    /// The numbers of requests that were answered, not sent, ambiguous, and without a valid token.
     pub(crate) ended: [u64; 4],
 }
 
 #[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
-    /// Since the source of the configuration last answered; none where nobody looks at it.
+    /// The time since the source of the configuration last answered; `None` if the client does not poll it.
     pub(crate) config_age: Option<Duration>,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
-    /// None without a store.
+    /// `None` without a store.
     pub(crate) outbox: Option<OutboxFigures>,
-    /// None where no limits are shared.
+    /// `None` if no limits are shared.
     pub(crate) sharing: Option<SharingFigures>,
-    /// None without a gateway.
+    /// `None` without a gateway.
     pub(crate) gateway: Option<GatewayFigures>,
 }
 

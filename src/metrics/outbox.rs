@@ -14,37 +14,37 @@ use super::words::TIERS;
 /// The number of kinds of work of a store.
 pub(crate) const KINDS_OF_WORK: usize = 6;
 
-/// What is measured of an outbox.
+/// The figures of an outbox that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutboxFigures {
-    /// Jobs that wait in the store, by tier, as of a while ago.
+    /// The number of jobs that wait in the store, by tier, at the latest count.
     pub(crate) waiting: [u64; 3],
-    /// How long the one that waits longest has been due.
+    /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
-    /// Jobs that this process has claimed.
+    /// The number of jobs that this process has claimed and not ended.
     pub(crate) in_hand: u64,
-    /// Jobs that this process delivered, gave up, and put back for later.
+    /// The numbers of jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
-    /// Messages that were accepted, and messages that were refused.
+    /// The numbers of messages that were accepted and that were refused.
     pub(crate) intake: [u64; 2],
-    /// The age of the oldest message since this was read last.
+    /// The age of the oldest message that was fetched since this figure was last read.
     pub(crate) intake_lag: Duration,
     pub(crate) is_writable: bool,
-    /// Failures of the store, by kind of work.
+    /// The number of failures of the store, by kind of work.
     pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],
-    /// Calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
+    /// The number of calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
     pub(crate) took: [(u64, u64); KINDS_OF_WORK],
 }
 
-/// What is measured of shared limits.
+/// The figures of shared limits that the metrics report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SharingFigures {
     pub(crate) limits: u64,
-    /// The store does not answer, or has lost what it knew.
+    /// Whether the store of shared units does not answer, or has lost what it knew.
     pub(crate) is_down: bool,
-    /// As the metric counts them.
+    /// The number of the mode, as the metric `integration_client_sharing_mode` reports it.
     pub(crate) mode: u8,
-    /// For how long the process may send without another answer.
+    /// How long the process may send without another answer of the store.
     pub(crate) left: Duration,
     pub(crate) failed: u64,
     pub(crate) leases_lost: u64,

@@ -9,7 +9,7 @@ use crate::clock::Time;
 const RATE_SECONDS: usize = 10;
 /// The seconds over which headroom is averaged.
 const HEADROOM_SECONDS: usize = 300;
-/// Seconds with an answer that an average needs before it causes a warning.
+/// The number of seconds with an answer that an average needs before it causes a warning.
 const ENOUGH: usize = 30;
 const LITTLE: f64 = 0.2;
 const ADVICE_EVERY: Duration = Duration::from_secs(3_600);
@@ -25,7 +25,7 @@ pub(super) struct Rolling {
 }
 
 impl Rolling {
-    /// Answers per second of busy time, and their mean time in seconds.
+    /// Returns the answers per second of busy time, and their mean time in seconds.
     pub(super) fn rate(&mut self, answers: u64, answers_ns: u64, busy_ns: u64) -> (f64, f64) {
         let now = [answers, answers_ns, busy_ns];
         let before = match self.totals.len() {
@@ -45,7 +45,7 @@ impl Rolling {
         (rate, mean)
     }
 
-    /// The average headroom after one more second; `None` while no second had an answer.
+    /// Adds the lowest headroom of one more second. Returns the average; `None` while no second had an answer.
     pub(super) fn headroom(&mut self, lowest: Option<u32>) -> Option<f64> {
         self.headroom.push_back(lowest);
         if self.headroom.len() > HEADROOM_SECONDS {

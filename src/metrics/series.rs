@@ -1,4 +1,4 @@
-//! The metrics of one vendor, or of one tenant at a vendor where tenants have labels.
+//! The metrics of one vendor, or of one tenant at a vendor if tenants have labels.
 //!
 //! Requests add to atomic numbers of the client, and one task reports these to the recorder once a second. So a
 //! recorder that is slow or panics cannot affect requests. Histograms are the exception, because they need every value:
@@ -31,18 +31,19 @@ use crate::error::panic::catch_panic;
 /// The value of `lowest` while no headroom was recorded in this second.
 const UNHEARD: u32 = u32::MAX;
 
-/// The series in which a request is counted; `None` where it is not counted.
+/// The series in which a request is counted; `None` if the request is not counted.
 #[derive(Clone)]
 pub(crate) struct Series(Option<Arc<Set>>);
 
 /// One set of series.
 pub(super) struct Set {
     labels: Box<Labels>,
-    /// By tier, and within a tier: completed, cancelled, and every kind of error.
+    /// The ends of requests by tier and, within a tier, by outcome: completed, cancelled, and every kind of error.
     requests: [[Count; 2 + KINDS.len()]; 3],
-    /// By class of status, and every kind of error.
+    /// The ends of attempts by outcome: the classes of status, and every kind of error.
     attempts: [Count; CLASSES.len() + KINDS.len()],
-    /// By method and outcome. Read for every attempt, changed for every new combination.
+    /// The durations of attempts by method and outcome. The map is read for every attempt, and changed for every new
+    /// combination.
     durations: ArcSwap<HashMap<(u8, u16), Histogram>>,
     waits: [OnceLock<Histogram>; 3],
     queued: [AtomicI64; 3],
@@ -50,7 +51,7 @@ pub(super) struct Set {
     busy: Mutex<Busy>,
     in_flight: Depth,
     permits: [Count; 4],
-    /// Answers below 400, and the sum of their times in nanoseconds.
+    /// The number of answers with a status below 400, and the sum of their times in nanoseconds.
     answers: AtomicU64,
     answers_ns: AtomicU64,
     /// The lowest headroom in this second, in thousandths, and its tenant.
@@ -87,7 +88,7 @@ impl Busy {
 /// A lane that is paused or slowed down.
 struct Slow {
     paused_until: Time,
-    /// The fraction of its usual rate, and until when that is assumed.
+    /// The fraction of its usual rate at which the lane sends, and until when that is assumed.
     share: f64,
     share_until: Time,
 }
@@ -141,7 +142,7 @@ impl Drop for Running {
 }
 
 impl Series {
-    /// The series of what is not counted.
+    /// The series of a request that is not counted.
     pub(crate) const fn none() -> Series {
         Series(None)
     }
@@ -223,7 +224,7 @@ impl Series {
         }
     }
 
-    /// Records what is left of a tenant's tightest limit.
+    /// Records how much is left of a tenant's tightest limit.
     #[inline]
     pub(crate) fn headroom(&self, tenant: &Arc<str>, (left, limit): (u32, u32)) {
         let Some(set) = &self.0 else { return };
@@ -249,7 +250,7 @@ impl Series {
         set.lanes.lock().entry(tenant.clone()).or_default().paused_until = until;
     }
 
-    /// Records that the tenant goes at `share` of its usual rate; assumed until `until`.
+    /// Records that the tenant sends at `share` of its usual rate, which is assumed to last until `until`.
     pub(crate) fn slowed(&self, tenant: &Arc<str>, share: f64, until: Time) {
         let Some(set) = &self.0 else { return };
         let mut lanes = set.lanes.lock();

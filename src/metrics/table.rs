@@ -10,7 +10,7 @@ pub struct Metric {
     pub kind: Kind,
     /// The unit of its values.
     pub unit: Unit,
-    /// The labels. Where `vendor` is among them,
+    /// The labels. If `vendor` is among them,
     /// [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels) adds `tenant`.
     pub labels: &'static [&'static str],
     /// The description.

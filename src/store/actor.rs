@@ -40,7 +40,8 @@ const QUEUE: usize = 4096;
 /// No new try begins after this time when the database is unreachable or another transaction is in the way. Longer than
 /// [`TRANSACTION`], so that a connection that stopped answering is replaced once before the caller gets the error.
 const PATIENCE: Duration = Duration::from_secs(7);
-/// The wait before the second try; doubled each time, up to the longest. Within that a server that is back is noticed.
+/// The wait before the second try; doubled each time, up to the longest. A server that is back is noticed within the
+/// longest wait.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
 
@@ -51,22 +52,23 @@ trait Work: Send {
     fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>>;
     /// Sends the result of the last run to the caller.
     fn end(self: Box<Self>, result: Result<(), DbError>);
-    /// Whether the work must not be run again where it may have been committed: then only its caller can tell what it
-    /// did.
+    /// Whether the work must not be run again once it may have been committed, because then only its caller can find
+    /// out what it did.
     fn is_run_once(&self) -> bool {
         false
     }
-    /// The new job that this work inserts; many of these go into one statement.
+    /// The new job that this work inserts. The new jobs of a group go into one statement.
     fn new_job(&self) -> Option<&NewJob> {
         None
     }
     /// Records that the job of [`new_job`](Self::new_job) was inserted.
     fn set_inserted(&mut self) {}
-    /// The exchange that this work records; many of these go into one statement.
+    /// The exchange that this work records. The exchanges of a group go into one statement.
     fn exchange(&self) -> Option<&Start> {
         None
     }
-    /// Records how many exchanges of the job have begun with this one; `None` where another process has the job.
+    /// Records the number of the job's exchanges that have begun, this one included; `None` if another process has the
+    /// job.
     fn set_started(&mut self, _begun: Option<i64>) {}
 }
 
@@ -91,7 +93,8 @@ impl Work for Exchange {
     }
 
     fn exchange(&self) -> Option<&Start> {
-        // An exchange that is recorded already is recorded in another way.
+        // If the exchange is recorded already, only its usage is added, which the statement for many exchanges cannot
+        // do.
         Some(&self.start).filter(|start| !start.again)
     }
 
@@ -194,7 +197,7 @@ impl Actor {
     }
 
     /// Hands `step` over and waits for the result. Dropping this future drops only the result. With `once` the step is
-    /// not run again where it may have been committed.
+    /// not run again once it may have been committed.
     pub(crate) async fn call<I, T>(&self, input: I, step: Step<I, T>, once: bool) -> Result<T, DbError>
     where
         I: Send + Sync + 'static,
@@ -253,8 +256,9 @@ fn end_all(group: impl IntoIterator<Item = Box<dyn Work>>, result: &Result<(), D
     group.into_iter().for_each(|work| work.end(result.clone()));
 }
 
-/// The exchanges of a group that go into one statement: none where there is only one. Of two exchanges of one job only the
-/// first is among them. The statement is about the jobs of one owner; all work of one process has the same.
+/// Returns the exchanges of a group that go into one statement; none if there is only one. If the group holds several
+/// exchanges of one job, only the first is among them. The statement is for the jobs of one owner: all work of one
+/// process has the same owner.
 fn exchanges(group: &Group) -> Vec<&Start> {
     let mut jobs = HashSet::new();
     let starts: Vec<&Start> =
@@ -263,8 +267,8 @@ fn exchanges(group: &Group) -> Vec<&Start> {
     if is_of_one && starts.len() > 1 { starts } else { Vec::new() }
 }
 
-/// Records exchanges in one statement. Returns of each job how many of its exchanges have begun by then, or that another process
-/// has it.
+/// Records exchanges in one statement. Returns for each job how many of its exchanges have begun, or `None` if another
+/// process has the job.
 async fn started(starts: Vec<&Start>, db: Db<'_>, now: i64) -> Result<HashMap<Id, Option<i64>>, DbError> {
     let begun = starts::start_many(&starts, db, now).await?;
     Ok(starts.iter().map(|start| (start.id, begun.get(&start.id).copied())).collect())
@@ -307,8 +311,8 @@ impl Task {
         }
     }
 
-    /// Ends `group` with an error of the store, and all waiting work with it: that would fail in the same way, only
-    /// later.
+    /// Ends `group` with an error of the store, and all waiting work too, because the waiting work would fail in the
+    /// same way, only later.
     fn fail_all(&mut self, group: Group, error: DbError) {
         let nothing_written = Err(error.clone().certain());
         end_all(group, &Err(error));
@@ -317,7 +321,7 @@ impl Task {
         }
     }
 
-    /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] where that may help. Work that must not be
+    /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] if a retry may help. Work that must not be
     /// run again leaves the group with the error once it may have been committed.
     async fn commit(&mut self, group: &mut Group) -> Result<(), Failed> {
         let clock = Clock::system();
@@ -355,12 +359,12 @@ impl Task {
         Ok(())
     }
 
-    /// `fresh`: this is the first try, so none of the work can have been committed. `stage`: how far the transaction
-    /// came, also where this future is dropped.
+    /// Runs `group` in one transaction, once. `fresh` says that this is the first try, so none of the work can have
+    /// been committed. `stage` reports how far the transaction came, even if this future is dropped.
     async fn transaction(&mut self, group: &mut Group, fresh: bool, stage: &mut Stage) -> Result<(), DbError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            // Whatever keeps a connection from being made concerns all work.
+            // Without a connection all work fails, whatever the cause.
             none => none.insert(self.connect.connect().await.map_err(DbError::unreachable)?),
         };
         let now = connection.begin(self.writes).await?;

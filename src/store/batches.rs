@@ -19,8 +19,8 @@ pub(crate) struct Found {
     pub(crate) begun_at: i64,
 }
 
-/// The batch of this name. It is created with `run` if there is none; with `anew` the run of an existing batch is
-/// replaced.
+/// Returns the batch of this name, and creates it with `run` if there is none. With `anew`, `run` replaces the run of
+/// an existing batch.
 pub(crate) fn open<'a>(
     (name, run, anew): &'a (String, Run, bool),
     db: Db<'a>,
@@ -28,7 +28,7 @@ pub(crate) fn open<'a>(
 ) -> BoxFuture<'a, Result<Found, DbError>> {
     Box::pin(async move {
         if *anew {
-            // Those of the run that is replaced stay, for the run that replaces it.
+            // The notes of the replaced run stay for the run that replaces it. The notes of earlier runs are deleted.
             let sql = "DELETE FROM ic_note WHERE batch = $1 AND run NOT IN (SELECT run FROM ic_batch WHERE name = $1)";
             db.execute(sql, args![name]).await?;
             db.execute("DELETE FROM ic_batch WHERE name = $1 AND run <> $2", args![name, run.as_slice()]).await?;
@@ -40,7 +40,7 @@ pub(crate) fn open<'a>(
     })
 }
 
-/// The names of batches, at most 1,000.
+/// Returns the names of batches, at most 1,000.
 pub(crate) fn names<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<String>, DbError>> {
     Box::pin(async move {
         let rows = db.fetch("SELECT name FROM ic_batch ORDER BY name LIMIT 1000", Vec::new()).await?;
@@ -60,7 +60,7 @@ fn gone() -> DbError {
     DbError::new(super::DbKind::Nonsense, "the batch's row is gone or damaged; was it edited by hand?")
 }
 
-/// Some of a batch's requests, and the mark up to which its source is read with them.
+/// Requests of a batch that are accepted together, and the mark up to which the source has been read after them.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) name: String,
@@ -68,12 +68,12 @@ pub(crate) struct Page {
     /// The number of pages before this one.
     pub(crate) before: i64,
     pub(crate) mark: String,
-    /// Kept for as long as the run; none where it is empty.
+    /// The program's note about this page, kept for as long as the run; empty if there is none.
     pub(crate) note: Vec<u8>,
     pub(crate) jobs: Vec<NewJob>,
 }
 
-/// Accepts a page and its mark, both or neither. Returns false where another process has changed the batch.
+/// Accepts a page and its mark, both or neither. Returns false if another process has changed the batch.
 pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
         let Page { name, run, before, mark, note, jobs } = page;
@@ -95,10 +95,10 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
     })
 }
 
-/// A page of a run's notes, by its number.
+/// The number of a page of a run, and the note about that page.
 pub(crate) type Note = (i64, Vec<u8>);
 
-/// The notes of a run behind a page, in order; at most `most`.
+/// Returns the notes about the pages of a run after page `after`, in order; at most `most`.
 pub(crate) fn notes<'a>(
     (run, after, most): &'a (Run, i64, i64),
     db: Db<'a>,
@@ -131,7 +131,8 @@ pub(crate) struct Counts {
 pub(crate) fn count<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counts, DbError>> {
     Box::pin(async move {
         let (first, last) = range(run);
-        // In the order in which a job moves, so that none is missed; a job that moves meanwhile may be counted twice.
+        // The tables are counted in the order in which a job moves through them, so that no job is missed. A job that
+        // moves meanwhile may be counted twice.
         let waiting = one(db, "SELECT count(*) FROM ic_job WHERE id >= $1 AND id <= $2", &first, &last).await?;
         let done = one(db, "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2", &first, &last).await?;
         let sql = "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2 AND outcome = 1";
@@ -155,7 +156,8 @@ pub(crate) fn goes_on<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Res
     })
 }
 
-/// The outcomes of a batch's requests, behind an id and in the order of their numbers; at most `most`.
+/// Returns the outcomes of a batch's requests after the id `after`, in the order of the requests' numbers; at most
+/// `most`.
 pub(crate) fn ended<'a>(
     (run, after, most): &'a (Run, Option<Id>, i64),
     db: Db<'a>,
@@ -183,7 +185,7 @@ pub(crate) fn ended<'a>(
     })
 }
 
-/// The jobs of one lane and tier.
+/// The numbers of jobs of one lane and tier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Queue {
     pub(crate) lane: LaneTier,
@@ -193,7 +195,7 @@ pub(crate) struct Queue {
     pub(crate) due_in_ms: Option<i64>,
 }
 
-/// Lanes and tiers with jobs, by name; at most `most`.
+/// Returns the lanes and tiers that have jobs, sorted by name; at most `most`.
 pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Queue>, DbError>> {
     Box::pin(async move {
         // Two queries, each answered from an index alone, because a row may be large.
@@ -241,10 +243,10 @@ pub(crate) fn tell<'a>(
 /// A status is deleted after this time without an update.
 const STALE_MS: i64 = 3_600_000;
 
-/// The process, the age of its status in milliseconds, and the status.
+/// A working process, the age of its status in milliseconds, and the status.
 pub(crate) type Told = (Id, i64, String);
 
-/// The latest status of each working process.
+/// Returns the latest status of each working process.
 pub(crate) fn told<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Told>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT owner, told_at, status FROM ic_worker ORDER BY told_at DESC LIMIT 100";

@@ -1,29 +1,32 @@
-//! The pool of the units that processes share: a row for each limit, with its ledger as a text.
+//! The ledgers of limits whose units processes share. Each limit has a row, which holds its ledger as a text.
 //!
-//! One transaction reads the rows of a call, lets the ledgers answer, and writes them. The rows are locked in the order of their
-//! names, so that two calls wait for each other and never for ever.
+//! One transaction reads the rows of a call, lets the ledgers answer, and writes the rows. The rows are locked in the
+//! order of their names, so that two calls cannot end in a deadlock.
 //!
-//! On PostgreSQL most rows are in an unlogged table. It costs no sync, and it is empty after a crash of the server and on a standby
-//! that was promoted: a loss that can be seen. A table that silently returned to the state of a second ago would hand out units
-//! twice. Limits of an hour and more are in a logged table, since nobody could wait a day for what was lost.
+//! On PostgreSQL most rows are in an unlogged table. An unlogged table costs no sync. It is empty after a crash of the
+//! server and on a standby that was promoted, so that the loss is noticed; a table that silently returned to its state
+//! of a second ago would hand out units twice. Limits with a window of an hour or more are in a logged table, because
+//! after a loss a process could not wait for a window of a day.
 //!
-//! A limit has one row in one of the tables, also while the processes' configurations differ across that hour. A process looks into the
-//! table of its own window first. The first one with a long window moves the row into the logged table, where it stays; a process with a
-//! short window finds it there. Who makes or moves a row holds the row of that name in the unlogged table meanwhile, and looks into the
-//! other one again when it has it: of two that come at once the second finds what the first has made.
+//! A limit has one row in one of the two tables, even while some processes are configured with a window below an hour
+//! and others with a longer one. A process with a short window searches the unlogged table first, and then the logged
+//! one. The first process with a long window moves the row into the logged table, where it stays; a process with a
+//! short window finds the row there. A process that creates or moves a row first locks the row of that name in the
+//! unlogged table, and then searches the logged table again. So if two processes come at the same time, the second
+//! finds the row that the first has created.
 
 use super::driver::{Arg, Db, DbError, DbKind, Dialect, Row, args};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call, Entry, Root};
 use crate::capacity::ledger::Got;
 
-/// Ledgers of units that count for so long, in microseconds, must outlive a crash of the server.
+/// The ledger of a limit whose units count for at least this long, in microseconds, must survive a crash of the server.
 const LONG_US: u64 = 3_600_000_000;
 
-/// The name of the row that all ledgers have in common. No limit has it.
+/// The name of the row that all ledgers have in common. No limit has this name.
 const ROOT: &str = "";
 
-/// A line of a call, and its ledger once it was found.
+/// A line of a call, and its ledger once the ledger was found, with the table that holds it.
 struct Place<'a> {
     line: usize,
     entry: &'a Entry,
@@ -58,7 +61,7 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
         for place in &places {
             let missing = || DbError::new(DbKind::Again, "a row of a shared limit was deleted meanwhile");
             let (table, text) = place.found.as_ref().ok_or_else(missing)?;
-            // What is in the logged table is not lost, so what is missing there is new.
+            // The logged table loses no rows, so a ledger that is missing there is new.
             let root = if place.is_long() { &new } else { &root };
             let answered = call.answer(place.entry, text, root, clock_us);
             got[place.line] = answered.got;
@@ -71,7 +74,8 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
     })
 }
 
-/// Makes the rows that were not found. What stands in the unlogged table of a limit that this process counts for long is moved.
+/// Creates the rows that were not found. If this process has a long window for a limit, the limit's row is moved from
+/// the unlogged table to the logged one.
 async fn make(db: Db<'_>, places: &mut [Place<'_>]) -> Result<(), DbError> {
     let mut made: Vec<&mut Place<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
     for place in &made {
@@ -99,7 +103,8 @@ async fn make(db: Db<'_>, places: &mut [Place<'_>]) -> Result<(), DbError> {
     Ok(())
 }
 
-/// What all ledgers have in common. Where it is missing, all of them are new or those in the unlogged table were lost.
+/// Returns the data that all ledgers have in common, and creates its row if the row is missing. Then either all ledgers
+/// are new, or those in the unlogged table were lost.
 async fn root(db: Db<'_>, call: &Call, clock_us: u64) -> Result<Root, DbError> {
     let read = |rows: Vec<Row>| -> Result<Option<Root>, DbError> {
         let mut rows = rows;
@@ -111,7 +116,7 @@ async fn root(db: Db<'_>, call: &Call, clock_us: u64) -> Result<Root, DbError> {
     }
     let mut lost = false;
     if db.dialect() == Dialect::Postgres {
-        // Only this row is in a logged table: it says that there were ledgers before.
+        // This row is in a logged table. If it exists already, there were ledgers before.
         let sql = "INSERT INTO ic_capacity_known (known) VALUES (1) ON CONFLICT (known) DO NOTHING";
         lost = db.execute(sql, Vec::new()).await? == 0;
     }
@@ -138,7 +143,8 @@ macro_rules! table {
     ($name:literal, $is_long:literal) => {
         Table {
             is_long: $is_long,
-            // A process that is stopped in the middle would keep its locks: the server ends its transaction after a second.
+            // A process that is stopped in the middle of a transaction would keep its locks, so the server ends the
+            // transaction after a second.
             lock: concat!(
                 "WITH s AS (SELECT set_config('idle_in_transaction_session_timeout', '1000', true), ",
                 "set_config('lock_timeout', '2000', true)) SELECT c.name, c.state FROM ",
@@ -162,7 +168,7 @@ static SHORT: Table = table!("ic_capacity", false);
 static LONG: Table = table!("ic_capacity_long", true);
 
 impl Table {
-    /// Locks the rows of those `places` that are `wanted`, in their order, and notes what stands in them.
+    /// Locks the rows of those `places` that are `wanted`, in their order, and stores the texts that the rows hold.
     async fn find(
         &'static self,
         db: Db<'_>,
@@ -176,17 +182,18 @@ impl Table {
         let entries: Vec<&Entry> = wanted.iter().map(|place| place.entry).collect();
         let found = self.locked(db, &entries).await?;
         for (place, text) in wanted.iter_mut().zip(found) {
-            // A row that says nothing is made anew.
+            // A row with an empty text counts as missing.
             place.found = text.filter(|text| !text.is_empty()).map(|text| (self, text));
         }
         Ok(())
     }
 
-    /// Locks the rows of `entries`, which are sorted by name, and returns their texts in that order; none where there is no row.
+    /// Locks the rows of `entries`, which are sorted by name, and returns their texts in that order; `None` for a row
+    /// that does not exist.
     async fn locked(&self, db: Db<'_>, entries: &[&Entry]) -> Result<Vec<Option<String>>, DbError> {
         let mut found = Vec::with_capacity(entries.len());
         if db.dialect() == Dialect::Sqlite {
-            // The transaction has the whole file.
+            // The transaction has locked the whole file.
             for entry in entries {
                 let mut rows = db.fetch(self.select_one, args![&entry.limit]).await?;
                 found.push(rows.first_mut().map(Row::text).transpose()?);

@@ -1,6 +1,6 @@
 //! The SQL of claims: takes due jobs, and expired ones, for one process.
 //!
-//! A claim limits its bytes besides its jobs, because all that it returns is in memory at once.
+//! A claim limits the bytes as well as the number of its jobs, because all its jobs are in memory at once.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
-/// A claim: how many jobs of each lane and tier.
+/// What to claim: a number of jobs of each lane and tier.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) owner: Id,
@@ -26,9 +26,9 @@ pub(crate) struct Claimed {
     pub(crate) lane: LaneTier,
     /// The number of the claim, which every later statement about the job must match.
     pub(crate) fence: i64,
-    /// Claims of the job without an outcome, with this one.
+    /// The number of claims of the job that have no outcome, this one included.
     pub(crate) claims: i64,
-    /// Exchanges of earlier claims that may have left and have an unknown outcome.
+    /// The number of exchanges of earlier claims that may have left and whose outcome is unknown.
     pub(crate) started: i64,
     /// Milliseconds until the job expires.
     pub(crate) expires_ms: Option<i64>,
@@ -59,7 +59,7 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
 /// The claim in PostgreSQL. Rows that another process has locked are skipped, not waited for. The chosen rows are
 /// updated by primary key, one by one: with a join (`FROM c`, or `IN` with a subquery) the planner decides from
 /// statistics, which are never right about a queue, whether to read the whole table instead. With most of a million
-/// jobs in one lane it did, at 0.6 s for each claim.
+/// jobs in one lane it read the whole table, at 0.6 s for each claim.
 const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
     WITH ORDINALITY AS t(vendor, tenant, tier, k, lane)), \
     c AS MATERIALIZED (SELECT j.seq, j.run_at, j.bytes, w.lane FROM w CROSS JOIN LATERAL \
@@ -73,9 +73,10 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
     u.expires_at, u.keep_result, u.request, u.history";
 
-/// The claim in SQLite, of the same number of jobs of each lane, because a `LIMIT` cannot depend on a lane. `+ 0` keeps the limit
-/// from being compiled into the plan: SQLite would compile the statement again for each claim. `json_each` reads the row
-/// numbers that are found in each lane from an array, because a subquery in a join cannot depend on the lane either.
+/// The claim in SQLite. It takes the same number of jobs from each lane, because a `LIMIT` cannot depend on a lane. `+
+/// 0` keeps the limit from being compiled into the plan; otherwise SQLite would compile the statement again for each
+/// claim. `json_each` reads the row numbers that are found in each lane from an array, because a subquery in a join
+/// cannot depend on the lane either.
 const CLAIM_SQLITE: &str = "WITH w AS MATERIALIZED (SELECT key AS lane, value ->> 0 AS vendor, value ->> 1 AS tenant, \
     value ->> 2 AS tier FROM json_each($7)), \
     c AS MATERIALIZED (SELECT w.lane, s.key AS place, s.value AS seq FROM w CROSS JOIN json_each(\
@@ -89,7 +90,7 @@ const CLAIM_SQLITE: &str = "WITH w AS MATERIALIZED (SELECT key AS lane, value ->
     WHERE seq IN (SELECT seq FROM d WHERE upto <= $5 OR place <= $6) \
     RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
 
-/// Lanes by the number of jobs that is wanted of them, in the order of the first of each.
+/// Groups lanes by the number of jobs that is wanted from each. The groups are in the order of their first lanes.
 fn by_count(lanes: &[(LaneTier, u32)]) -> Vec<(u32, Vec<&LaneTier>)> {
     let (mut places, mut groups) = (HashMap::new(), Vec::<(u32, Vec<&LaneTier>)>::new());
     for (lane, count) in lanes {
@@ -151,7 +152,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
     })
 }
 
-/// Who claims expired jobs, and how many jobs and bytes at most.
+/// The process that claims expired jobs, and the most jobs and bytes that it claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) owner: Id,
@@ -160,7 +161,7 @@ pub(crate) struct Most {
     pub(crate) bytes: i64,
 }
 
-/// Claims expired jobs, so that the caller ends them with the fence of this claim.
+/// Claims expired jobs, so that the caller can end them with the fence of this claim.
 pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {

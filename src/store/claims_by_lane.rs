@@ -16,10 +16,10 @@ const MAX_FAILED: usize = 8;
 #[derive(Default)]
 pub(crate) struct Claims {
     pub(crate) jobs: Vec<Claimed>,
-    /// Lanes of which nothing was claimed, because they failed or were not asked.
+    /// Lanes from which nothing was claimed, because their claim failed or was not tried.
     pub(crate) skipped: Vec<LaneTier>,
-    /// Why the claim ended before all lanes were asked. Where the failed transaction may have been committed, there may
-    /// be claims that this process does not know.
+    /// The error that ended the claim before all lanes were tried. If the failed transaction may have been committed,
+    /// this process may have claims that it does not know.
     pub(crate) error: Option<Error>,
 }
 
@@ -63,7 +63,7 @@ impl Opened {
                 Err(error) => return claims.ended(self, &wanted, &asked, Some(error)),
             }
         }
-        // Where every lane fails, the cause is the store and not the lanes, unless an error says that data is damaged.
+        // If every lane fails, the cause is the store and not the lanes, unless an error says that data is damaged.
         let is_the_store = asked.is_empty() && failing.iter().all(|(_, error)| error.kind != DbKind::Damaged);
         match failing.pop() {
             Some((_, error)) if is_the_store => return claims.ended(self, &wanted, &asked, Some(error)),
@@ -73,7 +73,7 @@ impl Opened {
         claims.ended(self, &wanted, &asked, None)
     }
 
-    /// `bytes`: the bytes that were claimed already.
+    /// Claims jobs of `lanes`. The `bytes` that were claimed already count towards the limit of `wanted`.
     async fn claim_of(
         &self,
         wanted: &Wanted,

@@ -14,24 +14,26 @@ use crate::BoxFuture;
 use crate::config::{ConfigSource, CopyPlace, FingerprintFuture, LoadFuture, Sources, TakenFuture, run_blocking};
 use crate::error::Error;
 
-/// A configuration source that lays the rows of the table `ic_config` over another source.
+/// A configuration source in which the rows of the table `ic_config` override another source.
 pub(crate) struct StoreSource {
     connect: Arc<dyn Connect>,
     under: Arc<dyn ConfigSource>,
-    /// Taken out while it is in use, so that a caller that drops the future in the middle drops the connection too.
+    /// The connection is taken out while it is in use. If a caller drops the future in the middle, the connection is
+    /// dropped too.
     connection: Mutex<Option<Box<dyn Driver>>>,
     /// The result of the latest load.
     last: parking_lot::Mutex<Last>,
 }
 
-/// The hash of everything that was combined, and the problem of what the rows are laid over.
+/// The hash of all the texts that were combined, and the problem that the source below the rows reports.
 type Inputs = (u64, Option<String>);
 
 #[derive(Default)]
 struct Last {
     /// The rows that were used in the latest load without an error.
     used: Option<Rows>,
-    /// What was combined in the latest load, and the result. One look loads everything twice.
+    /// The inputs of the latest load, and its result. Kept because one look at the configuration loads everything
+    /// twice.
     read: Option<(Inputs, Read)>,
 }
 
@@ -57,7 +59,7 @@ impl StoreSource {
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// Lays the rows over `under`, without the rows that are invalid.
+    /// Combines `under` with the rows that are valid; rows override `under`.
     async fn laid(&self, under: Sources, rows: Rows) -> Result<Sources, Error> {
         let hash = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
         let all = (hash, under.problem().map(str::to_owned));
@@ -136,7 +138,7 @@ impl fmt::Debug for StoreSource {
     }
 }
 
-/// Sets a row, or removes it where the text is `None`.
+/// Sets a row, or removes it if the text is `None`.
 pub(crate) fn set<'a>(
     (name, text): &'a (String, Option<String>),
     db: Db<'a>,
@@ -157,7 +159,7 @@ pub(crate) fn set<'a>(
     })
 }
 
-/// All rows, by name. Their number needs no bound: a configuration is always loaded as a whole.
+/// Returns all rows, sorted by name. Their number needs no bound: a configuration is always loaded as a whole.
 pub(crate) fn all<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<(String, String)>, DbError>> {
     Box::pin(async move {
         let rows = db.fetch("SELECT name, text FROM ic_config ORDER BY name", Vec::new()).await?;

@@ -1,6 +1,7 @@
-//! The table `ic_config_copy`: what was last in use of configurations that lie on servers, by the source's address.
+//! The table `ic_config_copy`: copies of configurations that are loaded from servers, as they were last in use, by the
+//! address of their source.
 //!
-//! Read and written a few times in a process's life, so each time by a connection of its own.
+//! The table is read and written only a few times in a process's life, so each access opens a connection of its own.
 
 use std::fmt;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ pub(crate) struct NewDead {
     /// The request, to send the letter again: JSON, or sealed JSON.
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) keep_result: bool,
-    /// What the sender of the request is told, where it asked.
+    /// The reply for the sender of the request, if the sender asked for one.
     pub(crate) reply: Option<String>,
 }
 
@@ -31,7 +31,7 @@ async fn insert(dead: &NewDead, (fence, begun): (i64, i64), db: Db<'_>, now: i64
     db.execute(sql, args).await
 }
 
-/// Moves a job to the dead letters. Returns false where the job does not have this fence and state any more.
+/// Moves a job to the dead letters. Returns false if the job does not have this fence and state any more.
 pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 RETURNING fence, begun";
     let mut gone = db.fetch(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await?;
@@ -42,8 +42,8 @@ pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now
 }
 
 /// Moves a job to the dead letters because the outcome of its exchange number `known` is known, even if another process
-/// has claimed the job by now. Replaces a letter with the reason `ambiguous` in the same way. Returns false where
-/// another exchange has begun since, or the job has ended.
+/// has claimed the job by now. Replaces a letter with the reason `ambiguous` in the same way. Returns false if another
+/// exchange has begun since, or if the job has ended.
 pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     for sql in [
         "DELETE FROM ic_job WHERE id = $1 AND ((fence = $2 AND state + 0 = 1) OR (fence >= $2 AND begun = $3)) RETURNING fence, begun",
@@ -60,7 +60,7 @@ pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_
 }
 
 /// Turns a letter with the reason `ambiguous` into a job again, because the outcome of its exchange number `known` is
-/// known. Returns false where there is no such letter, or its request was not kept.
+/// known. Returns false if there is no such letter, or if its request was not kept.
 pub(super) async fn revive(
     id: &[u8],
     fence: i64,
@@ -77,8 +77,9 @@ pub(super) async fn revive(
     Ok(true)
 }
 
-/// Inserts the job that a letter was; `row` holds tenant, vendor, tier, `keep_result`, request, fence and begun. The
-/// job's fence is larger than that of every earlier claim, and its count of exchanges is increased by `exchanges`.
+/// Inserts the job that a letter was made from; `row` holds tenant, vendor, tier, `keep_result`, request, fence and
+/// begun. The job's fence is larger than that of every earlier claim, and its count of exchanges is increased by
+/// `exchanges`.
 async fn again(
     id: &[u8],
     row: &mut Row,
@@ -108,7 +109,7 @@ pub(crate) struct Filter {
     pub(crate) reason: Option<String>,
     /// Letters from before this time, in milliseconds since 1970.
     pub(crate) before: Option<i64>,
-    /// Letters behind this position.
+    /// Letters after this position.
     pub(crate) after: i64,
     /// Letters up to this position.
     pub(crate) upto: Option<i64>,
@@ -129,7 +130,7 @@ pub(crate) struct DeadLetterRow {
     pub(crate) can_be_sent: bool,
 }
 
-/// Letters, oldest first.
+/// Returns the letters that match, oldest first.
 pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<DeadLetterRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
@@ -148,7 +149,7 @@ fn kept(mut row: Row) -> Result<DeadLetterRow, DbError> {
     Ok(DeadLetterRow { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
 }
 
-/// The position of the newest letter; `None` where there is no letter.
+/// Returns the position of the newest letter; `None` if there is no letter.
 pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let mut rows = db.fetch("SELECT max(seq) FROM ic_dead", Vec::new()).await?;
@@ -156,7 +157,7 @@ pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result
     })
 }
 
-/// One letter.
+/// Returns one letter.
 pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<DeadLetterRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
@@ -175,7 +176,7 @@ pub(crate) enum Redriven {
     Gone,
 }
 
-/// Turns a letter into a job again. Of two concurrent callers one succeeds.
+/// Turns a letter into a job again. If two callers do so at the same time, one of them succeeds.
 pub(crate) fn redrive<'a>(
     (id, history): &'a (Id, Option<Vec<u8>>),
     db: Db<'a>,
@@ -207,7 +208,7 @@ pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a,
     })
 }
 
-/// Deletes one letter. Returns how many there were.
+/// Deletes one letter. Returns the number of letters that were deleted: 0 or 1.
 pub(crate) fn remove<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move { db.execute("DELETE FROM ic_dead WHERE id = $1", args![id.as_bytes().as_slice()]).await })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::BoxFuture;
 use crate::clock::MachineTime;
 
-/// The SQL dialect, where the two databases differ.
+/// The SQL dialect, for statements that differ between the two databases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -133,7 +133,8 @@ impl Column<'_> {
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The parameters for a statement about many rows. PostgreSQL takes an array for each column, which `unnest` joins to
-/// rows. SQLite takes one JSON text with an array for each row, which `json_each` reads; bytes are in hexadecimal there.
+/// rows. SQLite takes one JSON text with an array for each row, which `json_each` reads; bytes are in hexadecimal
+/// there.
 pub(crate) fn rows<'a>(dialect: Dialect, columns: Vec<Column<'a>>) -> Vec<Arg<'a>> {
     let array = |column| match column {
         Column::Ints(values) => Arg::Ints(values),
@@ -218,7 +219,7 @@ impl Row {
         }
     }
 
-    /// Bytes. A text counts as its bytes, because SQLite's shell writes a text where an operator edits a row.
+    /// Bytes. A text counts as its bytes, because SQLite's shell writes a text when an operator edits a row.
     pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>, DbError> {
         match self.next() {
             Value::Bytes(value) => Ok(Some(value)),
@@ -250,7 +251,7 @@ pub(crate) enum DbKind {
     Storage,
     /// The data that the statement touched is damaged. Other rows may be intact.
     Damaged,
-    /// A row holds what no version of this library writes.
+    /// A row holds a value that no version of this library writes.
     Nonsense,
     /// Anything else.
     Other,
@@ -281,7 +282,7 @@ impl DbError {
         self
     }
 
-    /// Turns the error into one of the connection.
+    /// Changes the kind to [`DbKind::Unreachable`], so that the connection is not used again.
     pub(crate) fn unreachable(mut self) -> DbError {
         self.kind = DbKind::Unreachable;
         self
@@ -308,7 +309,7 @@ pub(crate) trait Driver: Send {
     /// Runs a statement. Returns the number of rows that it changed.
     fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>>;
 
-    /// Runs a statement. Returns its rows, of which every such statement bounds the number.
+    /// Runs a statement. Returns its rows; every statement bounds their number.
     fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>>;
 
     /// Begins a transaction; `writes` says whether it writes. Returns the store's time.

@@ -1,4 +1,4 @@
-//! The SQL of ends: what is written when a claim of a job is over.
+//! The SQL of ends: what is written when a claim of a job ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::job_end::{End, JobEnd};
 use super::replies;
 use crate::BoxFuture;
 
-/// [`finish`] for a list that the sender keeps until it is written.
+/// [`finish`] for a list that the caller keeps until it is written.
 pub(crate) fn finish_all<'a>(
     ends: &'a Arc<Vec<JobEnd>>,
     db: Db<'a>,
@@ -19,8 +19,8 @@ pub(crate) fn finish_all<'a>(
     finish(ends, db, now)
 }
 
-/// The largest result, history or letter that goes into a statement with others, so that no such statement becomes larger than a
-/// few MiB.
+/// The most bytes of a result, history or letter that is written in a statement with others, so that no such statement
+/// becomes larger than a few MiB.
 const MOST_TOGETHER: usize = 16 * 1024;
 
 /// Whether the end can be written together with others.
@@ -37,8 +37,9 @@ fn is_small(end: &End) -> bool {
 
 /// Ends claims. Returns for each whether it took effect.
 ///
-/// Ends of one kind are written together where the jobs are still this process's; the others one by one. Of several ends of one
-/// job only the first goes with others, so that they count in their order.
+/// Ends of one kind are written together if their jobs still belong to this process; all others are written one by one.
+/// If a job has several ends, only the first is written together with others, so that the ends take effect in their
+/// order.
 pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     Box::pin(async move {
         let mut told = vec![false; ends.len()];

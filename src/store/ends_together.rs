@@ -1,17 +1,18 @@
-//! The SQL of ends that are written together, by kind: of jobs that are still this process's. Each returns the ids of the jobs
-//! that it ended. All other ends are written one by one, by [`ends`](super::ends).
+//! The SQL of ends that are written together, with a statement for each kind of end. The statements end only jobs that
+//! still belong to this process, and return the ids of the jobs that they ended. [`ends`](super::ends) writes all other
+//! ends one by one.
 //!
-//! A statement for PostgreSQL may wait for the lock of a row while another process takes the job over, and then repeats its
-//! outermost condition with the new row. So the fence stands there too, as a subquery for each row: a join would leave it to the
-//! planner how the jobs are found.
+//! A statement for PostgreSQL may wait for the lock of a row while another process takes the job over, and then checks
+//! its outermost condition again, with the new row. So that condition holds the fence too, as a subquery for each row:
+//! with a join, the planner would choose how the jobs are found.
 
 use super::Id;
 use super::driver::{Column, Db, DbError, Dialect, Row, args, rows};
 use super::job_end::{End, JobEnd};
 
-/// Jobs in one statement.
+/// The most jobs in one statement.
 const TOGETHER: usize = 512;
-/// The same where each row of a statement for PostgreSQL looks its values up among all of them.
+/// The most jobs in a statement for PostgreSQL in which each row searches all given rows for its values.
 const FEW_TOGETHER: usize = 64;
 
 /// Ends that can be written together, by kind.
@@ -75,9 +76,9 @@ fn ended(rows: &mut [Row]) -> Result<Vec<Id>, DbError> {
     rows.iter_mut().map(Row::id).collect()
 }
 
-/// Ends jobs that were delivered. Returns those of them that were still this process's; the others are ended one by one,
-/// because another process has claimed or buried them. Two statements in SQLite, where no other process can write
-/// between them.
+/// Ends jobs that were delivered. Returns those that no other process has claimed since this process's claim. The
+/// others must be ended one by one, because another process has claimed them or made dead letters of them. SQLite takes
+/// two statements; no other process can write between them.
 async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
     let (mut ids, mut fences, mut statuses, mut counts, mut results) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -113,7 +114,8 @@ async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, Db
             db.fetch(sql, rows(Dialect::Sqlite, whose)).await?
         }
         Dialect::Postgres => {
-            // A row whose fence grows while its lock is waited for is deleted too: a delivery counts even then.
+            // A row whose fence grows while this statement waits for its lock is deleted too: a delivery counts even
+            // then.
             let sql = "WITH o AS MATERIALIZED (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
                        $6::bytea[]) AS o(id, fence, status, attempts, result)), \
                        gone AS (DELETE FROM ic_job WHERE seq = ANY(ARRAY(SELECT j.seq FROM o CROSS JOIN LATERAL \
@@ -128,7 +130,7 @@ async fn delivered(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, Db
     ended(&mut gone)
 }
 
-/// Makes dead letters of jobs. Two statements in SQLite, where no other process can write between them.
+/// Makes dead letters of jobs. SQLite takes two statements; no other process can write between them.
 async fn dead(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
     let letters: Vec<_> = ends
         .iter()
@@ -182,7 +184,8 @@ async fn dead(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError
     ended(&mut gone)
 }
 
-/// Has jobs tried again later. Where the outcome of an exchange is known the fence is increased, as for one job.
+/// Puts jobs back, to be tried again later. If the outcome of an exchange is known, the fence is increased, as when a
+/// single job is put back.
 async fn later(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
     let (mut known, mut times, mut histories) = (Vec::new(), Vec::new(), Vec::new());
     for end in ends {

@@ -1,4 +1,5 @@
-//! What a failure of the database means for a caller.
+//! What a failure of the database means for a caller: whether the write may have been committed, and whether the
+//! failure is temporary.
 
 use super::driver::{DbError, DbKind};
 use crate::error::{Delivery, Error, ErrorKind};
@@ -11,7 +12,7 @@ pub(crate) fn failed(error: DbError) -> Error {
     Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
 }
 
-/// Whether the store, or the way to it, fails, and not the data that was to be written.
+/// Whether the store or the connection to it failed, as opposed to an error about the data that was to be written.
 pub(crate) fn is_down(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))

@@ -1,7 +1,7 @@
 //! Fault injection for tests: statements that fail, and points at which the process ends. Not part of the API.
 //!
-//! A watcher is called before each statement and after it, with what the statement does and not with its text, so that
-//! a test can fail every write in turn, or end the process between a commit and its reply.
+//! A watcher is called before and after each statement. It is told what the statement does, not the statement's text,
+//! so that a test can fail every write in turn, or end the process between a commit and its reply.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub trait Watch: Send + Sync + 'static {
     /// `other`.
     fn at(&self, what: &'static str, moment: Moment) -> Fault;
 
-    /// By how many milliseconds the machine's wall clock was stepped.
+    /// The number of milliseconds by which the machine's wall clock was stepped.
     fn wall_step_ms(&self) -> i64 {
         0
     }

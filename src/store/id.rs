@@ -7,7 +7,7 @@ use crate::clock::Clock;
 /// The id of a job, and of the dead letter that the job may become.
 pub(crate) type Id = uuid::Uuid;
 
-/// A tenant at a vendor, and a priority; 0 is the highest.
+/// A lane (a tenant at a vendor) and a tier; tier 0 has the highest priority.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct LaneTier {
     pub(crate) tenant: String,
@@ -15,7 +15,7 @@ pub(crate) struct LaneTier {
     pub(crate) tier: i64,
 }
 
-/// A new unique id: ids sort by their time, and 74 bits are random.
+/// Creates a unique id. Ids sort by the time of their creation, and 74 bits of each are random.
 pub(crate) fn new_id(clock: Clock) -> Id {
     let since = clock.wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let at = uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos());

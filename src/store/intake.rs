@@ -1,4 +1,4 @@
-//! The SQL by which many jobs are accepted in few statements: those of a fetch from a message broker, or of rows of
+//! The SQL that accepts many jobs in few statements: the jobs of one fetch from a message broker, or of rows of
 //! [`ic_intake`](super::intake_table).
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use super::jobs::{self, Accepted, NewJob};
 use super::seen::{self, Seen};
 use crate::BoxFuture;
 
-/// Accepts some of these jobs, and returns what became of each, in the same order.
+/// Accepts those of `jobs` that are in the range `which`. Returns the result of each, in the same order.
 pub(crate) fn take<'a>(
     (jobs, which): &'a (Arc<Vec<NewJob>>, Range<usize>),
     db: Db<'a>,
@@ -20,7 +20,8 @@ pub(crate) fn take<'a>(
     Box::pin(async move { take_all(&jobs[which.clone()].iter().collect::<Vec<_>>(), db, now).await })
 }
 
-/// Of the jobs with these ids, those that have ended: without a record of the message, nothing else tells.
+/// Returns which of the jobs with these ids have ended. If the record of a message has expired, nothing else shows that
+/// the message was accepted before.
 async fn ended(jobs: &[Id], db: Db<'_>) -> Result<HashSet<Id>, DbError> {
     if jobs.is_empty() {
         return Ok(HashSet::new());
@@ -42,7 +43,7 @@ async fn ended(jobs: &[Id], db: Db<'_>) -> Result<HashSet<Id>, DbError> {
 
 /// [`take`], as a part of a larger step.
 pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<Vec<Accepted>, DbError> {
-    // A job with a key of its caller's takes more than one statement in any case.
+    // A job with a key that its caller chose is inserted by itself: it takes more than one statement in any case.
     let messages: Vec<_> = jobs
         .iter()
         .filter(|job| job.key.is_none())
@@ -56,7 +57,7 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
     let mut together: Vec<&NewJob> = Vec::new();
     for job in jobs {
         if job.key.is_some() {
-            // Jobs of a lane keep their order.
+            // The jobs before this one are inserted first, so that the jobs of a lane keep their order.
             jobs::insert_many(&std::mem::take(&mut together), db, now).await?;
             accepted.push(jobs::insert(job, db, now).await?);
             continue;

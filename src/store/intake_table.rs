@@ -8,30 +8,30 @@ use super::intake;
 use super::jobs::{Accepted, NewJob};
 use crate::BoxFuture;
 
-/// A row that waits.
+/// A row that waits in `ic_intake`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
     pub(crate) seq: i64,
     /// The application's own id, by which a repeated insert is recognised.
     pub(crate) id: Option<String>,
-    /// None where it is longer than what is read.
+    /// `None` if the request is longer than [`Page::longest`].
     pub(crate) request: Option<Vec<u8>>,
-    /// Milliseconds since it was inserted.
+    /// Milliseconds since the row was inserted.
     pub(crate) age_ms: i64,
 }
 
 /// Which rows to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
-    /// Only rows behind this one.
+    /// Only rows after this one are read.
     pub(crate) after: i64,
     pub(crate) rows: i64,
     /// The longest request that is read, in characters.
     pub(crate) longest: i64,
 }
 
-/// Reads rows in the order of their numbers. Texts are read as bytes: in SQLite a text column may hold anything, and one bad
-/// row must not make all unreadable.
+/// Reads rows in the order of their numbers. Texts are read as bytes: in SQLite a text column may hold anything, and
+/// one bad row must not make all the others unreadable.
 pub(crate) fn read<'a>(page: &'a Page, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Waiting>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -59,17 +59,17 @@ pub(crate) fn read<'a>(page: &'a Page, db: Db<'a>, _: i64) -> BoxFuture<'a, Resu
     })
 }
 
-/// Rows, and what is to become of each.
+/// The rows that are to be moved, each with its job or with the reason for its refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
     pub(crate) jobs: Vec<(i64, NewJob)>,
-    /// Rows that are refused, and why.
+    /// Rows that are refused, with the reason.
     pub(crate) refused: Vec<(i64, String)>,
-    /// For how long refused rows are kept.
+    /// How long refused rows are kept, in milliseconds.
     pub(crate) keep_ms: i64,
 }
 
-/// What became of the rows of a [`Move`]. Rows that another process has moved, or is moving, are in neither.
+/// The results of a [`Move`]. Rows that another process has moved or is moving are not among them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Moved {
     /// The results of the jobs, by the rows' numbers.
@@ -77,10 +77,10 @@ pub(crate) struct Moved {
     pub(crate) refused: u64,
 }
 
-/// The reason of a row with the id of another request.
+/// The reason for refusing a row that has the id of another request.
 const ANOTHER: &str = "another request was accepted with this id";
 
-/// Moves rows. Run again after a commit whose reply was lost, it finds no row and moves nothing.
+/// Moves rows. If this step is run again because the reply to its commit was lost, it finds no row and moves nothing.
 pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Moved, DbError>> {
     Box::pin(async move {
         let Move { jobs, refused, keep_ms } = rows;
@@ -103,11 +103,12 @@ pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'
     })
 }
 
-/// Which of these rows are still there; no other process moves them before this transaction ends.
+/// Locks those of the given rows that still exist, and returns their numbers. No other process moves them before this
+/// transaction ends.
 async fn lock(seqs: Vec<i64>, db: Db<'_>) -> Result<HashSet<i64>, DbError> {
     let sql = match db.dialect() {
         Dialect::Sqlite => "SELECT seq FROM ic_intake WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
-        // What another process is moving is its own.
+        // Rows that another process is moving are skipped.
         Dialect::Postgres => "SELECT seq FROM ic_intake WHERE seq = ANY($1) ORDER BY seq FOR UPDATE SKIP LOCKED",
     };
     let args = rows(db.dialect(), vec![Column::Ints(seqs)]);

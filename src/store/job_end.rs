@@ -1,4 +1,5 @@
-//! The types of a claim's end: done, dead, due later or given back, and what is written for each.
+//! The types that describe the end of a claim (delivered, dead, due later, given back or dropped) and the data that is
+//! written for each.
 
 use super::Id;
 use super::dead::NewDead;
@@ -13,8 +14,8 @@ use super::dead::NewDead;
 pub(crate) struct JobEnd {
     pub(crate) id: Id,
     pub(crate) fence: i64,
-    /// The number of the exchange with a known outcome, as [`start`](super::starts::start) returned it; `None` where this claim made no
-    /// exchange, or its outcome is unknown.
+    /// The number of the exchange with a known outcome, as [`start`](super::starts::start) returned it; `None` if this
+    /// claim made no exchange, or if its outcome is unknown.
     pub(crate) known: Option<i64>,
     pub(crate) end: End,
 }
@@ -25,7 +26,7 @@ pub(crate) enum End {
         status: u16,
         attempts: u32,
         result: Option<Vec<u8>>,
-        /// What the request's sender is told, where it asked.
+        /// The reply for the sender of the request, if the sender asked for one.
         reply: Option<String>,
     },
     Dead(Box<NewDead>),
@@ -36,12 +37,12 @@ pub(crate) enum End {
     },
     /// Nothing was tried: the claim is undone and not counted.
     Back,
-    /// It is unknown what was tried: treated as if the process had ended.
+    /// It is unknown what was tried: the claim is treated as if the process had ended.
     Dropped,
 }
 
 impl End {
-    /// What the sender of the request is told of this end.
+    /// The reply for the sender of the request, if this end has one.
     pub(super) fn reply(&self) -> Option<&str> {
         match self {
             End::Delivered { reply, .. } => reply.as_deref(),

@@ -1,17 +1,17 @@
-//! The SQL of jobs: how they are accepted, and how claims that nobody knows of are released. What else becomes of a job has a
-//! file each: [claims](super::claims), [starts](super::starts), [ends](super::ends), [looks](super::looks). Each function is
-//! a step for the [writer](super::actor), and can safely be run twice.
+//! The SQL of jobs: how jobs are accepted, and how claims that their owner does not know are released. Each later step
+//! of a job has a file of its own: [claims](super::claims), [starts](super::starts), [ends](super::ends),
+//! [looks](super::looks). Each function is a step for the [writer](super::actor), and can safely be run twice.
 //!
 //! Lookups by id write `state + 0`, so that PostgreSQL cannot choose the partial index on claimed jobs. With statistics
 //! from a moment with few claimed jobs it would choose that index, and read all claimed jobs for each lookup: 2 s
 //! instead of 5 ms.
 //!
-//! **Many jobs in one statement.** A round trip is most of the cost of a small statement, in SQLite too, where it leads to
-//! sqlx's thread. So the starts and the ends of a group go into one statement each. The planner cannot choose how such
-//! a statement finds its jobs: each of the given rows looks its job up by the index of ids, in a lateral join of which
-//! each side has a `LIMIT` (PostgreSQL), or in a `CROSS JOIN` with the index's name (SQLite); then the jobs that were found are
-//! changed by their row numbers. The lock of a row may be waited for, while another process takes the job over; a statement for
-//! PostgreSQL therefore repeats in its outermost condition what must still hold of the row.
+//! **Many jobs in one statement.** The round trip is most of the cost of a small statement, in SQLite too, where the
+//! round trip goes to sqlx's thread. So the starts and the ends of a group go into one statement each. Such a statement
+//! leaves the planner no choice of how to find the jobs: each of the given rows looks its job up by the index of ids,
+//! in a lateral join with a `LIMIT` (PostgreSQL), or in a `CROSS JOIN` that names the index (SQLite). Then the jobs
+//! that were found are changed by their row numbers. In PostgreSQL, a statement may wait for the lock of a row while
+//! another process takes the job over. Its outermost condition therefore repeats what must still be true of the row.
 
 use std::sync::LazyLock;
 
@@ -42,7 +42,7 @@ pub(crate) struct NewJob {
     pub(crate) request: Vec<u8>,
     /// The idempotency key that the caller chose, and the fingerprint of the request.
     pub(crate) key: Option<(String, String)>,
-    /// The message that the job was made of. The job's id is derived from it and from the request.
+    /// The message from which the job was made. The job's id is derived from the message and the request.
     pub(crate) message: Option<Message>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) enum Accepted {
 }
 
 impl Accepted {
-    /// The result of a message that was seen before, with the job `before`.
+    /// The result for a message that was accepted earlier, as the job `before`.
     pub(super) fn of_message(job: &NewJob, before: Id) -> Accepted {
         if before == job.id { Accepted::Before(before) } else { Accepted::KeyOfAnother }
     }
 }
 
-/// How long a key is kept after its request was accepted or has expired.
+/// How long a key is kept after its request expires or, if the request does not expire, after its acceptance.
 const KEY_MS: i64 = 24 * 3600 * 1000;
 
 pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Accepted, DbError>> {
@@ -96,7 +96,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                 }
             }
         }
-        // The job may be in the outbox already, or even have ended, where the reply to a commit was lost.
+        // If the reply to an earlier commit was lost, the job may be in the outbox already, or may even have ended.
         let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
                    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 \
                    WHERE NOT EXISTS (SELECT 1 FROM ic_done WHERE id = $1) AND NOT EXISTS (SELECT 1 FROM ic_dead WHERE id = $1) \
@@ -106,17 +106,17 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let keep = i64::from(job.keep_result);
         let written =
             db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
-        // Of a message, the record of a week ago may be gone while its dead letter is kept.
+        // Nothing is written if the record of the message has expired while the dead letter of its job is still kept.
         Ok(if written == 0 && job.message.is_some() { Accepted::Before(job.id) } else { Accepted::New })
     })
 }
 
 /// The most jobs in one INSERT statement.
 const TOGETHER: usize = 512;
-/// The most bytes of their requests: a statement is in memory more than once.
+/// The most bytes of requests in one INSERT statement, because a statement is in memory more than once.
 const BYTES_TOGETHER: usize = 4 << 20;
-/// Jobs in one INSERT statement in SQLite whose values are parameters. Fewer than these go into one JSON text: a large one would
-/// cost more to read than the statements that it saves.
+/// The number of jobs in an INSERT statement for SQLite that takes its values as parameters. A remainder of fewer jobs
+/// goes into one JSON text. A larger JSON text would cost more to read than the statements that it saves.
 const ROWS: usize = 16;
 
 /// The statement for [`ROWS`] jobs in SQLite.
@@ -133,7 +133,7 @@ static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Inserts jobs without keys and with new ids, in as few statements as may be.
+/// Inserts jobs without keys and with new ids, in as few statements as possible.
 pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let mut jobs = jobs;
     while !jobs.is_empty() {
@@ -161,7 +161,7 @@ pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Resul
     Ok(())
 }
 
-/// Inserts jobs by an array for each column, or by one JSON text in SQLite.
+/// Inserts jobs with one statement that takes an array for each column or, in SQLite, one JSON text.
 async fn insert_arrays(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let sql = match db.dialect() {
         Dialect::Sqlite => {
@@ -209,8 +209,8 @@ async fn insert_rows(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbErr
     db.execute(INSERT_ROWS.as_str(), args).await.map(drop)
 }
 
-/// Releases claims of `owner` that it does not know, because the reply to the claim was lost. `held` are those it
-/// knows.
+/// Releases claims that `owner` does not know, because the reply to the claim was lost. `held` are the jobs whose
+/// claims the owner knows.
 pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let owner = owner.as_bytes().as_slice();

@@ -1,15 +1,16 @@
-//! The SQL of looks: which lanes and tiers have due jobs.
+//! The SQL of looks, which find the lanes and tiers that have due jobs.
 
 use super::LaneTier;
 use super::driver::readable;
 use super::driver::{Db, DbError, Dialect, args};
 use crate::BoxFuture;
 
-/// Jobs that a look reads one by one. Where more have become due since the last one, it goes from lane to lane.
+/// The most jobs that a look reads one by one. If more jobs have become due since the last look, it goes from lane to
+/// lane.
 const FEW: i64 = 4_096;
 
-/// Lanes and tiers with jobs that have become due after `after`, and the store's time. It reads each of these jobs, or
-/// one job of each lane where there are more than [`FEW`] of them.
+/// Returns the lanes and tiers with jobs that have become due after `after`, and the store's time. Reads each of these
+/// jobs or, if there are [`FEW`] of them or more, one job of each lane.
 pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -34,18 +35,19 @@ pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Res
     })
 }
 
-/// A part of the lanes and tiers with due jobs.
+/// A page of the lanes and tiers with due jobs.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     pub(crate) lanes: Vec<LaneTier>,
     /// The store's time.
     pub(crate) at: i64,
-    /// Behind which lane the next part begins, if there may be one.
+    /// The lane after which the next page begins; `None` for the last page.
     pub(crate) more: Option<LaneTier>,
 }
 
-/// Lanes and tiers with due jobs, behind a lane or from the first, in the order of vendor, tenant and tier; of `most` lanes and
-/// tiers with jobs. A skip scan, from one lane to the next by the index, past all jobs between them.
+/// Returns lanes and tiers with due jobs in the order of vendor, tenant and tier, after the lane `after` or from the
+/// first. Examines at most `most` lanes and tiers that have jobs. The statement is a skip scan: it goes from one lane
+/// to the next by the index, past all jobs between them.
 pub(crate) fn all_due<'a>(
     (after, most): &'a (Option<LaneTier>, i64),
     db: Db<'a>,
@@ -88,7 +90,8 @@ pub(crate) fn all_due<'a>(
         let mut found = readable(rows, |mut row| {
             Ok((LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? }, row.int()? != 0))
         });
-        // A last row that cannot be read would end the look: the one before it is gone on from.
+        // If the last row cannot be decoded, the next page begins after the row before it, so that the look does not
+        // end here.
         let more = found.last().filter(|_| is_cut).map(|(lane, _)| lane.clone());
         found.retain(|(_, is_due)| *is_due);
         Ok(Lanes { lanes: found.into_iter().map(|(lane, _)| lane).collect(), at: now, more })

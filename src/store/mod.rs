@@ -19,16 +19,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is written
-//! Requests as they were given: method, path and query, headers, body. The store holds no credential: credentials are
-//! added to each attempt, and a request that carries one of its own is not accepted. Only the owner of the SQLite file
-//! may read it. Encrypt the disk if the bodies are worth it, or seal them: `at_rest` of a vendor's entry, and
-//! [`Store::seal_key`].
+//! # Stored data
+//! The store holds requests as they were given: method, path and query, headers, body. It holds no credential:
+//! credentials are added to each attempt, and a request that carries one of its own is not accepted. Only the owner of
+//! the SQLite file may read it. If the bodies need protection, encrypt the disk, or let the store seal them: see
+//! `at_rest` of a vendor's entry and [`Store::seal_key`].
 //!
-//! # What is promised of SQLite
-//! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time; other
-//! processes may enqueue and read. A network drive cannot hold the file, and is refused where it is recognised as one
-//! (on Linux).
+//! # Guarantees with SQLite
+//! The file uses `WAL` and `synchronous = FULL`, so every acknowledged write is on the disk. One process works on a
+//! file at a time; other processes may enqueue and read. The file cannot lie on a network drive; such a path is refused
+//! if the drive is recognised (on Linux).
 
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
@@ -129,7 +129,7 @@ type Wrap = Arc<dyn Fn(Arc<dyn Connect>) -> Arc<dyn Connect> + Send + Sync>;
 enum Backend {
     Sqlite(PathBuf),
     Postgres(String),
-    /// A URL of neither database, by its scheme.
+    /// The scheme of a URL that belongs to neither database.
     Unknown(String),
 }
 
@@ -203,37 +203,37 @@ impl Store {
         })
     }
 
-    /// The largest request that is accepted, in its stored form: headers, path and body, where a body that is not text
-    /// takes 4/3 of its size. 1 MiB by default, 64 MiB at most.
+    /// The largest request that is accepted, in its stored form: headers, path and body. A body that is not text takes
+    /// 4/3 of its size. 1 MiB by default, 64 MiB at most.
     pub fn max_payload_bytes(mut self, bytes: usize) -> Store {
         self.limits.max_payload = bytes.min(HARD_PAYLOAD);
         self
     }
 
-    /// The most requests in the outbox; a million by default. `enqueue` refuses further requests. Each process counts
-    /// every few seconds, so that processes that share a store may exceed the bound a little.
+    /// The most requests in the outbox; a million by default. Beyond it `enqueue` refuses requests. Each process counts
+    /// the requests every few seconds, so that processes that share a store may exceed the bound a little.
     pub fn max_backlog(mut self, requests: u64) -> Store {
         self.limits.max_backlog = requests;
         self
     }
 
     /// The most requests of one tenant at one vendor in the outbox; unlimited by default. Beyond it `enqueue` fails
-    /// with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), while other tenants are not affected. Counted every few seconds, like
-    /// [`max_backlog`](Self::max_backlog).
+    /// with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), while other tenants are not affected. The requests
+    /// are counted every few seconds, as for [`max_backlog`](Self::max_backlog).
     pub fn max_lane_backlog(mut self, requests: u64) -> Store {
         self.limits.max_lane_backlog = Some(requests);
         self
     }
 
-    /// Seals the requests of vendors whose entry says `at_rest = "sealed"`, and the answers that are kept of them, with
-    /// AES-256-GCM. The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store. A
-    /// further call adds an older key, which opens what was sealed with it and seals nothing.
+    /// Seals the requests of vendors whose entry says `at_rest = "sealed"`, and the responses that are kept for them,
+    /// with AES-256-GCM. The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store.
+    /// Each further call adds an older key, which opens what was sealed with it and seals nothing.
     ///
-    /// What is sealed: the request with its path, metadata and idempotency key, the history of attempts, the answer and
-    /// the dead letter. Of an idempotency key that a caller chose, the store keeps a keyed hash, made with the oldest
+    /// The store seals the request with its path, metadata and idempotency key, the history of attempts, the response
+    /// and the dead letter. For an idempotency key that a caller chose, it keeps a keyed hash, made with the oldest
     /// seal key: remove an old key only when nothing is sealed with it any more. Tenant, vendor, priority, times,
-    /// statuses and reasons stay readable. A job that no key opens waits for its key; of a dead letter that no key
-    /// opens only the readable fields are shown.
+    /// statuses and reasons stay readable. A job that no key opens waits for its key. For a dead letter that no key
+    /// opens, only the readable fields are shown.
     pub fn seal_key(mut self, key: impl Into<SecretString>) -> Store {
         self.seal_keys.push(key.into());
         self
@@ -245,15 +245,15 @@ impl Store {
         self
     }
 
-    /// How long the ids of messages are kept by which a redelivery is recognised, from the moment the message was accepted;
-    /// seven days by default. A message that a broker delivers again after that is sent again. An id takes 40 bytes, and is
-    /// kept longer than the outcome of its request.
+    /// How long the id of an accepted message is kept, by which a redelivery is recognised; seven days by default. A
+    /// message that a broker delivers again after that time is sent again. An id takes 40 bytes, and is kept longer
+    /// than the outcome of its request.
     pub fn keep_seen(mut self, time: Duration) -> Store {
         self.limits.keep_seen = time;
         self
     }
 
-    /// How long dead letters are kept, and refused rows of `ic_intake`; thirty days by default.
+    /// How long dead letters and refused rows of `ic_intake` are kept; thirty days by default.
     pub fn keep_dead(mut self, time: Duration) -> Store {
         self.limits.keep_dead = time;
         self
@@ -265,10 +265,11 @@ impl Store {
         self
     }
 
-    /// After how long without a heartbeat a process's requests go to other processes; 20 s by default, at least 2 s.
-    /// The heartbeat is written four times as often. Other processes measure this time by their own monotonic clocks,
-    /// and only while the store answers them: neither a step of a clock nor a stall of the store takes a request from a
-    /// living process. Where processes that share a store have different leases, the longer one counts.
+    /// The time without a heartbeat after which other processes take a process's requests over; 20 s by default, at
+    /// least 2 s. A process writes four heartbeats in this time. Other processes measure this time by their own
+    /// monotonic clocks, and only while the store answers them: neither a step of a clock nor a stall of the store
+    /// takes a request from a living process. If processes that share a store have different leases, the longer one
+    /// counts.
     pub fn lease(mut self, time: Duration) -> Store {
         self.limits.lease = time.max(Duration::from_secs(2));
         self
@@ -292,18 +293,18 @@ impl Store {
         })
     }
 
-    /// A connection of its own for the units that processes share, and the task that must be spawned.
+    /// Opens a separate connection for the units of shared limits. Returns it with the task that must be spawned.
     pub(crate) async fn open_capacity(&self) -> Result<(Actor, BoxFuture<'static, ()>), Error> {
         let failed = |error: DbError| Error::config(format!("sharing through {self:?}: {error}")).with_source(error);
         Actor::write(self.connect()?).await.map_err(failed)
     }
 
-    /// A configuration source that lays the store's own texts over those of `under`.
+    /// Returns a configuration source in which the store's own texts override those of `under`.
     pub(crate) fn source(&self, under: Arc<dyn ConfigSource>) -> Result<StoreSource, Error> {
         Ok(StoreSource::new(self.connect()?, under))
     }
 
-    /// A place for copies of configurations that lie on servers.
+    /// Returns the store's place for copies of configurations that are loaded from servers.
     pub(crate) fn copies(&self) -> Result<ConfigCopies, Error> {
         Ok(ConfigCopies::new(self.connect()?))
     }
@@ -353,7 +354,7 @@ impl Store {
 }
 
 impl fmt::Debug for Store {
-    /// Shows the path of a SQLite file. Of PostgreSQL it shows nothing more: the URL may hold a password.
+    /// Shows the path of a SQLite file. For PostgreSQL it shows no URL, because the URL may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.backend {
             Backend::Sqlite(path) => write!(f, "{}", path.display()),
@@ -366,8 +367,8 @@ impl fmt::Debug for Store {
 mod driver_public {
     use super::driver::Driver;
 
-    /// A connection of the application, inside its transaction: `sqlx::SqliteConnection` with the feature `sqlite`,
-    /// `sqlx::PgConnection` with the feature `postgres`.
+    /// A connection of the application, inside a transaction of the application: `sqlx::SqliteConnection` with the
+    /// feature `sqlite`, `sqlx::PgConnection` with the feature `postgres`.
     #[expect(private_bounds, reason = "sealed: it is for the connections that the store knows")]
     pub trait CallersConnection: Driver {}
 

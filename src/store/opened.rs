@@ -20,7 +20,7 @@ pub(crate) struct Opened {
     /// The connection for the heartbeat of a process that works on PostgreSQL, so that the heartbeat waits for no row
     /// lock that the writer waits for.
     pub(super) pulse: Option<Actor>,
-    /// The id of this opening of the store, unique also where two processes have the same process number.
+    /// The id of this opening of the store, which is unique even if two processes have the same process number.
     pub(crate) owner: Id,
     pub(crate) limits: Limits,
     /// Whether no other process can work on the store (SQLite).
@@ -31,12 +31,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Lets another process work on the store from now on, even while receipts here keep the store open.
+    /// Lets another process work on the store from now on, even while receipts in this process keep the store open.
     pub(crate) fn stop_working(&self) {
         *self.lock.lock() = None;
     }
 
-    /// Encrypts a text. `None` where the store has no key.
+    /// Encrypts a text. `None` if the store has no key.
     pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
         self.sealer.seal(id, text)
     }
@@ -46,12 +46,13 @@ impl Opened {
         seal::is_sealed(stored)
     }
 
-    /// A keyed hash, by which a holder of the key can recognise the same text. `None` where the store has no key.
+    /// A keyed hash of a text, by which a holder of the key can recognise the same text. `None` if the store has no
+    /// key.
     pub(crate) fn mark(&self, parts: &[&str]) -> Option<String> {
         self.sealer.mark(parts)
     }
 
-    /// Decrypts a text if it is sealed. `None` where no key opens it.
+    /// Decrypts a text if it is sealed. `None` if no key opens it.
     pub(crate) fn unseal<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         self.sealer.open_row(id, stored)
     }
@@ -100,7 +101,7 @@ impl Opened {
         self.noted(work, self.writer.call(input, step, false)).await
     }
 
-    /// Runs a step whose repetition cannot be detected: it is not retried where it may have been committed.
+    /// Runs a step whose repetition cannot be detected: the step is not retried once it may have been committed.
     pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! The working processes: their heartbeats, what other processes read of them, and the takeover of a silent process's
-//! jobs.
+//! The working processes: their heartbeats, what other processes read about them, and the takeover of a silent
+//! process's jobs.
 //!
 //! No time is compared with another process's clock, or with a time that was stored earlier. A working process writes a
 //! number that grows; another process measures by its own monotonic clock for how long it has read the same number
@@ -23,12 +23,12 @@ pub(crate) struct Beat {
     pub(crate) lease_ms: i64,
 }
 
-/// Another process, or the claims that an ended process left behind.
+/// Another process, or an ended process that left claims behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// The id as its rows hold it; the rows may have been edited.
     pub(crate) owner: Vec<u8>,
-    /// The number of its latest heartbeat; `None` where it has claims and never wrote a heartbeat.
+    /// The number of its latest heartbeat; `None` if the process has claims and never wrote a heartbeat.
     pub(crate) number: Option<i64>,
     pub(crate) lease_ms: i64,
 }
@@ -36,12 +36,12 @@ pub(crate) struct Seen {
 /// The most processes that are read.
 const MAX_OWNERS: i64 = 10_000;
 
-/// Writes a heartbeat and reads those of other processes. Returns `None` where the owner's row is gone from a SQLite
-/// file: another process works on the file by now.
+/// Writes a heartbeat and reads those of other processes. Returns `None` if the owner's row is gone from a SQLite file:
+/// another process works on the file by now.
 ///
-/// The step also updates the table of jobs, in which only a claim without an owner would be changed. A lock on that table
-/// then delays the heartbeats of all processes alike, instead of blocking the writes of one process while another writes
-/// heartbeats.
+/// The step also updates the table of jobs, although it changes only claims without an owner there. So a lock on that
+/// table delays the heartbeats of all processes alike, instead of blocking the writes of one process while another one
+/// writes heartbeats.
 pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<Vec<Seen>>, DbError>> {
     Box::pin(async move {
         let owner = beat.owner.as_bytes().as_slice();
@@ -66,7 +66,7 @@ pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
                    SELECT owner FROM o WHERE owner <> $1 AND NOT EXISTS (SELECT 1 FROM ic_owner k WHERE k.owner = o.owner) LIMIT $2";
         let without = |mut row: Row| Ok(Seen { owner: row.bytes()?, number: None, lease_ms: beat.lease_ms });
         seen.append(&mut readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, without));
-        // Last, so that the row is locked for one round trip only.
+        // The heartbeat is written last, so that its row is locked for one round trip only.
         let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, $2, $3, '') \
                    ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, lease_ms = excluded.lease_ms";
         db.execute(sql, args![owner, beat.number, beat.lease_ms]).await?;
@@ -97,21 +97,21 @@ pub(crate) struct Silent {
     pub(crate) clock: Clock,
 }
 
-/// The most jobs in one transaction.
+/// The most jobs that one transaction releases.
 const TOGETHER: i64 = 1_000;
 
 /// Releases the claims of a silent process. Returns how many. For PostgreSQL.
 pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let owner = silent.owner.as_slice();
-        // The process's next heartbeat waits for this transaction, or is read here. A heartbeat that is being written
-        // is skipped.
+        // The lock makes the process's next heartbeat wait for this transaction. If a heartbeat is just being written,
+        // its row is skipped, and nothing is released.
         let sql = "SELECT beat FROM ic_owner WHERE owner = $1 FOR UPDATE SKIP LOCKED";
         let mut rows = db.fetch(sql, args![owner]).await?;
         if rows.first_mut().map(Row::int).transpose()? != silent.number {
             return Ok(0);
         }
-        // The owner is just ending jobs whose rows are locked: they are skipped, and looked at again later.
+        // A locked row belongs to a job that the owner is just ending. It is skipped and examined again later.
         let sql = "SELECT seq FROM ic_job WHERE state = 1 AND owner = $1 LIMIT $2 FOR UPDATE SKIP LOCKED";
         let mut rows = db.fetch(sql, args![owner, TOGETHER]).await?;
         let jobs: Vec<i64> = rows.iter_mut().map(Row::int).collect::<Result<_, _>>()?;
@@ -148,22 +148,24 @@ pub(super) struct Seat {
     pub(super) lease: Duration,
 }
 
-/// Upper bound on half a lease, for which a new process waits before another process with another lock counts as gone.
+/// The longest wait of a new process before another process, with another lock, counts as gone. The wait is half that
+/// process's lease, up to this bound.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Takes the seat. Returns false where another process works on the file: it holds another lock, because the lock file
-/// was removed and created again, and it still writes heartbeats.
+/// Takes the seat. Returns false if another process works on the file: that process holds another lock, because the
+/// lock file was removed and created again, and it still writes heartbeats.
 pub(super) async fn sit(connect: &dyn Connect, seat: &Seat) -> Result<bool, DbError> {
     let mut connection = schema::connect(connect).await?;
     let others = try_to_sit(&mut *connection, seat, &[]).await?;
     let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
-    // The time of two heartbeats, and half a second more.
+    // Half a lease is the time of two heartbeats; half a second is added as a margin.
     let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;
     tokio::time::sleep(wait.min(LONGEST_WAIT) + Duration::from_millis(500)).await;
     Ok(try_to_sit(&mut *connection, seat, &others).await?.is_empty())
 }
 
-/// Takes the seat if all other processes at the file are `silent`. Returns the others that are not.
+/// Takes the seat if all other processes at the file are in `silent`, with unchanged heartbeats. Returns the processes
+/// that are not.
 async fn try_to_sit(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
     db.execute("BEGIN IMMEDIATE", Vec::new()).await?;
     let others = sit_down(db, seat, silent).await;

@@ -26,14 +26,13 @@ use crate::error::Error;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Begins a transaction in one round trip. The timeouts bound how long a transaction that its client has abandoned can
-/// hold its locks. `synchronous_commit` is switched on where it is off, because an acknowledged commit must be on the
-/// disk. Each statement sees what was committed before it, whatever the database's own default is: who waited for a row looks at what was written
-/// meanwhile.
+/// hold its locks. `synchronous_commit` is switched on if it is off, because an acknowledged commit must be on the
+/// disk. `READ COMMITTED` is stated in case the database has another default: each statement must see what was
+/// committed before it, so that a statement that waited for a row sees what was written meanwhile.
 ///
 /// Every statement of the store finds its rows by an index, whatever their number. The planner's statistics are never
-/// right about a queue, so it is not left to them: reading a table as a whole and sorting what was found are switched
-/// off, and with them the compilation of plans that are estimated to be expensive, which would take longer than any of
-/// these statements.
+/// right about a queue, so the planner is given no choice: sequential scans and bitmap scans are switched off. So is
+/// the compilation of plans that are estimated to be expensive, which would take longer than any of these statements.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; \
     SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \
@@ -57,13 +56,13 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     let near = host.starts_with('/')
         || host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    // A password or a row leaves the machine in plain text only where the URL says so.
+    // A password or a row leaves the machine in plain text only if the URL says so.
     let options = match near || url.contains("sslmode=") {
         true => options,
         false => options.ssl_mode(PgSslMode::Require),
     };
-    // Only parameters that all common poolers pass on; each pooler refuses other startup parameters. Other settings are
-    // made in each transaction.
+    // These are the only startup parameters that all common poolers pass on; each pooler refuses some of the others.
+    // Other settings are made in each transaction.
     let options = options.application_name("integration-client").extra_float_digits(None).disable_statement_logging();
     Ok(Arc::new(Servers(Arc::new(Server { options, is_pooled: AtomicBool::new(false) }))))
 }

@@ -1,4 +1,4 @@
-//! Replaces PostgreSQL where the feature `postgres` is off.
+//! Replaces PostgreSQL if the feature `postgres` is off.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The store's current problems, by what the store is used for.
+//! The store's current problems, by the kind of work that the store does.
 //!
 //! A full disk can still be read, and one damaged page stops the claims of one lane while jobs are accepted. So a
 //! success of one kind of work says nothing about the others: each kind keeps its problem until the same kind succeeds,
@@ -15,7 +15,7 @@ use super::LaneTier;
 use super::driver::DbError;
 use crate::clock::{Clock, Time};
 
-/// What the store is used for.
+/// A kind of work that the store does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     /// Accept jobs.
@@ -92,7 +92,7 @@ struct Kind {
 struct State {
     /// The message and the time of the latest failure.
     problem: Option<(String, Time)>,
-    /// When the failures were last logged, and their number by then.
+    /// When the failures were last logged, and their total number at that time.
     told: Option<(Time, u64)>,
     /// Whether this problem was logged, so that its end is logged too.
     is_told: bool,
@@ -210,12 +210,12 @@ impl Problems {
         })
     }
 
-    /// Whether the latest of each kind of writing work succeeded.
+    /// Whether, for every kind of work that writes, the latest call succeeded.
     pub(crate) fn is_writable(&self) -> bool {
         Work::ALL.iter().filter(|work| **work != Work::Read).all(|work| !self.kinds[*work as usize].fails.load(Relaxed))
     }
 
-    /// The time, by the clock of the problems.
+    /// The time, by the clock that the problems are measured with.
     pub(crate) fn time(&self) -> Time {
         self.clock.now()
     }

@@ -8,7 +8,7 @@ use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::error::Error;
 
-/// The retention times in milliseconds, and the most dead letters.
+/// The retention times in milliseconds, and the most dead letters that are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
     pub(crate) done_ms: i64,
@@ -16,13 +16,13 @@ pub(crate) struct Retention {
     pub(crate) most_dead: i64,
 }
 
-/// Rows of the first step.
+/// The number of rows in the first step.
 const FIRST: i64 = 500;
-/// Rows of the largest step.
+/// The number of rows in the largest step.
 const MAX_ROWS: i64 = 4_000;
 /// How long the statements of a step should take. With its commit a step then delays other writes by less than 20 ms.
 const GOAL: Duration = Duration::from_millis(10);
-/// How much longer a key is kept whose job has not ended.
+/// By how much an expired key is extended if its job has not ended.
 const KEY_AGAIN_MS: i64 = 3_600_000;
 
 /// What a step deletes.
@@ -33,16 +33,17 @@ pub(super) enum What {
     Keys,
     Usage,
     UsageInUnits,
-    /// Ids of messages.
+    /// The ids of messages that were seen.
     Seen,
     /// Rows of `ic_intake` that were refused.
     RefusedRows,
     /// Replies that nobody took.
     Replies,
     OldLetters,
-    /// Letters up to this one, because there are more than the configured number.
+    /// The letters up to this one, if there are more letters than the configured number.
     Surplus(i64),
-    /// Pages of a SQLite file that hold nothing: they are given back to the file system. A step is a fixed number of pages.
+    /// The free pages of a SQLite file, which are given back to the file system. A step gives back a fixed number of
+    /// pages.
     Space,
 }
 
@@ -116,7 +117,8 @@ pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     Ok(letters)
 }
 
-/// The newest letter beyond the configured number. Runs on the reading connection, because it walks over all letters.
+/// Finds the newest letter beyond the configured number. Runs on the reading connection, because it walks over all
+/// letters.
 fn surplus<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1";
@@ -187,20 +189,22 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
     })
 }
 
-/// Gives free pages of a SQLite file back where there are many. Returns whether there are more. A queue needs most of its free pages
-/// again soon, so a quarter of the file stays, and so do 16 MiB.
+/// Gives free pages of a SQLite file back to the file system if there are many. Returns whether to go on. A queue needs
+/// most of its free pages again soon, so the file keeps free pages up to a quarter of its size, and 16 MiB of them in
+/// any case.
 async fn space(db: Db<'_>) -> Result<bool, DbError> {
     let free = count(db, "PRAGMA freelist_count").await?;
     if free <= LEFT_FREE.max(count(db, "PRAGMA page_count").await? / 4) {
         return Ok(false);
     }
-    // A page is moved from the end of the file for each that is given back: about a millisecond in all.
+    // For each page that is given back, a page is moved from the end of the file. In all that takes about a
+    // millisecond.
     db.fetch("PRAGMA incremental_vacuum(128)", Vec::new()).await?;
     // A file that was made by an earlier version cannot give pages back.
     Ok(count(db, "PRAGMA freelist_count").await? < free)
 }
 
-/// Free pages that stay in a SQLite file, whatever its size.
+/// The number of free pages that a SQLite file keeps, whatever its size.
 const LEFT_FREE: i64 = 4_096;
 
 async fn count(db: Db<'_>, sql: &'static str) -> Result<i64, DbError> {
@@ -225,7 +229,7 @@ async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
         ),
     };
     let kept = db.execute(keep, args![now, rows, now.saturating_add(KEY_AGAIN_MS)]).await?;
-    // Extended keys are not among the oldest any more, so all of these belong to ended jobs.
+    // Extended keys are not among the oldest any more, so all keys that are deleted here belong to ended jobs.
     let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
     let deleted = if left > 0 { db.execute(delete, args![now, left]).await? } else { 0 };
     Ok(kept + deleted)

@@ -31,16 +31,16 @@ pub(crate) fn count_lane<'a>(
     })
 }
 
-/// What waits in a store.
+/// The jobs that wait in a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Backlog {
-    /// By tier.
+    /// The number of waiting jobs, by tier.
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
 }
 
-/// Counts what waits, from an index alone.
+/// Counts the waiting jobs, from an index alone.
 pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Backlog, DbError>> {
     Box::pin(async move {
         let sql = "SELECT tier, count(*), min(run_at) FROM ic_job WHERE state = 0 GROUP BY tier";
@@ -70,8 +70,8 @@ pub(crate) enum JobState {
 pub(crate) fn find<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<JobState, DbError>> {
     Box::pin(async move {
         let id = id.as_bytes().as_slice();
-        // In this order, because a job moves from the first table to the others. A dead letter that is sent again moves
-        // back, so all tables are searched twice.
+        // The tables are searched in this order because a job moves from the first table to the others. A dead letter
+        // that is sent again moves back, so all tables are searched twice.
         for _ in 0..2 {
             if let Some(row) = db.fetch("SELECT state, run_at FROM ic_job WHERE id = $1", args![id]).await?.first_mut()
             {
@@ -93,10 +93,10 @@ pub(crate) fn find<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result
     })
 }
 
-/// The tenant and the vendor of a job, wherever it is by now.
+/// Returns the tenant and the vendor of a job, whichever table the job is in.
 pub(crate) fn lane<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<(String, String)>, DbError>> {
     Box::pin(async move {
-        // Twice, because a job moves, as in `find`.
+        // Tables are searched twice, as in `find`, because a job moves between them.
         let job = "SELECT tenant, vendor FROM ic_job WHERE id = $1";
         let done = "SELECT tenant, vendor FROM ic_done WHERE id = $1";
         let dead = "SELECT tenant, vendor FROM ic_dead WHERE id = $1";
@@ -109,7 +109,7 @@ pub(crate) fn lane<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<O
     })
 }
 
-/// Takes a job out of the outbox that no process has claimed. Returns whether it did.
+/// Cancels a job that no process has claimed, and takes it out of the outbox. Returns whether the job was cancelled.
 pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
         let id = id.as_bytes().as_slice();

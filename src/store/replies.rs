@@ -1,16 +1,17 @@
-//! The SQL of `ic_reply`: what became of requests whose senders want to know. Each row is written in the transaction that ends
-//! its job, and lies there until somebody takes it or it is delivered to a target, or for a week.
+//! The SQL of `ic_reply`, which holds replies: they tell the senders of requests what became of them. Each reply is
+//! written in the transaction that ends its job. It stays until a reader takes it or it is delivered to a target, but
+//! for a week at most.
 
 use super::Id;
 use super::driver::{Column, Db, DbError, Dialect, args, rows};
 use crate::BoxFuture;
 
-/// Rows that nobody takes are kept for this long, in milliseconds: a week.
+/// How long a reply that nobody takes is kept, in milliseconds: a week.
 const KEPT_MS: i64 = 7 * 86_400_000;
-/// Rows in one statement, and bytes from which on a statement is closed.
+/// The most rows and the most bytes of replies in one statement. A single reply may be larger.
 const TOGETHER: (usize, usize) = (256, 1 << 20);
 
-/// A reply as it lies in the table.
+/// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kept {
     pub(crate) seq: i64,
@@ -18,7 +19,7 @@ pub(crate) struct Kept {
     pub(crate) reply: String,
 }
 
-/// Writes replies to jobs that have ended in this transaction.
+/// Writes the replies of jobs that end in this transaction.
 pub(super) async fn insert(replies: &[(Id, &str)], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let mut left = replies;
     while !left.is_empty() {
@@ -52,7 +53,7 @@ pub(super) async fn insert(replies: &[(Id, &str)], db: Db<'_>, now: i64) -> Resu
     Ok(())
 }
 
-/// The oldest replies, at most `most`.
+/// Returns the oldest replies, at most `most`.
 pub(crate) fn read<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Kept>, DbError>> {
     Box::pin(async move {
         let mut found = Vec::new();
@@ -63,11 +64,11 @@ pub(crate) fn read<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Resul
     })
 }
 
-/// The numbers of replies whose receiver has them.
+/// The numbers of replies that their receiver has taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken(pub(crate) Vec<i64>);
 
-/// Deletes replies that were taken. Returns how many were there.
+/// Deletes replies that were taken. Returns how many were deleted.
 pub(crate) fn delete<'a>(taken: &'a Taken, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(remove(taken.0.clone(), db))
 }
@@ -80,15 +81,15 @@ async fn remove(numbers: Vec<i64>, db: Db<'_>) -> Result<u64, DbError> {
     db.execute(sql, rows(db.dialect(), vec![Column::Ints(numbers)])).await
 }
 
-/// Which replies a process takes in order to deliver them.
+/// How many replies a process claims in order to deliver them, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) most: i64,
-    /// For how many milliseconds no other process delivers them.
+    /// How long no other process delivers the claimed replies, in milliseconds.
     pub(crate) held_ms: i64,
 }
 
-/// A reply that this process delivers, and how often that was tried, this time included.
+/// A reply that this process is to deliver, and the number of tries, this one included.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ToDeliver {
     pub(crate) kept: Kept,
@@ -102,8 +103,8 @@ pub(crate) fn is_any_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, 
     )
 }
 
-/// Takes the replies that have been due for longest. They are due again when the claim is over, so that those of a process that
-/// was killed are delivered by another one.
+/// Claims the replies that have been due for longest. They are due again when the claim ends, so that another process
+/// delivers the replies of a process that was killed.
 pub(crate) fn claim<'a>(claim: &'a Claim, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<ToDeliver>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -111,7 +112,7 @@ pub(crate) fn claim<'a>(claim: &'a Claim, db: Db<'a>, now: i64) -> BoxFuture<'a,
                 "UPDATE ic_reply SET due = $2, tries = tries + 1 WHERE seq IN \
                  (SELECT seq FROM ic_reply WHERE due <= $1 ORDER BY due, seq LIMIT $3) RETURNING seq, id, reply, tries"
             }
-            // What another process is claiming is its own.
+            // Replies that another process is claiming are skipped.
             Dialect::Postgres => {
                 "UPDATE ic_reply SET due = $2, tries = tries + 1 WHERE seq IN \
                  (SELECT seq FROM ic_reply WHERE due <= $1 ORDER BY due, seq LIMIT $3 FOR UPDATE SKIP LOCKED) \
@@ -128,15 +129,15 @@ pub(crate) fn claim<'a>(claim: &'a Claim, db: Db<'a>, now: i64) -> BoxFuture<'a,
     })
 }
 
-/// What became of claimed replies, by their numbers.
+/// The results of delivering claimed replies, by the numbers of the replies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) delivered: Vec<i64>,
-    /// Those that could not be delivered, and after how many milliseconds they are due again.
+    /// Replies that could not be delivered, and after how many milliseconds they are due again.
     pub(crate) later: Vec<(i64, i64)>,
 }
 
-/// Deletes what was delivered, and sets when the others are due again.
+/// Deletes the replies that were delivered, and sets when the others are due again.
 pub(crate) fn settle<'a>(settled: &'a Settled, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
     Box::pin(async move {
         if !settled.delivered.is_empty() {

@@ -22,7 +22,7 @@ const EXPLAINED: usize = 10;
 #[derive(Clone)]
 pub(super) struct Read {
     pub(super) sources: Sources,
-    /// The rows that are used, in the versions that are used. `None` where the whole configuration is refused.
+    /// The rows that are used, in the versions that are used. `None` if the whole configuration is refused.
     pub(super) used: Option<Rows>,
 }
 
@@ -34,7 +34,8 @@ fn laid_over(under: &Sources, rows: &Rows) -> Sources {
     rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(shown(name), text))
 }
 
-/// Lays `rows` over `under`, without the invalid ones. `before` holds the rows that were used last, if any were read.
+/// Combines `under` with those of `rows` that are valid; rows override `under`. `before` holds the rows that were used
+/// last, if any were read.
 pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
     let (mut used, mut wrong) = (rows.clone(), BTreeMap::new());
     for _ in 0..PASSES {

@@ -22,7 +22,8 @@ pub(super) fn is_sealed(stored: &[u8]) -> bool {
     stored.first() == Some(&MARK)
 }
 
-/// Bytes of the key's hash that name the key: enough to tell a few keys apart, too few to learn anything about the key.
+/// The number of bytes of a key's hash that name the key: enough to tell a few keys apart, too few to learn anything
+/// about the key.
 const NAME: usize = 4;
 const KEY: usize = 32;
 
@@ -55,7 +56,7 @@ impl Sealer {
         Ok(Sealer { keys: keys_found, marks: marks.map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes)) })
     }
 
-    /// Encrypts a text. `None` where there is no key.
+    /// Encrypts a text. `None` if there is no key.
     pub(super) fn seal(&self, id: &Id, mut text: Vec<u8>) -> Option<Vec<u8>> {
         let (name, key) = self.keys.first()?;
         let nonce = key.seal_in_place_append_tag(Aad::from(id.as_bytes()), &mut text).ok()?;
@@ -75,8 +76,8 @@ impl Sealer {
         }
     }
 
-    /// A keyed hash of `parts`, which identifies a text without revealing it: equal for equal parts. `None` where there
-    /// is no key.
+    /// A keyed hash of `parts`, which identifies a text without revealing it: equal for equal parts. `None` if there is
+    /// no key.
     ///
     /// The oldest key makes it, so that it does not change when a new key is put in front.
     pub(super) fn mark(&self, parts: &[&str]) -> Option<String> {
@@ -88,7 +89,7 @@ impl Sealer {
         Some(BASE64.encode(context.sign()))
     }
 
-    /// Decrypts a stored text if it is sealed. `None` where no key fits, or the text was changed.
+    /// Decrypts a stored text if it is sealed. `None` if no key fits, or if the text was changed.
     pub(super) fn open(&self, id: &Id, stored: &[u8]) -> Option<Vec<u8>> {
         let Some((&MARK, rest)) = stored.split_first() else { return Some(stored.to_vec()) };
         let (name, rest) = rest.split_at_checked(NAME)?;

@@ -8,14 +8,14 @@ use std::collections::HashSet;
 use super::Id;
 use super::driver::{Column, Db, DbError, Dialect, args, rows};
 
-/// A message of a source, and for how many milliseconds its id is kept.
+/// A message of a source, and how long its id is kept, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
     pub(crate) id: Id,
     pub(crate) keep_ms: i64,
 }
 
-/// What is known of a message.
+/// What is known about a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// Nothing was known; the message is recorded now.
@@ -24,14 +24,14 @@ pub(super) enum Seen {
     Before(Id),
 }
 
-/// Records messages with their jobs, and returns what was known of each, in the same order. Of two equal messages the second
-/// is known.
+/// Records messages with their jobs, and returns what was known about each, in the same order. Of two equal messages in
+/// the list, the second counts as known.
 pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Seen>, DbError> {
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    // Two processes that record the same messages do so in one order: neither waits for the other's first while it holds
-    // the other's second.
+    // The messages are sorted so that two processes that record the same messages lock them in the same order, and do
+    // not wait for each other in a deadlock.
     let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
     sorted.sort_by_key(|(message, _)| message.id);
     let mut new = HashSet::with_capacity(messages.len());

@@ -19,21 +19,23 @@ use crate::error::Error;
 /// How long one process waits for another that is writing. A commit takes milliseconds.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The page cache, in KiB and negative, as SQLite wants it. The pages that a claim of 200 jobs from a full outbox
-/// changes do not fit into the usual 2 MiB.
+/// The size of the page cache, in KiB; SQLite takes KiB as a negative number. The pages that a claim of 200 jobs from a
+/// full outbox changes do not fit into the usual 2 MiB.
 const CACHE: &str = "-8192";
 
-/// Pages in the log before they are copied into the file. Most pages of a queue change in one transaction after another, and are
-/// copied once whatever they changed; SQLite's 1,000 have them copied four times as often.
+/// The number of pages in the log at which they are copied into the file. Most pages of a queue change in one
+/// transaction after another, and are copied once however often they changed. With SQLite's default of 1,000 they are
+/// copied four times as often.
 const CHECKPOINT: &str = "4000";
 
-/// Where SQLite keeps what it needs to undo a statement that fails in the middle: the former pages of each. By default that is a file,
-/// written anew for every statement that changes more than 64 KiB, which was more bytes than the log itself. Sorts are in memory then,
-/// too: the largest is that of the index which an upgrade builds, some tens of bytes for each waiting job.
+/// Where SQLite keeps the former contents of pages, with which it undoes a statement that fails in the middle. By
+/// default that is a file, which is written anew for every statement that changes more than 64 KiB; it took more bytes
+/// than the log itself. With this setting sorts are in memory too. The largest sort is for the index that an upgrade
+/// builds, and takes some tens of bytes for each waiting job.
 const UNDO: &str = "MEMORY";
 
-/// Rows that sqlx's thread hands over before it waits for the reader. With fewer than a claim returns (sqlx's default is 50) the two
-/// wake each other in turn, several times for each claim.
+/// The number of rows that sqlx's thread hands over before it waits for the reader. If a claim returns more rows than
+/// that (sqlx's default is 50), thread and reader wake each other in turn, several times for each claim.
 const ROWS: usize = 2_048;
 
 struct SqliteFile {
@@ -104,7 +106,7 @@ pub(super) struct WorkLock {
     pub(super) seat: String,
 }
 
-/// Takes the right to work on the file at `path`. Fails where another process has it.
+/// Takes the right to work on the file at `path`. Fails if another process has it.
 ///
 /// The lock is a separate file, because a process loses SQLite's own POSIX locks when it closes any descriptor of the
 /// database. It lies beside the file that `path` resolves to, so that all symbolic links to the database lead to one
@@ -150,7 +152,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     Ok(WorkLock { _file: file, seat: format!("{boot}/{number}") })
 }
 
-/// The error for a second worker.
+/// The error for a second process that wants to work on the file.
 pub(super) fn works_elsewhere(path: &Path) -> Error {
     let shown = path.display();
     Error::config(format!(
@@ -166,7 +168,8 @@ impl Connect for SqliteFile {
             self.file.check(&self.path)?;
             let options = SqliteConnectOptions::new()
                 .filename(&self.path)
-                // Of a new file only: free pages can be given back (`purge.rs`). An older file needs `VACUUM` once, with this set.
+                // Lets `purge.rs` give free pages back. The setting takes effect in a new file only; an older file
+                // needs `VACUUM` once with this setting.
                 .auto_vacuum(SqliteAutoVacuum::Incremental)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Full)

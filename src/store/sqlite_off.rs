@@ -1,4 +1,4 @@
-//! Replaces SQLite where the feature `sqlite` is off.
+//! Replaces SQLite if the feature `sqlite` is off.
 
 use std::path::Path;
 use std::sync::Arc;

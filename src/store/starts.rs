@@ -1,4 +1,4 @@
-//! The SQL of starts: what is recorded of an exchange before it leaves.
+//! The SQL of starts: what is recorded about an exchange before it leaves.
 
 use std::collections::HashMap;
 
@@ -17,16 +17,17 @@ pub(crate) struct Start {
     pub(crate) again: bool,
     pub(crate) endpoint: String,
     pub(crate) points: i64,
-    /// The width of a slot of usage, and how long usage counts; 0 where the vendor has no limit by time.
+    /// The width of a slot of usage, and how long usage counts; 0 if the vendor has no limit by time.
     pub(crate) slot_ms: i64,
     pub(crate) counts_ms: i64,
 }
 
 /// Records that an exchange is about to leave, and its usage of the limits. Returns the number of exchanges of the job
-/// that have begun, with this one. Returns `None` where another process has taken the job over; then the exchange must
+/// that have begun, this one included. Returns `None` if another process has taken the job over; then the exchange must
 /// not be made.
 ///
-/// Only the job's row decides whether the job was taken over, and no clock does: a takeover changes the row.
+/// Only the job's row decides whether the job was taken over, because a takeover changes the row; no clock is
+/// consulted.
 pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
@@ -40,8 +41,8 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
     })
 }
 
-/// [`start`] for many exchanges of different jobs of one owner, none of which is recorded already. Returns the number of
-/// exchanges that have begun of each job; a job that another process has taken over is not among them.
+/// [`start`] for many exchanges of different jobs of one owner, none of which is recorded already. Returns for each job
+/// the number of its exchanges that have begun; a job that another process has taken over is not among them.
 pub(super) async fn start_many(starts: &[&Start], db: Db<'_>, now: i64) -> Result<HashMap<Id, i64>, DbError> {
     let Some(first) = starts.first() else { return Ok(HashMap::new()) };
     let sql = match db.dialect() {
@@ -70,8 +71,8 @@ pub(super) async fn start_many(starts: &[&Start], db: Db<'_>, now: i64) -> Resul
     Ok(begun)
 }
 
-/// Adds the usage of exchanges of one owner. There is one row for each owner, so that no two processes ever wait for the same
-/// row.
+/// Adds the usage of exchanges of one owner. Each owner has rows of its own, so that no two processes ever wait for the
+/// same row.
 async fn spend(starts: &[&Start], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let Some(owner) = starts.first().map(|start| start.owner) else { return Ok(()) };
     let mut spent = usage::Sums::default();

@@ -4,7 +4,7 @@ use super::Id;
 use super::driver::{Db, DbError, args};
 use crate::BoxFuture;
 
-/// Whose token it is: vendor, environment, account.
+/// The account to which a token belongs, as vendor, environment and account.
 pub(crate) type Whose = [String; 3];
 
 /// Replaces the token of an account.
@@ -22,7 +22,8 @@ pub(crate) fn keep<'a>(
     })
 }
 
-/// Lets `holder` alone refresh the token of an account for `length_ms`. Returns how long another one may still, if one has that right.
+/// Gives `holder` the exclusive right to refresh the token of an account for `length_ms`. If another process has that
+/// right, returns the milliseconds until its right ends.
 pub(crate) fn reserve<'a>(
     (whose, holder, length_ms): &'a (Whose, Id, i64),
     db: Db<'a>,
@@ -43,7 +44,7 @@ pub(crate) fn reserve<'a>(
     })
 }
 
-/// Takes the right back that [`reserve`] gave.
+/// Ends the right that [`reserve`] gave to `holder`.
 pub(crate) fn give_back<'a>(
     (whose, holder): &'a (Whose, Id),
     db: Db<'a>,
@@ -57,7 +58,7 @@ pub(crate) fn give_back<'a>(
     })
 }
 
-/// The token of an account.
+/// Returns the token of an account.
 pub(crate) fn load<'a>(whose: &'a Whose, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<Vec<u8>>, DbError>> {
     Box::pin(async move {
         let [vendor, environment, account] = whose;

@@ -1,7 +1,8 @@
-//! The usage of lanes that their vendors may still count: written with the start of each job's exchange or a second later
-//! ([`add`]), and read by the next process.
+//! The usage of lanes that their vendors may still count. It is written with the start of each job's exchange or, by
+//! [`add`], within about a second, and is read by the next process.
 //!
-//! Requests and points are in one table, because each exchange writes them. Other units are in a second one, a row for each.
+//! Requests and points are in one table, because each exchange writes them. Other units are in a second table, with a
+//! row for each unit.
 //!
 //! Rows are read by lane and in pages, so that memory does not grow with their number. Each row is one slot of time of
 //! one process; the rows of one slot add up.
@@ -26,7 +27,7 @@ pub(crate) enum Table {
     Units,
 }
 
-/// The last row of a lane that was read, by its endpoint, slot, owner, tier and unit.
+/// The position of the last row of a lane that was read: its endpoint, slot, owner, tier and unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     endpoint: String,
@@ -47,7 +48,7 @@ impl Mark {
 pub(crate) struct Wanted {
     pub(crate) tenant: String,
     pub(crate) vendor: String,
-    /// The position behind which to read.
+    /// The position after which to read.
     pub(crate) after: Mark,
 }
 
@@ -59,23 +60,24 @@ pub(crate) struct Usage {
     /// Empty for requests and points.
     pub(crate) unit: String,
     pub(crate) requests: i64,
-    /// Points, or whatever the unit is.
+    /// The number of points, or of the other unit.
     pub(crate) units: i64,
     /// The age of the latest exchange in the slot.
     pub(crate) age_ms: i64,
 }
 
-/// Some of the usage of one lane.
+/// A page of the usage of one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {
     /// The index of the lane in the list that was asked for.
     pub(crate) lane: usize,
     pub(crate) rows: Vec<Usage>,
-    /// The position to go on from, where the lane has more rows.
+    /// The position after which the next page begins, if the lane may have more rows.
     pub(crate) more: Option<Mark>,
 }
 
-/// The statements that read one table: for SQLite and PostgreSQL. `$unit` and `$units` are columns of it, or stand in for them.
+/// The two statements that read one table, for SQLite and for PostgreSQL. `$unit`, `$requests` and `$units` are columns
+/// of the table, or constants for a column that the table does not have.
 macro_rules! statements {
     ($table:literal, $unit:literal, $requests:literal, $units:literal, $key:literal, $after:literal, $joined:literal) => {
         (
@@ -84,7 +86,7 @@ macro_rules! statements {
                 " WHERE tenant = $2 AND vendor = $3 AND (", $key, ") > (", $after, ") AND owner <> $9 AND until > $10 \
                  AND $8 = $8 ORDER BY ", $key, " LIMIT $11"
             ),
-            // Each lane by the primary key, whatever the planner's statistics say about the number of rows.
+            // Reads each lane by the primary key, whatever the planner's statistics say about the number of rows.
             concat!(
                 "SELECT l.number, s.endpoint, s.slot, s.owner, s.high, s.unit, s.requests, s.units, s.last_at \
                  FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::bigint[], $8::text[]) \
@@ -117,8 +119,8 @@ const UNITS: (&str, &str) = statements!(
     "l.endpoint, l.slot, l.owner, l.high, l.unit"
 );
 
-/// Reads what processes other than `owner` have sent of each lane: up to [`ROWS`] rows of each. A lane without rows has
-/// no page in the result.
+/// Reads what processes other than `owner` have sent for each lane, up to [`ROWS`] rows of each lane. A lane without
+/// rows has no page in the result.
 pub(crate) fn read<'a>(
     (owner, table, lanes): &'a (Id, Table, Vec<Wanted>),
     db: Db<'a>,
@@ -161,8 +163,8 @@ pub(crate) fn read<'a>(
     })
 }
 
-/// What a lane has taken since it was last written, of one endpoint and in the high tier or below it. Figures may be
-/// negative: what answers said was taken too much.
+/// The units that a lane has taken since its usage was last written, for one endpoint, in either the high tier or those
+/// below it. A figure is negative if responses said that less was used than had been counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub(crate) tenant: String,
@@ -188,11 +190,11 @@ pub(super) struct Slot<'a> {
     pub(super) unit: &'a str,
 }
 
-/// What is to be added to a row.
+/// The amounts that are to be added to a row.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     requests: i64,
-    /// Points, or whatever the unit is.
+    /// The number of points, or of the other unit.
     units: i64,
     until: i64,
 }
@@ -204,7 +206,7 @@ pub(super) struct Sums<'a> {
     units: BTreeMap<Slot<'a>, Sum>,
 }
 
-/// The columns and the conflict of the statements that add usage.
+/// A statement that inserts rows of usage, and adds to the rows that exist.
 macro_rules! add_to {
     ($table:literal, $columns:literal, $key:literal, $sums:literal, $rows:literal) => {
         concat!(
@@ -263,7 +265,7 @@ const ADD_UNITS: (&str, &str) = (
 );
 
 impl<'a> Sums<'a> {
-    /// Adds requests and units to a row, which counts until that time.
+    /// Adds requests and units to a row, which counts at least until `until`.
     pub(super) fn add(&mut self, row: Slot<'a>, (requests, units): (i64, i64), until: i64) {
         let sums = if row.unit.is_empty() { &mut self.requests } else { &mut self.units };
         let sum = sums.entry(row).or_default();
@@ -305,7 +307,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Adds what lanes of `owner` have taken.
+/// Adds the units that lanes have taken to the usage of the process `owner`.
 pub(crate) fn add<'a>(
     (owner, taken): &'a (Id, Vec<Taken>),
     db: Db<'a>,

@@ -24,7 +24,7 @@ async function call(method, path, body, signal) {
 export const get = (path, signal) => call("GET", path, undefined, signal);
 export const post = (path, body = {}) => call("POST", path, body);
 
-/** A path with a query. What is empty is left out. */
+/** Returns a path with a query. Empty fields are left out. */
 export function query(path, fields) {
   const pairs = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const text = new URLSearchParams(pairs).toString();
@@ -33,7 +33,7 @@ export function query(path, fields) {
 
 export const segment = encodeURIComponent;
 
-/** Hands on events until `signal` ends it. A stream that breaks off is opened again a second later. */
+/** Passes events to `tell` until `signal` is aborted. A stream that breaks off is opened again a second later. */
 export async function follow(path, signal, tell) {
   while (!signal.aborted) {
     try {

@@ -1,7 +1,7 @@
-// The frame of the page: who is logged in, which view is open, and when to ask again.
+// The frame of the page: who is logged in, which view is open, and when to fetch its data again.
 //
-// The view and its filters are in the address (`#/lanes?state=paused`): each can be kept and sent on. A hidden tab asks for
-// nothing.
+// The view and its filters are in the address (`#/lanes?state=paused`), so that a view can be bookmarked and shared. A
+// hidden tab fetches nothing.
 
 import { Failed, get, post, query } from "./api.js";
 import { el, put } from "./dom.js";
@@ -38,7 +38,7 @@ const page = {
   may: (access) => session?.access === "operate" || session?.access === access,
   href: (name, params) => `#/${query(name, params)}`,
   go: (name, params) => { location.hash = page.href(name, params); },
-  /** Another filter of the same view: no new entry for the button "back", and nothing loses the focus. */
+  /** Changes the filter of the open view. Adds no entry for the button "back", and the focus stays where it is. */
   replace: (name, params) => {
     history.replaceState(null, "", page.href(name, params));
     if (open?.view.change) {
@@ -55,7 +55,7 @@ const page = {
       tell(error);
     }
   },
-  /** Follows a stream while the view is open and the tab is seen. */
+  /** Follows a stream while the view is open and the tab is visible. */
   live: (follow) => { page.followed.push(follow); },
   followed: [],
 };

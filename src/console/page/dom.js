@@ -1,6 +1,6 @@
 // Makes elements. Text goes in as text nodes: no string is ever read as markup.
 
-/** An element with attributes and children; `on…` are listeners, and null, undefined and false are left out. */
+/** Creates an element with attributes and children. `on…` are listeners; null, undefined and false are left out. */
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -16,7 +16,7 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** Puts other children into a node. Whoever had the keyboard's focus keeps it, if an element with its key comes again. */
+/** Replaces the children of a node. The focus goes to the new child with the `data-key` of the child that had it. */
 export function put(node, ...children) {
   const active = document.activeElement;
   const key = node.contains(active) ? active.dataset.key : undefined;
@@ -24,7 +24,7 @@ export function put(node, ...children) {
   if (key) [...node.querySelectorAll("[data-key]")].find((other) => other.dataset.key === key)?.focus();
 }
 
-/** A table whose cells know the names of their columns, for narrow screens. */
+/** Creates a table whose cells hold the names of their columns, for narrow screens. */
 export function table(caption, columns, rows) {
   const head = columns.map(([name, kind]) => el("th", { scope: "col", role: "columnheader", class: kind }, name));
   const body = rows.map((cells) => el("tr", { role: "row" }, cells.map((cell, number) => {
@@ -39,7 +39,7 @@ export function table(caption, columns, rows) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The line of the last hour: percent, oldest first. An empty one means that all was there all the time. */
+/** Draws the line of the last hour, in percent, oldest first. An empty line stands for 100 % all the time. */
 export function line(percents, label) {
   const points = percents.length > 1 ? percents : [100, 100];
   const at = points.map((value, number) =>
@@ -59,7 +59,7 @@ export function line(percents, label) {
   return svg;
 }
 
-/** What is left of a limit, as a bar and in words: colour alone says nothing to many. */
+/** Shows the share that is left of a limit as a bar and as a number, because not everybody can tell the colours. */
 export function room(share) {
   if (share === null || share === undefined) return el("span", { class: "faint" }, "no limit");
   const percent = Math.floor(share * 100);
@@ -67,7 +67,7 @@ export function room(share) {
   return el("span", { class: "room" }, meter, ` ${percent} %`);
 }
 
-/** Asks the user. Resolves to whether they agreed; where `number` is stated, only by typing it. */
+/** Asks the user. Resolves to whether the user agreed; if `number` is stated, the user agrees only by typing it. */
 export function confirm({ title, text, action, number }) {
   const dialog = document.getElementById("dialog");
   const input = el("input", { id: "typed", inputmode: "numeric", autocomplete: "off", required: true });

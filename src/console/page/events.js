@@ -1,4 +1,4 @@
-// What happens now.
+// The list of live events.
 
 import { follow, query } from "./api.js";
 import { el, put } from "./dom.js";

@@ -1,4 +1,4 @@
-// Dead letters: what was given up, and what to do with it.
+// Dead letters: the requests that were given up, and what a user can do with them.
 
 import { Failed, get, post, query } from "./api.js";
 import { confirm, el, put, table } from "./dom.js";

@@ -1,4 +1,4 @@
-// What waits in the store, and who works on it.
+// The queues of jobs in the store, and the processes that work on them.
 
 import { get, segment } from "./api.js";
 import { el, put, table } from "./dom.js";

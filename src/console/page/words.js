@@ -4,7 +4,7 @@ const numbers = new Intl.NumberFormat("en");
 
 export const number = (value) => numbers.format(value);
 
-/** A number in a table: a dot where there is none, so that the eye finds the others. */
+/** Formats a number in a table. Zero becomes a dot, so that the other numbers stand out. */
 export const some = (value) => (value ? number(value) : "·");
 
 export function seconds(value) {
@@ -32,7 +32,7 @@ export function state(lane) {
   }
 }
 
-/** The state of a status, which says more than a list. */
+/** The state of a lane by its full status, which says more than an entry of a list. */
 export function stateOf(status) {
   const { pause, throttle, token, waiting } = status;
   const reason = (status.waits.high || status.waits.normal || status.waits.low || {}).reason;
@@ -60,7 +60,7 @@ export const reasons = {
 export const kinds = ["failed", "refused", "exhausted", "recovered", "paused", "throttled", "yielded", "dead_lettered",
   "breaker", "limit_stated", "config_accepted", "config_rejected", "dispatched", "completed", "all"];
 
-/** What an event says, without its tenant and vendor. */
+/** The fields of an event as text, without its tenant and vendor. */
 export function event(it) {
   const rest = Object.entries(it).filter(([name]) => !["event", "tenant", "vendor", "request_id"].includes(name));
   return rest.map(([name, value]) => {

@@ -28,7 +28,7 @@ pub(super) struct First {
 }
 
 impl First {
-    /// Fails where a connection to `path` would not lead to the store that was opened.
+    /// Fails if a connection to `path` would not lead to the store that was opened.
     pub(super) fn check(&self, path: &Path) -> Result<(), DbError> {
         match (self.lost.get(), self.database.get()) {
             (Some(lost), _) => Err(lost.clone()),
@@ -52,7 +52,7 @@ fn number(path: &Path) -> Option<Number> {
 }
 
 impl Files {
-    /// The files at `path` now. Fails where the database is not the one that the store was opened with.
+    /// The files at `path` now. Fails if the database is not the one that the store was opened with.
     pub(super) fn found(path: &Path, first: &Arc<First>) -> Result<Files, DbError> {
         // SQLite names its other files after the file that a link leads to.
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -70,7 +70,7 @@ impl Files {
         Ok(Files { first: first.clone(), paths, numbers })
     }
 
-    /// Fails where one of the files was deleted or replaced.
+    /// Fails if one of the files was deleted or replaced.
     fn check(&mut self) -> Result<(), DbError> {
         if number(&self.paths[0]) != self.numbers[0] {
             return Err(replaced());
@@ -78,7 +78,7 @@ impl Files {
         let mut changed = None;
         for (place, end) in [(1, "-wal"), (2, "-shm")] {
             let found = number(&self.paths[place]);
-            // A file that did not exist at first was created since.
+            // A file that did not exist when it was first looked for may have been created since.
             if self.numbers[place].is_some() && found != self.numbers[place] {
                 changed = changed.or(Some(end));
             } else {
@@ -93,7 +93,7 @@ impl Files {
         Err(self.first.lost.get_or_init(|| DbError::new(DbKind::Storage, message)).clone())
     }
 
-    /// Whether only the log is missing: a process that still has the log open can save what it holds.
+    /// Whether only the log is missing. Then a process that still has the log open can save the log's content.
     fn log_is_missing(&self) -> bool {
         number(&self.paths[0]) == self.numbers[0] && number(&self.paths[1]).is_none() && self.numbers[1].is_some()
     }
@@ -107,7 +107,7 @@ fn replaced() -> DbError {
     )
 }
 
-/// A connection that neither begins nor acknowledges a write where the files are not those that it has open.
+/// A connection that neither begins nor acknowledges a write if the files at the path are not those that it has open.
 pub(super) struct Watched {
     pub(super) connection: SqliteConnection,
     pub(super) files: Files,
@@ -121,8 +121,8 @@ impl Watched {
     async fn check(&mut self) -> Result<(), DbError> {
         let checked = self.files.check();
         if checked.is_err() && self.files.log_is_missing() {
-            // Moves the log into the database before the log goes with its last descriptor. No other process can have
-            // opened the database since: it would have created a new log.
+            // Moves the log into the database before the log is lost with its last descriptor. No other process can
+            // have opened the database since: it would have created a new log.
             let _ = self.connection.execute("PRAGMA wal_checkpoint(FULL)", Vec::new()).await;
         }
         checked

@@ -35,7 +35,7 @@ async fn batch_page_is_accepted_once() {
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
         let count = || store.read(run, batches::count);
         assert_eq!(count().await.unwrap(), Counts { waiting: 40, ..Counts::default() });
-        // Some requests end, and then the page is sent once more, because its reply was lost.
+        // Some requests end, and then the page is sent once more, as after a lost reply.
         let owner = id();
         let claimed = claim(&store, owner, "acme", 3).await;
         let end = |result| End::Delivered { status: 200, attempts: 1, result, reply: None };
@@ -94,7 +94,7 @@ async fn schema_of_earlier_version_is_migrated() {
         {
             let store = open(&kind).await;
             accept(&store, job("acme")).await;
-            // In one transaction, because the clock cannot be read without its table.
+            // All statements run in one transaction, because the clock cannot be read without its table.
             let back: crate::store::actor::Step<(), ()> = |(), db, _| {
                 Box::pin(async move {
                     for sql in [
@@ -159,7 +159,7 @@ async fn notes_outlive_the_next_run_and_not_the_one_after() {
             assert!(store.write(page(run), batches::accept).await.unwrap());
         }
         assert_eq!((kept([1; 8]).await, kept([2; 8]).await, kept([3; 8]).await), (0, 1, 1));
-        // Those of other batches are their own.
+        // A new run of another batch deletes no notes of this one.
         store.write(("other".to_owned(), [4; 8], true), batches::open).await.unwrap();
         assert_eq!(kept([2; 8]).await, 1);
     }

@@ -59,7 +59,7 @@ async fn store_clock_ignores_wall_clock_steps() {
     machine.ran_ms.store(61_000, Relaxed);
     assert_eq!(time(&opened).await, began + 60_000);
     note(&opened).await;
-    // The machine is booted again, with a wall clock that is behind: the store's time continues.
+    // The machine boots again with a wall clock that is behind: the store's time continues.
     machine.starts.store(1, Relaxed);
     machine.ran_ms.store(5, Relaxed);
     machine.wall_step_ms.store(-24 * HOUR, Relaxed);

@@ -314,7 +314,7 @@ fn lanes_with_due_jobs_are_found() {
         let all = store.read((None, 100), jobs::all_due).await.unwrap();
         let now = all.at;
         assert_eq!((all.lanes, all.more), (vec![lane("a"), lane("b")], None));
-        // A page at a time: of the lane between them no job is due.
+        // Pages of one lane each. Of the lane `aa`, between the others, no job is due.
         accept(&store, NewJob { delay_ms: 60_000, ..job("aa") }).await;
         let (mut after, mut pages) = (None, Vec::new());
         loop {
@@ -456,7 +456,7 @@ fn dropped_write_loses_no_other_reply() {
     on_all(|store, opened| async move {
         let seen = open(&store).await;
         for polls in 0..6 {
-            // Polled a few times and then dropped, at whatever step that is.
+            // The write is polled a few times and then dropped, at whatever step it has reached.
             let mut dropped = Box::pin(opened.write(job("a"), jobs::insert));
             for _ in 0..polls {
                 if tokio::time::timeout(Duration::from_micros(300), &mut dropped).await.is_ok() {

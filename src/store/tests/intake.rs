@@ -12,7 +12,7 @@ use super::*;
 
 const WEEK_MS: i64 = 7 * 86_400_000;
 
-/// The job of a message: its id tells the message and the request.
+/// The job of a message. Its id is made of the numbers of the message and the request.
 fn message(number: u128, request: u128) -> NewJob {
     let id = Id::from_u128(number << 64 | request);
     NewJob { id, message: Some(Message { id: Id::from_u128(number), keep_ms: WEEK_MS }), ..job("a") }
@@ -32,10 +32,10 @@ const COUNT: Step<&'static str, i64> = |sql, db, _| {
 async fn each_message_of_a_fetch_becomes_one_job() {
     for store in stores().await {
         let store = open(&store).await;
-        // Statements of each size, in one transaction.
+        // Enough jobs for statements of every size, in one transaction.
         let first: Vec<NewJob> = (0..87).map(|number| message(number, 1)).collect();
         assert_eq!(taken(&store, first.clone()).await, [Accepted::New; 87]);
-        // Half of them once more, with new ones between, one twice, and one with another request.
+        // Some of the messages come again, together with new ones, one that comes twice, and one with another request.
         let mut again: Vec<NewJob> = (60..120).map(|number| message(number, 1)).collect();
         again.extend([message(119, 1), message(3, 2)]);
         let before = |job: &NewJob| Accepted::Before(job.id);
@@ -45,7 +45,7 @@ async fn each_message_of_a_fetch_becomes_one_job() {
         assert_eq!(taken(&store, again).await, expected);
         let jobs = store.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap();
         assert_eq!(jobs, 120);
-        // In the order in which they came.
+        // The jobs are in the order in which the messages came.
         let order = store.read("SELECT count(*) FROM ic_job a JOIN ic_job b ON a.seq < b.seq AND a.id > b.id", COUNT);
         assert_eq!(order.await.unwrap(), 0);
     }
@@ -85,7 +85,7 @@ async fn message_is_known_for_longer_than_its_job() {
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0, "its week is not over");
         store.write("UPDATE ic_seen SET until = 5", RUN).await.unwrap();
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
-        // Without the record a job that is kept tells.
+        // Without the record of the message, the outcome of its job still shows that it was accepted.
         store
             .write(job.id, |id, db, now| {
                 let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
@@ -137,7 +137,7 @@ async fn rows_become_jobs_or_are_kept_with_the_reason() {
             refused: 3,
         };
         assert_eq!(store.write(moved.clone(), move_rows).await.unwrap(), expected);
-        // Once more, as after a commit whose reply was lost: nothing is moved twice.
+        // The step is run again, as after a commit whose reply was lost: nothing is moved twice.
         assert_eq!(store.write(moved, move_rows).await.unwrap(), Moved::default());
         assert_eq!(store.read(PAGE, read).await.unwrap(), []);
         let whys: Step<(), Vec<(String, String)>> = |(), db, _| {
@@ -174,7 +174,7 @@ async fn processes_that_move_the_same_rows_make_one_job_of_each() {
     }
 }
 
-/// SQLite keeps what it is given, whatever the column says.
+/// SQLite stores values of any type in a column, whatever type the column has.
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn row_of_bytes_is_read_like_any_other() {

@@ -8,7 +8,7 @@ use super::super::owners;
 use super::super::records::{self, JobState};
 use super::*;
 
-/// What has become of the job when the outcome is written.
+/// What has happened to the job by the time its outcome is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meanwhile {
     /// The job is ready again.

@@ -1,7 +1,8 @@
 //! One suite for every store: the effect of a step must not depend on the database.
 //!
-//! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, and once more through the
-//! PgBouncer that `IC_TEST_PGBOUNCER` names; `scripts/test.sh` starts both. Each test makes a database of its own there.
+//! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, and once more
+//! through the PgBouncer that `IC_TEST_PGBOUNCER` names; `scripts/test.sh` starts both. Each test creates a database of
+//! its own on that server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
@@ -62,7 +63,7 @@ pub(super) async fn stores() -> Vec<Store> {
     stores
 }
 
-/// The same database through PgBouncer in transaction mode.
+/// The URL of the same database, through PgBouncer in transaction mode.
 #[cfg(feature = "postgres")]
 pub(super) fn pooled(url: &str) -> String {
     let pool = std::env::var("IC_TEST_PGBOUNCER").expect(

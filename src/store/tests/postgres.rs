@@ -12,8 +12,8 @@ use super::super::jobs::{End, JobEnd, Start};
 use super::super::records;
 use super::*;
 
-/// The connection that runs the next statement of this kind leads to a server that takes no writes, as after a failover
-/// that keeps connections open.
+/// Makes the connection that runs the next statement of a given kind lead to a server that takes no writes, as after a
+/// failover that keeps connections open.
 #[derive(Default)]
 struct Failover {
     at: parking_lot::Mutex<Option<(&'static str, &'static str)>>,
@@ -126,7 +126,7 @@ async fn pooler_connection_of_caller_accepts_jobs() {
     assert_eq!(opened.read(1_000, records::count).await.unwrap(), 120);
 }
 
-/// Rows of the outbox that this connection has read, by PostgreSQL's own statistics.
+/// The number of the outbox's rows that this connection has read, by PostgreSQL's own statistics.
 fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> {
     Box::pin(async move {
         let sql =
@@ -136,7 +136,8 @@ fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> 
     })
 }
 
-/// Claims jobs, starts their exchanges and ends the claims. Returns how many jobs there were, and how many rows each step read.
+/// Claims jobs, starts their exchanges and ends the claims. Returns how many jobs there were, and how many rows each
+/// step read.
 const CLAIM_AND_END: Step<Wanted, (usize, [i64; 3])> = |wanted, db, now| {
     Box::pin(async move {
         let before = rows_read(&mut *db).await;
@@ -165,7 +166,7 @@ const CLAIM_AND_END: Step<Wanted, (usize, [i64; 3])> = |wanted, db, now| {
     })
 };
 
-/// Looks for jobs that have become due. Returns how many lanes there were, and how many rows it read.
+/// Looks for jobs that have become due. Returns how many lanes were found, and how many rows the look read.
 const LOOK: Step<i64, (usize, i64)> = |after, db, now| {
     Box::pin(async move {
         let before = rows_read(&mut *db).await;
@@ -174,7 +175,7 @@ const LOOK: Step<i64, (usize, i64)> = |after, db, now| {
     })
 };
 
-/// Inserts `large` jobs of one tenant, and a few of each of a thousand others.
+/// Inserts `large` jobs of one tenant, and `small` jobs of each of a thousand others.
 async fn fill(url: &str, large: u32, small: u32) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
@@ -190,14 +191,15 @@ async fn fill(url: &str, large: u32, small: u32) {
 
 #[tokio::test]
 async fn claim_reads_few_rows_with_any_statistics() {
-    // Statistics of a full table, of an empty one, of one with small lanes or one large lane only, and none at all.
+    // The statistics are those of a full table, of an empty one, of one with small lanes only or with one large lane
+    // only, or there are none.
     for statistics in ["fresh", "empty", "small", "large", "none"] {
         let url = database().await;
         let opened = open(&Store::postgres(url.clone())).await;
         let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
         Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
         match statistics {
-            // As autovacuum leaves a table whose jobs have all ended.
+            // This is how autovacuum leaves a table whose jobs have all ended.
             "empty" => drop(Executor::execute(&mut connection, "VACUUM ANALYZE ic_job").await.unwrap()),
             "small" | "large" => {
                 let (large, small) = if statistics == "small" { (0, 2) } else { (10_000, 0) };
@@ -211,7 +213,7 @@ async fn claim_reads_few_rows_with_any_statistics() {
             Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
         }
         let owner = id();
-        // More often than a server needs to settle on a generic plan.
+        // These are more rounds than a server needs to settle on a generic plan.
         for round in 0..12 {
             let mut lanes = vec![(lane("large"), 64)];
             lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 70 + tenant)), 2)));
@@ -224,7 +226,8 @@ async fn claim_reads_few_rows_with_any_statistics() {
                 assert!(read <= most, "{statistics} {round}: to {what} {claimed} jobs read {read} rows");
             }
         }
-        // A look goes from lane to lane (a quarter of them have jobs left), and counts few of the jobs that have become due.
+        // A look goes from lane to lane (a quarter of them have jobs left), and counts few of the jobs that have become
+        // due.
         let (lanes, read) = opened.write(0, LOOK).await.unwrap();
         let most = 3 * i64::try_from(lanes).unwrap() + 5_000;
         assert!(lanes >= 200 && read <= most, "{statistics}: a look at {lanes} lanes read {read} rows");

@@ -8,7 +8,7 @@ use super::*;
 /// Writes `count` expired rows into each table, two hours old.
 const FILL: Step<i64, ()> = |count, db, now| {
     Box::pin(async move {
-        // A number as 16 bytes, and a source of numbers.
+        // The SQL of a number as 16 bytes, and of a source of numbers.
         let (id, from) = match db.dialect() {
             Dialect::Sqlite => ("CAST(printf('%016d', i) AS BLOB)", "n"),
             Dialect::Postgres => ("convert_to(lpad(i::text, 16, '0'), 'UTF8')", "generate_series(1, $1) i"),
@@ -87,7 +87,7 @@ async fn purge_lets_other_writes_in_between() {
         };
         assert_eq!(letters, 12_000);
         assert_eq!(store.read((), LEFT).await.unwrap(), [1, 0, 0, 0], "what is not over stays");
-        // At most 4,000 rows in each step, so at least twelve steps.
+        // Each step deletes at most 4,000 rows, so there are at least twelve steps.
         assert!(written >= 6, "{written} written meanwhile");
     }
 }

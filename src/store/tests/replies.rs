@@ -43,7 +43,7 @@ async fn reply_is_written_with_the_end_that_counts() {
             end(2, delivered(Some(&large))),
             end(3, dead(claimed[3].id, "three")),
             end(4, End::Back),
-            // Its claim is over.
+            // The claim with this fence does not exist, so the end takes no effect.
             JobEnd { fence: claimed[5].fence + 7, ..end(5, delivered(Some("not its end"))) },
             end(0, delivered(Some("a second end"))),
         ];
@@ -60,7 +60,7 @@ async fn reply_is_written_with_the_end_that_counts() {
         ];
         expected.sort();
         assert_eq!(found, expected);
-        // Taken once; who takes it again finds nothing, and numbers are not used again.
+        // Each reply can be taken once, and the numbers of replies are not used again.
         let numbers = Taken(kept.iter().map(|kept| kept.seq).collect());
         assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 3);
         assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 0);
@@ -119,7 +119,7 @@ async fn claimed_reply_is_delivered_by_one_process_and_again_when_its_claim_is_o
         let second = take(10).await;
         assert_eq!(second.len(), 1, "the others are another process's");
         assert!(!store.read((), replies::is_any_due).await.unwrap() && take(10).await.is_empty());
-        // One is delivered, one is not, and the process that has the third is killed.
+        // One reply is delivered, one is not, and the process that has claimed the third is killed.
         let settled = Settled { delivered: vec![first[0].0], later: vec![(first[1].0, 0)] };
         store.write(settled, replies::settle).await.unwrap();
         assert_eq!(take(10).await, [(first[1].0, 2)]);

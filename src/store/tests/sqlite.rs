@@ -1,4 +1,5 @@
-//! What the statements read in SQLite, whatever its statistics say: counted by steps of SQLite's virtual machine, not by time.
+//! How much the statements read in SQLite, whatever its statistics say. That is measured in steps of SQLite's virtual
+//! machine, not in time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ impl Counted {
         self.steps.swap(0, Relaxed)
     }
 
-    /// Inserts `large` jobs of one tenant, and `small` of each of 10,000 others, all of which became due after the large one's.
+    /// Inserts `large` jobs of one tenant, and `small` jobs of each of 10,000 others, which became due after those of
+    /// the large tenant.
     async fn fill(&mut self, large: u32, small: u32) {
         self.run(format!(
             "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
@@ -47,7 +49,7 @@ impl Counted {
     }
 }
 
-/// Steps of a claim, of the starts and of the ends, for each job.
+/// The steps that a claim, the starts and the ends take for each job.
 async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: Id) -> [u64; 3] {
     let now = 1 << 40;
     counted.taken();
@@ -80,7 +82,8 @@ async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: 
 
 #[tokio::test]
 async fn claim_takes_as_many_steps_whatever_waits() {
-    // Statistics of a full file, of an empty one, of one with small lanes or one large lane only, and none at all.
+    // The statistics are those of a full file, of an empty one, of one with small lanes only or with one large lane
+    // only, or there are none.
     for statistics in ["fresh", "empty", "small", "large", "none"] {
         let path = folder().join("store.db");
         let opened = open(&Store::sqlite(&path)).await;
@@ -114,12 +117,12 @@ async fn claim_takes_as_many_steps_whatever_waits() {
         assert_eq!(found.lanes.len(), 10_001);
         let look = counted.taken() / 10_001;
         assert!(look <= 150, "{statistics}: a look at all lanes took {look} steps for each");
-        // A part of it costs as much as its lanes do.
+        // A page of a look takes steps in proportion to its lanes.
         let after = Some(lane("t5000"));
         let found = jobs::all_due(&(after, 100), &mut counted.connection, 1 << 40).await.unwrap();
         let look = counted.taken() / 100;
         assert!(found.lanes.len() == 100 && look <= 200, "{statistics}: a part of a look took {look} steps for each");
-        // So does a look for what became due, where that is more than a few.
+        // A look for jobs that have become due goes from lane to lane too, if they are more than a few.
         let (found, _) = jobs::due(&0, &mut counted.connection, 1 << 40).await.unwrap();
         assert_eq!(found.len(), 10_001);
         let look = counted.taken();

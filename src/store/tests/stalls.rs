@@ -1,5 +1,5 @@
-//! A database that does not answer, in simulated time: every caller gets an error within a bound, and the error is
-//! true.
+//! A database that does not answer, in simulated time: every caller gets an error within a bound, and the error says
+//! correctly whether the write may have been committed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ async fn lost_commit_reply_is_ambiguous() {
                 true => script.stalls.insert("COMMIT"),
                 false => script.breaks.insert("COMMIT"),
             };
-            // The following tries fail before their commit.
+            // The tries after the first fail before their commit.
             script.breaks.insert("connect");
         });
         let (error, took) = failing_write(&store).await;

@@ -1,7 +1,8 @@
 //! A process is stopped between two statements of one step for longer than its lease, and another process takes its job
 //! over.
 //!
-//! For PostgreSQL only. With SQLite one process works, and a transaction that writes has the file to itself.
+//! This concerns PostgreSQL only. On a SQLite file one process works, and a transaction that writes has the file to
+//! itself.
 
 use super::super::dead::NewDead;
 use super::super::driver::{Arg, Db, DbError, Dialect, Driver, Row};
@@ -21,7 +22,8 @@ struct Stopped {
 }
 
 impl Stopped {
-    /// Before that statement the lease ends, and another process takes the job over.
+    /// Counts a statement. Before the statement with the number `before`, the lease ends and another process takes the
+    /// job over.
     async fn step(&mut self) {
         self.statements += 1;
         if self.statements == self.before {
@@ -116,7 +118,7 @@ fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
 async fn job_taken_over_while_ending_exists_once() {
     let mut taken = 0;
     for number in 0..ends(id()).len() {
-        // Several deliveries at once use another statement than a single one.
+        // Several ends at once use other statements than a single one.
         for together in [false, true] {
             for before in 1..=3 {
                 let (of_another, told, places) = run(true, before, async |id, fence, db, now| {

@@ -1,4 +1,4 @@
-//! Starts and ends of many jobs go into one statement each, and mean the same as one by one.
+//! Starts and ends of many jobs go into one statement each, with the same effect as one by one.
 
 use super::super::dead::{self, Filter, NewDead};
 use super::super::jobs::{End, JobEnd, Start};
@@ -29,7 +29,7 @@ async fn concurrent_starts_count_each_exchange_once() {
         }
         let (owner, other) = (id(), id());
         let claimed = claim(&store, owner, "a", 40).await;
-        // Five go back, and four of them to another process.
+        // Five jobs are put back, and another process claims four of them.
         let back = |job: &Claimed| JobEnd { id: job.id, fence: job.fence, known: None, end: End::Back };
         let ends: Vec<_> = claimed[..5].iter().map(back).collect();
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 5]);
@@ -47,7 +47,7 @@ async fn concurrent_starts_count_each_exchange_once() {
             let expected: Vec<_> = (0..40).map(|number| (number, (number >= 5).then_some(round))).collect();
             assert_eq!(begun, expected, "the exchanges of each job, and none of those that were lost");
         }
-        // An exchange that is recorded already counts in the usage only.
+        // An exchange that is recorded already is counted again in the usage only.
         let again = Start { again: true, ..start_of(&claimed[10], owner) };
         assert_eq!(store.start(again).await.unwrap(), Some(2));
         let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: Mark::START };
@@ -69,7 +69,8 @@ async fn delivered_jobs_end_together_with_their_results() {
         let back = |job: &Claimed| JobEnd { id: job.id, fence: job.fence, known: None, end: End::Back };
         store.write(claimed[..2].iter().map(back).collect(), jobs::finish).await.unwrap();
         assert_eq!(claim(&store, other, "a", 1).await.len(), 1);
-        // None, small ones, bytes that are no text, and one that goes alone.
+        // The results are: none, small ones, bytes that are no text, and ones that are too large to be written with
+        // others.
         let result = |number: usize| match number % 4 {
             0 => None,
             1 => Some(b"{}".to_vec()),
@@ -101,7 +102,7 @@ async fn retries_letters_and_undone_claims_end_together_unless_another_process_h
         }
         let (owner, other) = (id(), id());
         let claimed = claim(&store, owner, "a", 90).await;
-        // Three jobs, one of each kind below, are another process's by now.
+        // Three jobs, one for each kind of end below, belong to another process by now.
         let taken = [0, 30, 60];
         let back = |number: usize, end| {
             let job = &claimed[number];
@@ -151,11 +152,12 @@ async fn retries_letters_and_undone_claims_end_together_unless_another_process_h
             let text = String::from_utf8(letter.letter).unwrap();
             assert_eq!((text, letter.can_be_sent), (format!("{{\"number\":{number}}}"), number.is_multiple_of(2)));
         }
-        // What went back is claimed again at once, with its fence increased and no claim counted before.
+        // The jobs that were put back are claimed again at once. Their fence is increased, and their earlier claim is
+        // not counted.
         let again = claim(&store, other, "a", 90).await;
         assert_eq!(again.len(), 29);
         assert!(again.iter().all(|job| job.claims == 1 && job.fence == 2));
-        // The outcome of an exchange that was known has increased the fence: the claim cannot start another exchange.
+        // The known outcome of an exchange has increased the fence, so the earlier claim cannot start another exchange.
         assert_eq!(store.start(start_of(&started, owner)).await.unwrap(), None);
     }
 }

@@ -34,7 +34,7 @@ async fn one_process_at_a_time_refreshes_a_token() {
         assert!(reserve("a", other, 60_000).await.is_some(), "nobody gives back what another has");
         store.write((whose("a"), one), tokens::give_back).await.unwrap();
         assert_eq!(reserve("a", other, 0).await, None);
-        // One that ends at once stands for a process that was killed.
+        // A reservation of 0 ms stands for that of a process that was killed.
         assert_eq!(reserve("a", one, 60_000).await, None);
     }
 }

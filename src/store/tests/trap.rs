@@ -15,8 +15,8 @@ use sqlx::{Executor, Row};
 use super::super::records::{self, JobState};
 use super::*;
 
-/// Polls a future `polls` times, each time after it was woken, and drops it. By polls and not by time: the runtime's
-/// timers have a resolution of a millisecond, and a round trip to a local server is shorter.
+/// Polls a future `polls` times, each time after it was woken, and drops it. It counts polls and not time, because the
+/// runtime's timers have a resolution of a millisecond, and a round trip to a local server is shorter.
 async fn poll_and_drop<F: Future>(future: F, polls: u32) {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
