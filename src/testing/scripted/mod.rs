@@ -61,7 +61,7 @@ pub struct ScriptedVendor {
     blocks: Blocks,
     others: Others,
     outages: Outages,
-    /// Endpoint and status.
+    /// The number and the status of each poisoned endpoint.
     poisoned: Vec<(u32, u16)>,
 }
 
@@ -190,7 +190,7 @@ impl ScriptedVendor {
         self.outages.next_change(after_ns)
     }
 
-    /// A request arrives.
+    /// Decides about a request that arrives at `at_ns`, and counts it in the limits if they all admit it.
     pub fn arrive(&mut self, at_ns: u64, call: &Call) -> Verdict {
         self.arrive_at(at_ns, call, self.poison_of(call))
     }
@@ -205,7 +205,8 @@ impl ScriptedVendor {
         self.judge(at_ns, call, poisoned)
     }
 
-    /// Generates the calls of other clients up to this time. Arrivals and ends of requests do so themselves.
+    /// Generates the calls of other clients up to this time. [`arrive`](Self::arrive) and [`finish`](Self::finish) do
+    /// so themselves.
     pub fn advance(&mut self, at_ns: u64) {
         while let Some((at, call)) = self.others.next(at_ns) {
             let verdict = self.judge(at, &call, self.poison_of(&call));

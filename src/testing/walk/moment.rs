@@ -34,7 +34,7 @@ pub(super) fn http(at_ns: u64) -> String {
     written(epoch(at_ns), "%a, %d %b %Y %H:%M:%S GMT")
 }
 
-/// As [`http`], rounded down, as for a clock that is read.
+/// As [`http`], but rounded down, as a clock shows the time.
 pub(super) fn http_floor(at_ns: u64) -> String {
     written(BEGAN + at_ns / SECOND, "%a, %d %b %Y %H:%M:%S GMT")
 }
