@@ -48,7 +48,7 @@ pub(crate) fn host_is_the_vendors(template: &str) -> bool {
     written_out.count() >= 2
 }
 
-/// What is wrong with a template; `allow_http` permits plain `http` to any host.
+/// Checks a template; the error says what is wrong. `allow_http` permits plain `http` to any host.
 pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if template.len() > 2048 {
         return Err("the base URL is longer than 2048 bytes".into());

@@ -14,7 +14,7 @@ pub struct Limit {
     pub name: Arc<str>,
     /// Which requests share the limit.
     pub scope: Scope,
-    /// What is limited.
+    /// What the limit counts, and the figures.
     pub kind: LimitKind,
     /// Whether several processes share the limit, if they share limits at all
     /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).

@@ -306,7 +306,7 @@ impl Config {
     /// Loads `sources` as the next version after this one. Vendors that did not change keep their `Arc`.
     ///
     /// # Errors
-    /// As [`load`](Config::load); this configuration stays as it is.
+    /// As for [`load`](Config::load). A failed reload does not change this configuration.
     pub fn reload(&self, sources: &Sources) -> Result<Config, Error> {
         Config::from_loaded(load::load(sources, Some(&self.vendors))?, self.version.saturating_add(1))
     }
@@ -391,10 +391,10 @@ impl Config {
         Err(unknown::unknown_tenant(id, vendor, &self.tenants))
     }
 
-    /// The tenant `id` at the vendor whose base URL contains `url`, and the path below that base URL.
+    /// The tenant `id` at the vendor whose base URL `url` lies below, and the path below that base URL.
     ///
     /// # Errors
-    /// `UnknownVendor` if no vendor of the tenant has such a base URL. The message names only the host of `url`.
+    /// `UnknownVendor` if `url` lies below no base URL of the tenant. The message names only the host of `url`.
     pub fn vendor_for_url<'u>(&self, id: &str, url: &'u url::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
         self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| {
             let id: String = id.chars().take(128).collect();

@@ -184,8 +184,8 @@ impl Vendors {
         self.by_name.keys().map(|name| &**name)
     }
 
-    /// The tenant whose base URL contains `url`, and the path below that base URL; the longest base URL wins. `find`
-    /// looks up the tenant at a vendor: `|vendor| table.find("acme", vendor)`.
+    /// The tenant at the vendor whose base URL `url` lies below, and the path below that base URL; the longest base URL
+    /// wins. `find` looks up the tenant at a vendor: `|vendor| table.find("acme", vendor)`.
     pub fn tenant_for_url<'u>(
         &self,
         url: &'u url::Url,

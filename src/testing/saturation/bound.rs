@@ -8,8 +8,8 @@ use fastrand::Rng;
 use super::case::Case;
 use crate::testing::limit::Limiter;
 
-/// How many requests a vendor admits until `end` from a client that sends each one as soon as it fits, without any
-/// latency.
+/// The number of requests that a vendor admits until `end` from a client without latency that sends each request as
+/// soon as it fits.
 pub(super) fn greedy(mut limiter: Limiter, end: u64) -> u64 {
     let (mut sent, mut at) = (0, 0);
     while let Some(next) = limiter.fits_at(at, 1).filter(|next| *next <= end) {

@@ -46,9 +46,10 @@ const PATIENCE: u64 = 400_000_000;
 pub struct Outcome {
     /// Requests that arrived.
     pub requests: u64,
-    /// Of those, the refused ones.
+    /// Requests that the vendor refused.
     pub refused: u64,
-    /// Admitted requests, in percent of what a client could have sent that knows the vendor's state and has no latency.
+    /// Admitted requests, in percent of those that a client could have sent that knows the vendor's state and has no
+    /// latency.
     pub share: f64,
     /// The same percentage for a client that knows the vendor's phase and the arrival of each request, but not the
     /// latency of the next request.

@@ -20,7 +20,7 @@ use crate::clock::nanos;
 use crate::config::Scope;
 
 impl Verdict {
-    /// The status of the answer; 0 where there is none.
+    /// The status of the answer; 0 if the request gets no answer.
     pub fn status(&self) -> u16 {
         match self.refusal {
             None => 200,
@@ -199,7 +199,7 @@ impl ScriptedVendor {
         self.poisoned.iter().find(|&&(endpoint, _)| endpoint == call.endpoint).map(|&(_, status)| status)
     }
 
-    /// As [`arrive`](Self::arrive), for a caller that knows itself which endpoints are poisoned.
+    /// As [`arrive`](Self::arrive), for a caller that itself determines the status of poisoned endpoints.
     pub(in crate::testing) fn arrive_at(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
         self.advance(at_ns);
         self.judge(at_ns, call, poisoned)

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use super::call::{Call, Outage, Verdict};
 
 impl Outage {
-    /// The status of answers; 0 where there are none.
+    /// The status of answers during the outage; 0 if requests get no answer.
     pub(super) fn status(self) -> u16 {
         match self {
             Outage::Unavailable | Outage::RetryAfter(_) => 503,

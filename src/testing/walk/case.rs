@@ -54,10 +54,10 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// The walk for a person who has a minute.
+    /// The whole walk, which takes about a minute.
     pub const WHOLE: Depth =
         Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true, throttle: None };
-    /// The walk for tests.
+    /// The shorter walk for tests.
     pub const SHORT: Depth =
         Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false, throttle: None };
 }
