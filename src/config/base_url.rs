@@ -1,10 +1,10 @@
-//! Base URLs with tenant variables, filled so that a value can never point a credential at another host.
+//! Base URLs with tenant variables, filled in such that no value can send a credential to another host.
 //!
-//! The rule: the operator's template decides scheme, port and everything of the host that it spells out; a tenant's
-//! value is letters, digits, `-` and `_`, inside one host label or one path segment. Dots are allowed in a path segment,
-//! and in a host only when the variable is the whole host (`https://{host}/api`): there the operator has handed that
-//! choice to the tenant's row. A filled URL is parsed once more, and what the parser understood is compared with what
-//! was written.
+//! The rule: the operator's template fixes the scheme, the port and every part of the host that it spells out. A
+//! tenant's value consists of letters, digits, `-` and `_`, within one host label or one path segment. Dots are allowed
+//! in a path segment, and in a host only if the variable is the whole host (`https://{host}/api`): with such a template
+//! the operator leaves the choice of the host to the tenant's entry. A filled URL is parsed again, and the host that
+//! the parser finds must equal the host as written.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ enum Piece<'a> {
     Variable(&'a str),
 }
 
-/// Where a variable stands.
+/// The position of a variable in a template.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum VarPosition {
     Label,
@@ -25,19 +25,19 @@ enum VarPosition {
     Path,
 }
 
-/// The variables that `template` needs.
+/// The names of the variables in `template`.
 pub(super) fn variables(template: &str) -> Vec<&str> {
     let pieces = pieces(template).unwrap_or_default();
     pieces.into_iter().filter_map(|piece| if let Piece::Variable(name) = piece { Some(name) } else { None }).collect()
 }
 
-/// Whether a tenant's variables choose the host, or a part of it.
+/// Whether a tenant's variables choose the host or a part of it.
 pub(crate) fn host_varies(template: &str) -> bool {
     split(template).is_ok_and(|(_, host, _)| host.contains('{'))
 }
 
-/// Whether the host is in the vendor's own domain, whatever a tenant's variables are: its last two labels at least are
-/// written out, or it is written out as a whole.
+/// Whether the host is in the vendor's own domain for any values of a tenant's variables: the template spells out the
+/// whole host, or at least its last two labels.
 pub(crate) fn host_is_the_vendors(template: &str) -> bool {
     let Ok((_, host, _)) = split(template) else { return false };
     if !host.contains('{') {
@@ -48,14 +48,14 @@ pub(crate) fn host_is_the_vendors(template: &str) -> bool {
     written_out.count() >= 2
 }
 
-/// What is wrong with a template; `allow_http` permits plain `http` to any host.
+/// Checks a template; the error says what is wrong. `allow_http` permits plain `http` to any host.
 pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if template.len() > 2048 {
         return Err("the base URL is longer than 2048 bytes".into());
     }
     let (scheme, host, _) = split(template)?;
     if host.starts_with('{') && host.ends_with('}') && host.matches('{').count() == 1 {
-        // The whole host is a variable: nothing more to say about its labels.
+        // The whole host is a variable, so the template has no labels to check.
     } else if host.contains('{') {
         let labels = host.split(':').next().unwrap_or(host);
         if labels.rsplit('.').next().is_none_or(|last| last.contains('{')) {
@@ -86,7 +86,7 @@ pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if url.fragment().is_some() {
         return Err("a base URL has no fragment (`#…`); remove it".into());
     }
-    // What follows a `;` is no part of the name for servlet containers: `..;x` is `..` to them.
+    // Servlet containers ignore what follows a `;` in a segment: they read `..;x` as `..`.
     let climbs = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
     if url.path().split('/').any(climbs) || filled.contains("/../") {
         return Err("the base URL's path holds `..`; write the path that it leads to".into());
@@ -110,7 +110,7 @@ pub(super) fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<
         match piece {
             Piece::Text(text) => {
                 filled.push_str(text);
-                // A text piece may begin before the host, end after it, or both.
+                // A text piece may begin before the host, end after the host, or both.
                 let start = host_start.saturating_sub(at).min(text.len());
                 let end = (host_start + host.len()).saturating_sub(at).min(text.len());
                 expected_host.push_str(text.get(start..end).unwrap_or_default());
@@ -148,7 +148,7 @@ pub(super) fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<
     Ok(url)
 }
 
-/// The part of `url` below `base`, when it belongs there: same scheme, host and port, path below the base's path.
+/// The path of `url` relative to `base`, if scheme, host and port are equal and the path is below the base's path.
 pub(super) fn below<'u>(base: &Url, url: &'u Url) -> Option<&'u str> {
     let same = base.scheme() == url.scheme()
         && base.host() == url.host()
@@ -162,14 +162,14 @@ pub(super) fn below<'u>(base: &Url, url: &'u Url) -> Option<&'u str> {
     if rest.is_empty() { Some("/") } else { rest.starts_with('/').then_some(rest) }
 }
 
-/// Scheme, authority, and where the authority starts.
+/// Scheme, authority, and the byte offset at which the authority starts.
 fn split(template: &str) -> Result<(&str, &str, usize), String> {
     let (scheme, rest) = match template.split_once("://") {
         Some(("https", rest)) => ("https", rest),
         Some(("http", rest)) => ("http", rest),
         _ => return Err("a base URL starts with \"https://\" (or \"http://\" for a host on this machine)".into()),
     };
-    // The backslash ends the host for a URL parser as the slash does.
+    // A URL parser ends the host at a backslash as at a slash.
     let host = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     if host.is_empty() {
         return Err("the base URL names no host; write \"https://host/path\"".into());
@@ -226,7 +226,7 @@ fn check_value(name: &str, value: &str, place: VarPosition) -> Result<(), String
     if place != VarPosition::Path && !labels_fine || place == VarPosition::Path && value.bytes().all(|b| b == b'.') {
         return Err(format!("the value of `{name}` is not a host label: it may not begin or end with `-` or `.`"));
     }
-    // A host of digits is an address: 169.254.169.254 is a cloud's secrets.
+    // A host whose last label begins with a digit is an address: 169.254.169.254 serves a cloud's secrets.
     let number = value.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit()));
     if place == VarPosition::WholeHost && (number || !value.contains('.')) {
         return Err(format!(
@@ -236,7 +236,7 @@ fn check_value(name: &str, value: &str, place: VarPosition) -> Result<(), String
     Ok(())
 }
 
-/// Whether a URL's host can only be this machine.
+/// Whether a URL's host is certain to be this machine.
 fn loopback(url: &Url) -> bool {
     match url.host_str() {
         Some("localhost") => true,

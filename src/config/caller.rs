@@ -11,68 +11,68 @@ use crate::Priority;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Caller {
-    /// Its name, for logs and messages.
+    /// The caller's name, for logs and messages.
     pub name: Arc<str>,
-    /// Where its token is, never the token.
+    /// The reference to the caller's token, never the token itself.
     pub token: CredentialRef,
-    /// Patterns of the tenants on whose behalf it may call: `*` stands for any characters.
+    /// Patterns of the tenants on whose behalf the caller may call: `*` stands for any characters.
     pub tenants: Vec<String>,
-    /// The vendors that it may call; empty means all.
+    /// The vendors that the caller may call; empty means all.
     pub vendors: Vec<String>,
-    /// The highest priority that it may ask for.
+    /// The highest priority that the caller may ask for.
     pub priority: Priority,
-    /// What it may do.
+    /// The caller's rights.
     pub may: Vec<May>,
-    /// Where URLs of the vendor in an answer are made to lead through the gateway.
+    /// Where in a response the gateway rewrites URLs of the vendor so that they lead through the gateway.
     pub rewrite: Rewrite,
 }
 
-/// What a caller may do.
+/// A right of a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum May {
-    /// Send requests, and wait for their answers.
+    /// Send requests, and wait for their responses.
     Send,
     /// Leave requests in the store, to be sent later, and ask for their receipts.
     Async,
-    /// Look at everything in the console. It shows all tenants and vendors.
+    /// Look at everything in the console, which shows all tenants and vendors.
     View,
-    /// The same, and pause lanes, send dead letters again and delete them.
+    /// Look at everything in the console, pause lanes, and send dead letters again or delete them.
     Operate,
 }
 
 names!(May { Send = "send", Async = "async", View = "view", Operate = "operate" });
 
-/// Where in an answer URLs of the vendor are made to lead through the gateway.
+/// Where in a response the gateway rewrites URLs of the vendor so that they lead through the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Rewrite {
     /// In headers: `Link`, `Location` and the like.
     #[default]
     Headers,
-    /// In the strings of JSON bodies too.
+    /// In headers, and in the strings of JSON bodies.
     Json,
 }
 
 names!(Rewrite { Headers = "headers", Json = "json" });
 
 impl Caller {
-    /// Whether it may call on behalf of this tenant.
+    /// Whether the caller may call on behalf of this tenant.
     pub fn may_act_for(&self, tenant: &str) -> bool {
         self.tenants.iter().any(|pattern| matches(pattern, tenant))
     }
 
-    /// Whether it may call this vendor.
+    /// Whether the caller may call this vendor.
     pub fn may_call(&self, vendor: &str) -> bool {
         self.vendors.is_empty() || self.vendors.iter().any(|name| name == vendor)
     }
 
-    /// Whether it may act for every tenant, at every vendor.
+    /// Whether the caller may act for every tenant, at every vendor.
     pub fn is_for_all(&self) -> bool {
         self.vendors.is_empty() && self.tenants.iter().any(|pattern| pattern == "*")
     }
 
-    /// The one tenant on whose behalf it may call; none where it is several.
+    /// The only tenant on whose behalf the caller may call; `None` if there may be several.
     pub fn only_tenant(&self) -> Option<&str> {
         match &self.tenants[..] {
             [only] if !only.contains('*') => Some(only),
@@ -95,11 +95,12 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// Whether `text` is one of `pattern`'s. Each byte of the text is looked at once for each star at most: both have 128 bytes.
+/// Whether `pattern` matches `text`. The time is at most proportional to the product of their lengths, each of which is
+/// at most 128 bytes.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where to go on if the characters after the last star do not fit: the star takes one character more.
+    // Where to resume if the characters after the last star do not match: the star then matches one character more.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

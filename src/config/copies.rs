@@ -1,4 +1,4 @@
-//! Where copies are kept of configurations that lie on servers, for processes that start while a server is away.
+//! The place for copies of configurations from servers, for processes that start while a server cannot be reached.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +12,10 @@ pub type CopyFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Err
 /// What [`CopyPlace::write`] returns.
 pub type CopiedFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// A place for copies: the store of a client, which hands it to its sources
+/// A place for copies of configurations: a client's store, which the client passes to its sources
 /// ([`ConfigSource::keep_copies_in`](super::ConfigSource::keep_copies_in)).
 pub trait CopyPlace: Send + Sync + fmt::Debug {
-    /// The copy that was last written for this source; none where there is none.
+    /// The copy that was last written for this source, if any.
     fn read<'a>(&'a self, source: &'a str) -> CopyFuture<'a>;
 
     /// Replaces the copy for this source.

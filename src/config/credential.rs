@@ -1,7 +1,7 @@
 //! References to secrets.
 //!
-//! A file or a database row says where a secret is, never what it is. A user will paste the secret itself one day, so
-//! what does not look like a reference is refused, and no message repeats it.
+//! A file or a database row says where a secret is, never what it is. Some user will paste the secret itself, so a text
+//! that does not look like a reference is refused, and no message repeats it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::io::Read;
 
 use secrecy::SecretString;
 
-/// How the tokens of well-known vendors begin. Not a scanner: it catches the paste into the wrong field.
+/// Prefixes of well-known vendors' tokens. Not a scanner: they catch a secret that was pasted into the wrong field.
 const SECRETS: [&str; 26] = [
     "ghp_",
     "gho_",
@@ -39,30 +39,30 @@ const SECRETS: [&str; 26] = [
     "-----BEGIN",
 ];
 
-/// The largest credential file.
+/// The largest credential file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 const HELP: &str = "write where the secret is: \"env:NAME\", \"file:PATH\" or \"RESOLVER:KEY\"";
 
-/// Where a secret is kept. The configuration holds references only.
+/// A reference to a secret. The configuration never holds the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CredentialRef {
     /// `env:NAME`: an environment variable.
     Env(String),
-    /// `file:PATH`: a file's content, without the last line end.
+    /// `file:PATH`: a file's content, without a final line end.
     File(String),
-    /// `NAME:KEY` of a resolver that the application registered.
+    /// `NAME:KEY`: a key of a resolver that the application registered.
     Resolver {
         /// The resolver's name.
         resolver: String,
-        /// What the resolver is asked for.
+        /// The key to ask the resolver for.
         key: String,
     },
 }
 
 impl CredentialRef {
-    /// Reads `env:NAME`, `file:PATH` or `RESOLVER:KEY`; `resolvers` are those that the application registered.
+    /// Parses `env:NAME`, `file:PATH` or `RESOLVER:KEY`; `resolvers` are the names that the application registered.
     pub(super) fn parse(text: &str, resolvers: &BTreeSet<String>) -> Result<CredentialRef, String> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(format!("this is not a reference and may be a secret (it is not repeated here); {HELP}"));
@@ -89,7 +89,7 @@ impl CredentialRef {
             _ if resolvers.contains(scheme) => {
                 Ok(CredentialRef::Resolver { resolver: scheme.to_owned(), key: rest.to_owned() })
             }
-            // The part before the colon may be a user name whose password follows: it is not repeated either.
+            // The text may be `user:password`, so the part before the colon is not repeated either.
             _ => {
                 let known: Vec<&str> = resolvers.iter().map(String::as_str).collect();
                 let known =
@@ -103,7 +103,7 @@ impl CredentialRef {
 }
 
 impl CredentialRef {
-    /// What an environment variable or a file holds. Reading a file may block. The error holds no secret.
+    /// Reads the environment variable or the file. Reading a file may block. The error holds no secret.
     pub(crate) fn read(&self) -> Result<SecretString, String> {
         match self {
             CredentialRef::Env(name) => match std::env::var(name) {
@@ -137,7 +137,7 @@ fn read_file(path: &str) -> Result<SecretString, String> {
 }
 
 impl fmt::Display for CredentialRef {
-    /// The reference as it is written in a file; it holds no secret.
+    /// Writes the reference as in the configuration; it holds no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CredentialRef::Env(name) => write!(f, "env:{name}"),

@@ -1,5 +1,5 @@
-//! Dialects by themselves, out of files that are no whole configuration: for tests. The rules of an entry are checked in
-//! `validate/dialect.rs`.
+//! Reads dialects alone, for tests, from files that are not complete configurations. `validate/dialect.rs` checks the
+//! rules of each dialect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::validate;
 use crate::Error;
 use crate::signals::Dialect;
 
-/// The dialects of the vendors in `text`, by vendor. What else it states about them is not checked.
+/// The dialects of the vendors in `text`, by vendor. Other fields of the vendors are not checked.
 pub(crate) fn dialects(name: &str, text: &str) -> Result<BTreeMap<String, Arc<Dialect>>, Error> {
     let source = Text { name, text };
     let mut messages = Messages::default();

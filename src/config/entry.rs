@@ -1,5 +1,5 @@
-//! Tenants and limits as written: by a person in TOML, by a program, or in a database row. A new field stands here, in
-//! `overlay.rs`, in `validate/limit.rs` and in `limit.rs`.
+//! Tenants and limits as written: by a person in TOML, by a program, or in a database row. A new field of a limit needs
+//! changes here, in `overlay.rs`, in `validate/limit.rs` and in `limit.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{Algorithm, Scope, Unit};
 
-/// A limit as written, or the fields of one to replace. Checked when it is used, not when it is made.
+/// A limit as written, or fields that replace those of another limit. Validated when it is used, not when it is made.
 ///
-/// In a vendor entry it states a limit; in a tenant or an environment only what differs. Fields left out keep the
-/// vendor's value.
+/// In a vendor's entry it states a limit; in a tenant or an environment it states only the fields that differ, and
+/// omitted fields keep the vendor's value.
 ///
 /// ```
 /// use integration_client::config::LimitEntry;
@@ -76,7 +76,8 @@ impl LimitEntry {
         self
     }
 
-    /// When a quota begins anew by a calendar, as `daily America/Los_Angeles`; `rolling` where none does. It states the window.
+    /// When a quota resets by a calendar, such as `daily America/Los_Angeles`, or `rolling` for no calendar. A calendar
+    /// replaces the window.
     pub fn resets(mut self, when: impl Into<String>) -> Self {
         self.resets = Some(when.into());
         self
@@ -88,25 +89,25 @@ impl LimitEntry {
         self
     }
 
-    /// Who shares the limit.
+    /// Which requests share the limit.
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = Some(scope.name().to_owned());
         self
     }
 
-    /// Requests at once, instead of a limit per window.
+    /// The most requests in flight at once, instead of a limit per window.
     pub fn concurrency(mut self, requests: u32) -> Self {
         self.concurrency = Some(requests.into());
         self
     }
 
-    /// How many units may go at once, at most the limit.
+    /// The capacity of the bucket: the most units that may be sent at once, at most the limit.
     pub fn burst(mut self, units: u32) -> Self {
         self.burst = Some(units.into());
         self
     }
 
-    /// Whether processes share the limit, where they share limits; they do unless told otherwise.
+    /// Whether processes that share limits share this one; true unless stated.
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = Some(shared);
         self
@@ -124,19 +125,19 @@ impl LimitEntry {
         self
     }
 
-    /// What of a request is counted: requests, points of a kind, or bytes.
+    /// What the limit counts: requests, points of a kind, or bytes.
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = Some(unit.name().to_owned());
         self
     }
 }
 
-/// A duration as the format writes it. Whole seconds stay readable in a stored row.
+/// Writes a duration in the configuration format; in seconds if they are whole, which are easier to read in a database.
 fn text(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 { format!("{}s", duration.as_secs()) } else { format!("{}ns", duration.as_nanos()) }
 }
 
-/// What a tenant, or an environment, changes about one endpoint.
+/// What a tenant changes about one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndpointOverride {
@@ -144,8 +145,9 @@ pub(super) struct EndpointOverride {
     pub(super) limits: BTreeMap<String, LimitEntry>,
 }
 
-/// A tenant's part of OAuth 2.0, as written: where its secrets are, never the secrets. Each is `env:NAME`, `file:PATH`, or
-/// `RESOLVER:KEY` with a registered resolver, but for the key's id and the subject, which are no secrets.
+/// A tenant's part of the OAuth 2.0 settings, as written. It states where secrets are, never the secrets themselves.
+/// Each field is `env:NAME`, `file:PATH`, or `RESOLVER:KEY` with a registered resolver, except the key's id and the
+/// subject, which are not secret and are written as they are.
 ///
 /// ```
 /// use integration_client::config::{OAuthEntry, TenantEntry};
@@ -172,25 +174,25 @@ pub struct OAuthEntry {
 }
 
 impl OAuthEntry {
-    /// Where the client's id is, if it is not the vendor's entry that says so.
+    /// The reference to the client's id, unless the vendor's entry states it.
     pub fn client_id(mut self, reference: impl Into<String>) -> Self {
         self.client_id = Some(reference.into());
         self
     }
 
-    /// Where the client's secret is, if it is not the vendor's entry that says so.
+    /// The reference to the client's secret, unless the vendor's entry states it.
     pub fn client_secret(mut self, reference: impl Into<String>) -> Self {
         self.client_secret = Some(reference.into());
         self
     }
 
-    /// Where the refresh token is that the tenant's user granted. Newer ones are kept by the client.
+    /// The reference to the refresh token that the tenant's user granted. The client keeps later refresh tokens itself.
     pub fn refresh_token(mut self, reference: impl Into<String>) -> Self {
         self.refresh_token = Some(reference.into());
         self
     }
 
-    /// Where the private key is that signs JWTs, in PEM, if it is not the vendor's entry that says so.
+    /// The reference to the private key that signs JWTs, in PEM, unless the vendor's entry states it.
     pub fn private_key(mut self, reference: impl Into<String>) -> Self {
         self.private_key = Some(reference.into());
         self
@@ -202,7 +204,7 @@ impl OAuthEntry {
         self
     }
 
-    /// On whose behalf a JWT asks.
+    /// The subject of the JWT: on whose behalf it requests a token.
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
@@ -210,14 +212,14 @@ impl OAuthEntry {
 }
 
 impl OAuthEntry {
-    /// What its `Debug` does not show.
+    /// The references to secrets, which `Debug` does not show.
     pub(super) fn references(&self) -> [&Option<String>; 4] {
         [&self.client_id, &self.client_secret, &self.refresh_token, &self.private_key]
     }
 }
 
 impl fmt::Debug for OAuthEntry {
-    /// Which fields are stated: what stands there unchecked may be a secret.
+    /// Shows which references are stated but not their text: an unchecked reference may be the secret itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stated = |field: &Option<String>| field.as_ref().map(|_| "…");
         f.debug_struct("OAuthEntry")
@@ -233,8 +235,8 @@ impl fmt::Debug for OAuthEntry {
 
 /// A tenant at one vendor, as written. Checked by [`resolve_tenant`](super::resolve_tenant).
 ///
-/// A `[[tenants]]` table in TOML has the same shape, and, through serde, a row elsewhere. It holds a reference to the
-/// credential, never the credential.
+/// A `[[tenants]]` table in TOML has the same fields, and so has a row of a database that serde reads. The entry holds
+/// a reference to the credential, never the credential itself.
 ///
 /// ```
 /// use integration_client::config::{Config, Sources, TenantEntry};
@@ -293,7 +295,7 @@ impl TenantEntry {
         self
     }
 
-    /// The vendor account, when several tenants use one credential. The tenant's id otherwise.
+    /// The vendor's account, if several tenants use one; the tenant's id unless stated.
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = Some(account.into());
         self
@@ -305,8 +307,8 @@ impl TenantEntry {
         self
     }
 
-    /// How the tenant gets access tokens, in place of a [`credential`](Self::credential). What it leaves out stands in the
-    /// vendor's entry.
+    /// How the tenant gets access tokens, in place of a [`credential`](Self::credential). The vendor's entry supplies
+    /// the fields that this leaves out.
     pub fn oauth(mut self, oauth: OAuthEntry) -> Self {
         self.oauth = Some(oauth);
         self
@@ -318,13 +320,13 @@ impl TenantEntry {
         self
     }
 
-    /// Turns in what several tenants share, 1 to 1000; 1 by default.
+    /// The tenant's weight when several tenants take turns at a limit they share: 1 to 1000; 1 by default.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = Some(weight.into());
         self
     }
 
-    /// The part of every limit that is this process's, above 0 and at most 1; rounded down to whole units.
+    /// The part of every limit that this process may use, above 0 and at most 1; rounded down to whole units.
     pub fn share(mut self, share: f64) -> Self {
         self.share = Some(share);
         self
@@ -342,8 +344,8 @@ impl TenantEntry {
         self
     }
 
-    /// Replaces fields of the vendor's limit `name`: one that holds for every request or, when there is none of that
-    /// name, the one endpoint limit that has it.
+    /// Replaces fields of the vendor's limit `name`: the one that applies to every request or, if there is none of that
+    /// name, the only endpoint limit that has it.
     pub fn override_limit(mut self, name: impl Into<String>, limit: LimitEntry) -> Self {
         self.limits.insert(name.into(), limit);
         self
@@ -362,7 +364,7 @@ impl TenantEntry {
 }
 
 impl fmt::Debug for TenantEntry {
-    /// Everything but the credential: what stands there unchecked may be the secret itself.
+    /// Shows everything but the credential's reference: while unchecked, it may be the secret itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TenantEntry")
             .field("id", &self.id)
@@ -381,7 +383,8 @@ impl fmt::Debug for TenantEntry {
     }
 }
 
-/// A string, refused without being quoted: serde's own message would print a number that may be a secret.
+/// Reads a string, and refuses other types without quoting them: serde's own message would print a number, which may be
+/// the secret itself.
 pub(super) fn reference<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     struct Visitor;
     const NO: &str = "a reference to a secret must be a string such as \"env:NAME\"";

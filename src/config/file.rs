@@ -1,4 +1,4 @@
-//! Files of vendors and tenants, and whether they have changed.
+//! Reads configuration files, and detects whether they have changed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MAX_BYTES,
 use crate::Error;
 use crate::clock::Clock;
 
-/// A file whose time lies further back than this has not been changed since without getting another time.
+/// The age from which a file's modification time is conclusive: any later change gives the file another time.
 const SETTLED: Duration = Duration::from_secs(4);
 
-/// Files, read again at each load, on top of the catalogue.
+/// Files on top of the catalogue, read again at each load.
 #[derive(Clone, Debug)]
 pub struct FileSource {
     base: Sources,
@@ -31,7 +31,8 @@ impl FileSource {
         self
     }
 
-    /// What the files are added to: tenants of the program, registered resolvers, no catalogue.
+    /// Replaces the sources to which the files are added, by default the catalogue: for tenants that the program
+    /// states, registered resolvers, or no catalogue.
     pub fn onto(mut self, base: Sources) -> Self {
         self.base = base;
         self
@@ -59,7 +60,8 @@ impl ConfigSource for FileSource {
     }
 }
 
-/// Runs what waits for a disk. A slow one must not hold up a worker thread; without a runtime there is none to hold up.
+/// Runs `work`, which may wait for a disk, outside the runtime's worker threads, which a slow disk must not block.
+/// Without a runtime `work` runs in place.
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime
@@ -70,13 +72,13 @@ pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + S
     }
 }
 
-/// What the file system says about the files, without reading them; nothing if that does not prove that a file is as it
-/// was: one that cannot be found, or whose time is of now. A file system may give the same time to two changes of one
-/// tick (up to 2 s on FAT), and the second may leave the length as it was.
+/// A hash of the files' metadata, made without reading the files. `None` if the metadata cannot prove that a file is
+/// unchanged: the file cannot be found, or was changed just now. A file system may give the same time to two changes
+/// within one tick (up to 2 s on FAT), and the second change may keep the length.
 fn fingerprint(paths: &[PathBuf], wall: SystemTime) -> Option<u64> {
     let mut hash = Fnv::default();
     for path in paths {
-        // Follows symbolic links: the file that a link now leads to is another one.
+        // `metadata` follows symbolic links, so a link that was changed counts as another file.
         let found = std::fs::metadata(path).ok()?;
         let modified = found.modified().ok()?;
         let age = wall.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
@@ -91,14 +93,14 @@ fn fingerprint(paths: &[PathBuf], wall: SystemTime) -> Option<u64> {
     Some(hash.0)
 }
 
-/// Tells a file from another one that was put in its place, and from itself with its old time put back.
+/// Distinguishes a file from another that has replaced it, and from itself with its old modification time restored.
 #[cfg(unix)]
 fn identity(found: &std::fs::Metadata) -> [u64; 4] {
     use std::os::unix::fs::MetadataExt;
     [found.dev(), found.ino(), found.ctime() as u64, found.ctime_nsec() as u64]
 }
 
-/// Tells a file from another one that was put in its place, where its maker gave it another time.
+/// Distinguishes a file from another that has replaced it, if their creation times differ.
 #[cfg(not(unix))]
 fn identity(found: &std::fs::Metadata) -> [u64; 4] {
     let created = found.created().ok().and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -110,12 +112,12 @@ fn read(path: &Path) -> Result<String, Error> {
         Error::config(format!("{}: cannot be read: {error}", path.display())).with_source(error)
     };
     let mut bytes = Vec::new();
-    // The size that the file system states may change: what counts is what was read.
+    // Checks the bytes read, because the size that the file system states may change meanwhile.
     std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::config(parse::too_large(&path.display().to_string())));
     }
-    // An empty text is valid TOML, and what a full disk or a program that is about to write leaves behind.
+    // An empty text is valid TOML, but also what a full disk leaves, or a program that is about to write the file.
     if bytes.iter().all(u8::is_ascii_whitespace) {
         let name = path.display();
         return Err(Error::config(format!(

@@ -1,4 +1,5 @@
-//! The file format: what serde reads; limits and tenants are in `entry.rs`. Values are as written; [`validate`](super::validate) checks them.
+//! The file format as serde reads it; limits and tenants are in `entry.rs`. Values are as written;
+//! [`validate`](super::validate) checks them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,7 @@ pub(super) struct SharingEntry {
 }
 
 impl fmt::Debug for SharingEntry {
-    /// Without the URL: it stands unchecked, and may have a password.
+    /// Omits the URL: while unchecked, it may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharingEntry").field("lease", &self.lease).finish_non_exhaustive()
     }
@@ -53,13 +54,13 @@ pub(super) struct CallerEntry {
 }
 
 impl fmt::Debug for CallerEntry {
-    /// The name alone: what stands unchecked as the token's reference may be the token itself.
+    /// Shows the name alone: while unchecked, the token's reference may be the token itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallerEntry").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// `[vendors.NAME]`, and `[vendors.NAME.environments.ENV]` with what differs there.
+/// `[vendors.NAME]`, and `[vendors.NAME.environments.ENV]` with the fields that differ in that environment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VendorEntry {
@@ -95,7 +96,7 @@ pub(super) struct VendorEntry {
     pub(super) environments: BTreeMap<String, VendorEntry>,
 }
 
-/// `auth = { scheme = "…" }`. Not an enum: serde would forget the line of what is wrong in it.
+/// `auth = { scheme = "…" }`. Not an enum, because serde would lose the line number of an error inside it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuthEntry {
@@ -197,7 +198,7 @@ pub(super) struct WindowEntry {
     pub(super) unit: Option<String>,
 }
 
-/// A count, or the place in a response where it stands.
+/// A count, or the place in a response that states it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a count, or the place where it stands, such as a header's name")]
 pub(super) enum FigureEntry {
@@ -205,7 +206,7 @@ pub(super) enum FigureEntry {
     At(String),
 }
 
-/// The places where a value may stand, the likeliest first.
+/// The places in a response where a value may be, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a place in a response, such as \"body#/usage/total\", or a list of places")]
 pub(super) enum PlacesEntry {
@@ -213,7 +214,7 @@ pub(super) enum PlacesEntry {
     Any(Vec<String>),
 }
 
-/// A value, as text.
+/// A value that is compared as text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a text, a whole number, or true or false")]
 pub(super) enum ValueEntry {

@@ -9,7 +9,7 @@ use super::pattern;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Idempotency {
-    /// Where in a request the key goes; `None` for a vendor that takes none.
+    /// Where in a request the key goes; `None` for a vendor that takes no keys.
     pub carrier: Option<KeyCarrier>,
     /// The methods of the requests that may carry a key, upper case; POST and PATCH by default.
     pub methods: Vec<String>,
@@ -26,11 +26,11 @@ pub struct Idempotency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyCarrier {
-    /// A header, in lower case.
+    /// The header of this name, in lower case.
     Header(String),
-    /// A parameter of the query.
+    /// The query parameter of this name.
     Query(String),
-    /// A member of the body, which must be a JSON object.
+    /// The member of this name in the body, which must be a JSON object.
     Body(String),
 }
 
@@ -39,10 +39,10 @@ pub enum KeyCarrier {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnUnsendable {
-    /// It fails before it is sent, with an error that says why.
+    /// The request fails before it is sent, with an error that says why.
     #[default]
     Fail,
-    /// It is sent without the key. A warning is logged once per vendor.
+    /// The request is sent without the key. A warning is logged once per vendor.
     Warn,
 }
 

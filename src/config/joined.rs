@@ -1,4 +1,4 @@
-//! Several sources as one.
+//! Combines several sources into one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::copies::CopyPlace;
 use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, TakenFuture};
 use crate::Error;
 
-/// Sources that are read one after the other; the texts of later ones stand behind those of earlier ones.
+/// Sources that are read one after the other; the texts of a later source come after those of an earlier one.
 #[derive(Debug)]
 pub(crate) struct JoinedSource {
     first: Arc<dyn ConfigSource>,

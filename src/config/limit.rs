@@ -6,30 +6,31 @@ use std::time::Duration;
 use super::names::names;
 use super::resets::Resets;
 
-/// One limit, validated: so many units per window, or at once, for a scope.
+/// One limit, validated: a number of units per window, or of requests at once, and the scope that shares it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limit {
     /// The limit's name, unique in its vendor or endpoint.
     pub name: Arc<str>,
-    /// Who shares it.
+    /// Which requests share the limit.
     pub scope: Scope,
-    /// What is limited.
+    /// What the limit counts, and the figures.
     pub kind: LimitKind,
-    /// Processes share it where they share limits ([`share_through`](crate::IntegrationClientBuilder::share_through)).
+    /// Whether several processes share the limit, if they share limits at all
+    /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
     pub shared: bool,
     /// Where the figure comes from.
     pub source: Option<Source>,
 }
 
-/// Who shares a limit.
+/// Which requests share a limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scope {
     /// One tenant's requests to one endpoint.
     Endpoint,
-    /// One tenant at one vendor.
+    /// One tenant's requests to one vendor.
     Tenant,
-    /// All tenants that use one vendor credential.
+    /// Requests of all tenants that use one account of the vendor.
     Account,
     /// All requests to the vendor.
     Vendor,
@@ -39,43 +40,44 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LimitKind {
-    /// So many units per window.
+    /// Units per window.
     Rate(Rate),
-    /// At most this many requests in flight at once.
+    /// Requests in flight at once.
     Concurrency {
-        /// Requests at once.
+        /// The most requests in flight at once.
         limit: u32,
     },
 }
 
-/// So many units per window.
+/// A limit of units per window.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Rate {
-    /// Units per window, as the vendor publishes it (already multiplied with the tenant's `share`).
+    /// Units per window: the published figure, multiplied with the tenant's `share`.
     pub limit: u32,
     /// The window.
     pub window: Duration,
     /// How the vendor counts.
     pub algorithm: Algorithm,
-    /// The share of the limit that is used: above 0, at most 1; 0.8 by default.
+    /// The share of the limit that the client uses: above 0, at most 1; 0.8 by default.
     pub safety: f64,
     /// Capacity of the bucket, in units; `floor(safety x limit)` when absent.
     pub burst: Option<u32>,
-    /// The window begins anew by a calendar, and not when the vendor says or a request has become old.
+    /// The calendar by which the window resets. Without it the window ends when the vendor says or requests have aged
+    /// beyond it.
     pub resets: Option<Resets>,
-    /// The vendor refills in lumps, one each interval.
+    /// The interval at which the vendor refills its bucket in steps; absent for a steady refill.
     pub refill_interval: Option<Duration>,
-    /// Units are released in groups, one group each interval.
+    /// The interval at which the client releases units in groups; absent for a steady pace.
     pub release_interval: Option<Duration>,
     /// The guard's limit as a share of the vendor's: above 0, at most 1; 1 by default.
     pub ceiling: f64,
-    /// What of a request is counted.
+    /// What the limit counts.
     pub unit: Unit,
-    /// What the largest request costs that the vendor takes, in the unit, where its documents say so. It must fit the
-    /// bucket; no request is refused for it.
+    /// The cost, in units, of the largest request that the vendor accepts, if its documents state it. Validation warns
+    /// if it does not fit the bucket; no request is refused because of it.
     pub largest_request: Option<u32>,
-    /// Start empty rather than full when nothing is known about the past.
+    /// Whether the limit counts as used up, rather than unused, if nothing is known of its past usage.
     pub cold_start_spent: bool,
 }
 
@@ -83,19 +85,19 @@ pub struct Rate {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A counter that starts again at each window's end.
+    /// A counter that restarts at zero at each window's end.
     FixedWindow,
     /// Every request counts for one window from its arrival.
     SlidingWindow,
-    /// Two fixed windows, the older weighted by what still overlaps.
+    /// Two fixed windows, the older weighted by its overlap with the sliding window.
     SlidingCounter,
     /// A bucket that refills steadily; a request takes from it.
     TokenBucket,
     /// A bucket that drains steadily; a request adds to it.
     LeakyBucket,
-    /// A long window, as a day or a month: it is counted and not paced.
+    /// A long window, such as a day or a month: requests are counted but not paced.
     Quota,
-    /// Not published.
+    /// The vendor does not publish how it counts.
     Unknown,
 }
 
@@ -105,13 +107,13 @@ pub enum Algorithm {
 pub enum Unit {
     /// Each request is one unit.
     Requests,
-    /// Each request is as many units as it costs of this kind of points: `points`, or one that the vendor's entry
-    /// declares in `costs`, such as `input_tokens`.
+    /// Each request counts its cost in this kind of points: `points`, or a kind that the vendor's entry declares in
+    /// `costs`, such as `input_tokens`.
     Cost(Arc<str>),
     /// Each byte of a request's body is a unit; headers are not counted.
     RequestBytes,
     /// Each decoded byte of a response body is a unit. When the request starts, the size of recent responses is reserved;
-    /// the count is corrected when the body was read or dropped.
+    /// the count is corrected when the body has been read or dropped.
     ResponseBytes,
     /// Bytes of the request body and of the response body together.
     Bytes,
@@ -121,16 +123,16 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Source {
-    /// A page or a document.
+    /// The page or document that states the figure.
     pub reference: String,
-    /// When it was read.
+    /// When the document was read.
     pub as_of: String,
     /// `documented`, `seen in code` or `from memory` (unconfirmed).
     pub confidence: String,
 }
 
 impl Unit {
-    /// The units that need no declaration, but for `points`.
+    /// The units that need no declaration, except `points`.
     pub(super) const FIXED: [Unit; 4] = [Unit::Requests, Unit::RequestBytes, Unit::ResponseBytes, Unit::Bytes];
 
     /// The unit's name in the configuration format.
@@ -144,7 +146,7 @@ impl Unit {
         }
     }
 
-    /// Points of this kind.
+    /// The unit that counts points of this kind.
     pub fn cost(kind: &str) -> Unit {
         Unit::Cost(kind.into())
     }

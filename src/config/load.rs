@@ -1,4 +1,4 @@
-//! From sources to a validated [`Config`].
+//! Turns sources into a validated configuration.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,13 +13,13 @@ use super::vendor::{Tenant, Vendor};
 use super::{Caller, Limit, Scope, Sharing, overlay, suggest, validate};
 use crate::Error;
 
-/// Default headers of one vendor.
+/// The most default headers of one vendor.
 const MAX_HEADERS: usize = 64;
 const MAX_WARNINGS: usize = 100;
-/// Each request's token is compared with those of all callers.
+/// The most callers: the gateway compares each request's token with those of all callers.
 const MAX_CALLERS: usize = 1000;
 
-/// What a load makes.
+/// The result of a load.
 pub(super) struct Loaded {
     pub(super) vendors: Vendors,
     pub(super) tenants: Vec<Arc<Tenant>>,
@@ -29,11 +29,11 @@ pub(super) struct Loaded {
     pub(super) hash: u64,
 }
 
-/// A vendor's entries, lowest first.
+/// A vendor's merged entry, and the layers that it was merged from, lowest first.
 struct Stack<'a> {
     entry: VendorEntry,
     layers: Vec<Layer<'a>>,
-    /// Nothing is wrong with how its entries build on each other.
+    /// Whether all layers could be merged: their lists are valid.
     is_whole: bool,
 }
 
@@ -43,13 +43,13 @@ pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Load
     gather(sources, previous, &mut messages).ok_or_else(|| messages.into_error())
 }
 
-/// As [`load`], with every problem on its own.
+/// As [`load`], but returns each problem as a value of its own.
 pub(super) fn check(sources: &Sources) -> Result<Loaded, Vec<Finding>> {
     let mut messages = Messages::of_check();
     gather(sources, None, &mut messages).ok_or_else(|| messages.into_findings())
 }
 
-/// `None` when something is wrong, which is then in `messages`.
+/// Does the work of [`load`] and [`check`]. Returns `None` if anything is wrong; `messages` then says what.
 fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut Messages<'t>) -> Option<Loaded> {
     let files: Vec<(Text<'_>, File)> =
         sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, messages)).collect();
@@ -58,7 +58,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
         sources.over.iter().filter_map(|text| parse(text.name.as_str(), &text.text, messages)).collect();
     let is_read = files.len() + over.len() == sources.files.len() + sources.over.len();
     if !is_read || catalogue.is_some() != sources.catalogue {
-        // What is in a file that cannot be read would be missed everywhere else.
+        // Without the content of a file that cannot be read, every reference to it would be reported as well.
         return None;
     }
     let mut stacks = stacks(catalogue.as_ref(), &files, messages);
@@ -68,7 +68,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     let mut wrong = HashSet::new();
     for (name, stack) in &stacks {
         let before = messages.count();
-        // Merging lists that are wrong would hide what is, and takes long if there is much of it.
+        // Merging invalid lists would hide their problems, and takes long if the lists are long.
         if stack.is_whole {
             let environments = environments(name, stack, previous, messages, &mut warnings);
             vendors.by_name.insert((*name).into(), environments);
@@ -87,7 +87,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     Some(Loaded { vendors, tenants, callers, sharing, warnings, hash: sources.hash() })
 }
 
-/// Merges a user's entry over the catalogue's where it says so.
+/// The vendors of the catalogue and of the files. Merges a file's entry over the catalogue's if `extends` says so.
 fn stacks<'f, 't>(
     catalogue: Option<&'f (Text<'t>, File)>,
     files: &'f [(Text<'t>, File)],
@@ -107,7 +107,7 @@ fn stacks<'f, 't>(
             }
             let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
             let alone = || (entry.clone(), vec![]);
-            // Merging a list that is wrong would hide what is, and takes long if there is much of it.
+            // Merging invalid lists would hide their problems, and takes long if the lists are long.
             let merged = |(text, lower): (&Text<'t>, &VendorEntry)| match report.problems.is_empty() {
                 true => (overlay::vendor(lower, entry), vec![layer(text, name)]),
                 false => (VendorEntry::default(), vec![]),
@@ -115,7 +115,7 @@ fn stacks<'f, 't>(
             let ((entry, mut layers), extends) = match (entry.extends.as_deref(), shipped) {
                 (None, None) | (Some("none"), _) => (alone(), None),
                 (Some("catalogue"), Some(shipped)) => (merged(shipped), None),
-                // The rest is checked as what is most likely meant.
+                // Without `extends`, the rest is checked as an extension, which is most likely meant.
                 (None, Some(shipped)) => (merged(shipped), Some(replaces(name))),
                 (Some("catalogue"), None) => {
                     let names = catalogue.map(|(_, file)| &file.vendors);
@@ -154,7 +154,8 @@ fn stacks<'f, 't>(
     out
 }
 
-/// A name of the catalogue is used again, and it is not said what for: without this the limits would be gone unnoticed.
+/// The message for an entry that uses a name of the catalogue without `extends`. If such an entry replaced the
+/// catalogue's without an error, nobody would notice that its limits are gone.
 fn replaces(name: &str) -> String {
     format!(
         "the catalogue has `{name}`; this replaces it, limits and dialect included; did you mean `extends = \"catalogue\"`? \
@@ -162,7 +163,7 @@ fn replaces(name: &str) -> String {
     )
 }
 
-/// What is laid over changes vendors that are there, and adds others.
+/// Applies the texts of [`Sources::over`] to the vendors: changes those that exist, and adds the others.
 fn lay_over<'f, 't>(
     stacks: &mut BTreeMap<&'f str, Stack<'t>>,
     over: &'f [(Text<'t>, File)],
@@ -179,7 +180,7 @@ fn lay_over<'f, 't>(
             }
             report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
             match stacks.get_mut(name.as_str()) {
-                // Merging a list that is wrong would hide what is.
+                // Merging invalid lists would hide their problems.
                 Some(stack) if report.problems.is_empty() => {
                     stack.entry = overlay::vendor(&stack.entry, entry);
                     stack.layers.push(own);
@@ -194,7 +195,7 @@ fn lay_over<'f, 't>(
     }
 }
 
-/// What merging would hide: repeated names, and fields that do not belong into an environment.
+/// Reports what merging would hide: repeated names, and fields that an environment must not state.
 fn check_lists(entry: &VendorEntry, report: &mut Report) {
     let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
         validate::duplicates(&entry.limits, path, report);
@@ -264,10 +265,11 @@ fn environments<'a>(
     out
 }
 
-/// What a tenant's entry states that has nothing to do with its vendor.
+/// The fields of a tenant's entry that can be checked without its vendor.
 const OWN: [&str; 6] = ["id", "account", "credential", "weight", "share", "client_certificate"];
 
-/// The tenants. Of those at a vendor in `wrong` what is their own is checked: the rest would bury the cause.
+/// The tenants, sorted. For a tenant at a vendor in `wrong`, reports only problems of the fields in [`OWN`]: the others
+/// follow from the vendor's problems and would bury the cause.
 fn tenants<'a>(
     vendors: &Vendors,
     wrong: &HashSet<&str>,
@@ -313,12 +315,12 @@ fn tenants<'a>(
         let told = report.problems.iter().filter(is_told);
         told.for_each(|problem| messages.add(std::slice::from_ref(&layer), problem));
     }
-    // Sorted for look-ups by halving: no second copy of the ids, and the same order every time.
+    // Sorted for binary search: this needs no second copy of the ids, and the order is the same for each load.
     out.sort_unstable_by(|a, b| order(a, &b.id, &b.vendor.name));
     out
 }
 
-/// The callers of all files, in their order.
+/// The callers of all files, in the order of the files.
 fn callers<'f, 't: 'f>(
     sources: &Sources,
     files: impl Iterator<Item = &'f (Text<'t>, File)>,
@@ -330,7 +332,8 @@ fn callers<'f, 't: 'f>(
         for (index, entry) in file.callers.iter().enumerate() {
             let mut report = Report::default();
             let caller = validate::caller(entry, &sources.resolvers, &mut report);
-            // A mistake of form names a table by its `name`, where that is one.
+            // The parser's paths identify a caller's table by its `name` if that is valid. The step must be the same
+            // here, so that `Messages` recognizes a value that the parser has already reported.
             let is_name = validate::check_id("a caller's name", &entry.name).is_ok();
             let is_first = seen.insert(&entry.name);
             let step = if is_name && is_first { Step::Named(entry.name.clone()) } else { Step::Index(index) };
@@ -348,7 +351,7 @@ fn callers<'f, 't: 'f>(
     out
 }
 
-/// What one of the files says of sharing.
+/// The `[sharing]` table, which at most one of the files may have.
 fn sharing<'f, 't: 'f>(
     files: impl Iterator<Item = &'f (Text<'t>, File)>,
     messages: &mut Messages<'t>,
@@ -369,12 +372,12 @@ fn sharing<'f, 't: 'f>(
     first.and_then(|(_, sharing)| sharing)
 }
 
-/// How `tenant` compares with an id and a vendor's name, in the order that [`Loaded::tenants`] has.
+/// Compares `tenant` with an id and a vendor's name, in the order of [`Loaded::tenants`].
 pub(super) fn order(tenant: &Tenant, id: &str, vendor: &str) -> Ordering {
     (*tenant.id).cmp(id).then_with(|| (*tenant.vendor.name).cmp(vendor))
 }
 
-/// Warns where tenants that share a limit state different figures for it: only one of them can hold.
+/// Warns if tenants that share a limit state different figures for it, because only one of them can apply.
 fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
     if tenants.iter().all(|tenant| tenant.overrides.is_none()) {
         return;
@@ -388,7 +391,7 @@ fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
             if Arc::ptr_eq(&other.vendor, vendor) || warnings.len() >= MAX_WARNINGS {
                 continue;
             }
-            // Overrides keep the order of endpoints and limits, so that the two lists go in step.
+            // Overrides keep the order of endpoints and limits, so the two lists can be compared item by item.
             let differs = figures(&other.vendor, scope).zip(figures(vendor, scope)).find(|(a, b)| a.kind != b.kind);
             if let Some((limit, _)) = differs {
                 warnings.push(format!(

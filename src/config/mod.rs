@@ -1,82 +1,82 @@
-//! Configuration: vendors, their limits, and tenants; validated as a whole before any of it is used.
+//! Configuration: vendors, their limits, and tenants. A configuration is validated as a whole before it is used.
 //!
 //! # The format
-//! `vendors.toml` in the repository is the shipped catalogue, built into the library, and the example of the format
-//! that users write:
+//! `vendors.toml` in the repository is the shipped catalogue, which is built into the library. Users write their own
+//! files in the same format:
 //!
 //! ```toml
 //! [vendors.example]
 //! base_url = "https://{region}.api.example.com/v1"   # {variables} come from the tenant
 //! auth = { scheme = "header", name = "x-api-key" }   # none | bearer | basic | header (name, prefix) | query (name)
 //! headers = { accept = "application/json" }
-//! safety = 0.8                # the share of every limit that is used
+//! safety = 0.8                # the share of every limit that the client uses
 //! connect_timeout = "10s"
 //! attempt_timeout = "30s"
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
-//! throttle = "adaptive"       # adaptive (by what others take) | bands (slower in steps near a limit) | pace (what is
-//!                             # left is spread until the reset) | off
-//! unpublished = true          # no figures are published, or known: no warning that no limit is stated
-//! quirks = ["…"]              # what a developer must know about it
-//! also = ["…"]                # other names by which people look for it: `integration-client vendors NAME`
-//! dead_letters = "redacted"   # what is kept of a request given up on: redacted | no_answer | whole
-//! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted (not kept
-//!                             # beyond their end, and neither is an answer)
+//! throttle = "adaptive"       # adaptive (by the usage of others) | bands (slower in steps near a limit) | pace
+//!                             # (spreads the remaining units until the reset) | off
+//! unpublished = true          # the vendor publishes no limits, or none are known: no warning if none is stated
+//! quirks = ["…"]              # what a developer must know about the vendor
+//! also = ["…"]                # other names to find the vendor by: `integration-client vendors NAME`
+//! dead_letters = "redacted"   # what a dead letter keeps of a request: redacted | no_answer | whole
+//! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted
+//!                             # (deleted when they end, with their responses)
 //!
 //! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
 //! proxy = "http://proxy.internal:3128"
-//! allow_private = false       # true where hosts made of tenants' variables (`https://{host}`) are in a private network
+//! allow_private = false       # true if hosts from tenants' variables (`https://{host}`) are in a private network
 //!
-//! [vendors.example.retry]     # all of it may be left out; these are the defaults
+//! [vendors.example.retry]     # optional, as is each field; these are the defaults
 //! max_retries = 5             # 0 to 20, on top of the first exchange
 //! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
-//! longest_wait = "120s"       # shortens no wait that the vendor states
-//! default_wait = "60s"        # after a refusal that states no wait; by default a part of the window is tried, and longer each time
-//! max_age = "5m"              # how long a connection is tried again that cannot be made, or a stream it did not process
-//! max_hold = "15m"            # a longer pause is handed back to the caller
-//! max_pause = "1h"            # the longest pause after an answer that was no refusal
-//! max_shared_pause = "15m"    # the longest that one tenant's refusal stops others who share the limit
-//! on_ambiguous = "fail"       # the outcome is unknown: fail (the caller decides) | park (that, and a dead
-//!                             # letter is kept) | resend (it may act twice)
-//! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
-//! unprocessed_is_safe = true  # its refused HTTP/2 streams, and those that its GOAWAY disowns, mean so too
+//! longest_wait = "120s"       # does not shorten a wait that the vendor states
+//! default_wait = "60s"        # after a refusal that states no wait; default: a part of the window, longer each time
+//! max_age = "5m"              # how long to retry a failed connection, or a stream that the vendor did not process
+//! max_hold = "15m"            # a longer pause ends the request with `RetryLater`
+//! max_pause = "1h"            # the longest pause after a response that was no refusal
+//! max_shared_pause = "15m"    # the longest pause of other tenants after a refusal of one tenant's request
+//! on_ambiguous = "fail"       # if the outcome is unknown: fail (the caller decides) | park (fail, and keep a dead
+//!                             # letter) | resend (the vendor may act twice)
+//! unavailable_is_safe = false # the vendor's 408, 425 and 503 with Retry-After mean that it did not act
+//! unprocessed_is_safe = true  # so do HTTP/2 streams that it refuses, or disowns by GOAWAY
 //! max_replay_bytes = 1048576  # a larger body is not kept for retries
 //!
-//! [vendors.example.idempotency] # without it no key is sent, and a request that states one fails before it is sent
+//! [vendors.example.idempotency] # without this table no key is sent, and a request that states one fails
 //! header = "idempotency-key"  # or query = "requestid", or body = "idempotency_key" (a member of a JSON object)
 //! methods = ["POST", "PATCH"] # the requests that carry a key; these two by default
 //! paths = ["/v2/payments/**"] # all by default
 //! max_length = 255            # the longest key, 32 to 255 bytes
-//! on_unsendable = "fail"      # a stated key that cannot be sent: fail | warn (the request goes without it, a warning once)
+//! on_unsendable = "fail"      # if a stated key cannot be sent: fail | warn (sends without the key, and warns once)
 //!
 //! [vendors.example.oauth]     # for tenants with `oauth` in place of `credential`
 //! grant = "refresh_token"     # refresh_token | client_credentials | jwt_bearer | github_app
 //! token_url = "https://login.example.com/token"
 //! client_auth = "basic"       # basic | body
-//! client_id = "env:EXAMPLE_ID" # this one, client_secret, private_key and key_id may stand in the tenant too
+//! client_id = "env:EXAMPLE_ID" # a tenant may state client_id, client_secret, private_key and key_id instead
 //! client_secret = "env:EXAMPLE_SECRET"
 //! scopes = ["read"]
 //! params = { audience = "https://api.example.com" } # further parameters of the token request
-//! rotates = true              # an answer may bring a new refresh token, which must be kept: see GUIDE
+//! rotates = true              # a response may contain a new refresh token, which must be stored: see GUIDE
 //! # for grants with a JWT: private_key, key_id, algorithm = "RS256" | "ES256", audience (the token URL unless stated)
 //!
-//! [vendors.example.costs]     # kinds of points that limits may count beside `points`, at most three, and what a request
-//! input_tokens = 1000         # takes of each that states nothing else
+//! [vendors.example.costs]     # kinds of points that limits may count, at most three beside `points`, and the
+//! input_tokens = 1000         # cost of a request that states none
 //!
-//! [[vendors.example.limits]]  # for every request
+//! [[vendors.example.limits]]  # a limit that applies to every request
 //! name = "minute"
 //! limit = 600
 //! window = "1m"
 //! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket quota
 //!                             # unknown
 //! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
-//! shared = true               # false: processes that share limits leave this one alone
+//! shared = true               # false: processes that share limits do not share this one
 //!
 //! [[vendors.example.limits]]
 //! name = "day"
 //! limit = 10000
-//! resets = "daily America/Los_Angeles" # in place of a window: a quota that begins anew by a calendar. hourly daily weekly
-//!                             # monthly, perhaps a time (07:00), and a time zone, else UTC; or "rolling", as by default
+//! resets = "daily America/Los_Angeles" # in place of a window: a quota that resets by a calendar. hourly daily weekly
+//!                             # monthly, an optional time (07:00), and a time zone, else UTC; "rolling" is the default
 //!
 //! [[vendors.example.limits]]
 //! name = "parallel"
@@ -85,56 +85,56 @@
 //! [vendors.example.endpoints.search]
 //! paths = ["/search/*", "/v2/search/**"]
 //! methods = ["GET"]
-//! costs = { points = 5 }      # what its requests cost that state nothing else
+//! costs = { points = 5 }      # the cost of a request to this endpoint that states none
 //! [[vendors.example.endpoints.search.limits]]
 //! name = "search"
 //! limit = 30
 //! window = "1m"
 //! unit = "points"
-//! largest_request = 10        # the largest that the vendor takes: a warning where it never fits the bucket
+//! largest_request = 10        # the vendor's largest request: a warning if it does not fit the bucket
 //!
-//! # What shape alone does not tell about its answers; most vendors need none of it.
+//! # How to read the vendor's responses, if the shape of its headers is not enough; most vendors need none of this.
 //! [vendors.example.dialect]
 //! costs = { points = "body#/extensions/cost" } # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all
 //! [[vendors.example.dialect.windows]]
 //! name = "day"
-//! limit = "x-day-quota"       # where the figures of a window stand; limit and remaining may be numbers
+//! limit = "x-day-quota"       # the places of a window's figures; limit and remaining may be numbers
 //! used = "x-day-spent"
 //! length = "24h"
 //! [[vendors.example.dialect.windows]]
 //! items = "x-quotas"          # a list: 100:120,20:1
 //! form = "{limit}:{length}"
 //! [[vendors.example.dialect.answers]]
-//! status = [200, 403]         # any unless stated
+//! status = [200, 403]         # any status unless stated
 //! from = "body#/errors/*/code"
 //! is = ["THROTTLED"]          # or contains = ["too many"]
-//! throttled = true            # false: a 429 that is no limit
+//! throttled = true            # false: this response is no refusal by a limit, even if its status is 429
 //! scope = "account"           # endpoint, tenant, account, vendor
-//! wait = "30s"                # where the answer states none; or wait_until_next = "15m"
+//! wait = "30s"                # if the response states none; or wait_until_next = "15m"
 //! [[vendors.example.dialect.waits]]
-//! from = "body#/message"      # only of refusals
+//! from = "body#/message"      # read only from refusals
 //! after = "try again in "
 //!
 //! [vendors.example.environments.sandbox]
 //! base_url = "https://sandbox.example.com/v1"
 //! [[vendors.example.environments.sandbox.limits]]
-//! name = "minute"             # overrides the figures of `minute`; another name adds a limit
+//! name = "minute"             # overrides fields of the limit `minute`; a new name adds a limit
 //! limit = 60
-//! source = "https://docs.example.com/limits" # where the figure comes from
-//! as_of = "2026-03"           # when that was read
+//! source = "https://docs.example.com/limits" # the document that states the figure
+//! as_of = "2026-03"           # when the document was read
 //! confidence = "documented"   # documented | seen in code | from memory (not confirmed)
 //!
 //! [[tenants]]
 //! id = "acme"
 //! vendor = "example"
 //! environment = "live"
-//! account = "acme-org"        # tenants of one account share its limits; the tenant's id unless stated
+//! account = "acme-org"        # tenants with the same account share its limits; the tenant's id unless stated
 //! credential = "env:ACME_KEY" # or "file:PATH", or "RESOLVER:KEY"; never the secret
 //!                             # or oauth = { refresh_token = "env:ACME_TOKEN" }: see `[vendors.example.oauth]`
 //! vars = { region = "eu" }
 //! weight = 1
-//! share = 0.5                 # this process's part of every limit
-//! [tenants.limits.minute]     # another figure for one limit
+//! share = 0.5                 # the part of every limit that this process may use
+//! [tenants.limits.minute]     # overrides fields of one limit
 //! limit = 1200
 //! [tenants.endpoints.search.limits.search]
 //! limit = 10
@@ -142,66 +142,69 @@
 //! [[callers]]                 # a program that calls through the gateway (feature `gateway`)
 //! name = "billing"
 //! token = "env:BILLING_TOKEN" # or "file:PATH", or "RESOLVER:KEY"; never the token
-//! tenants = ["acme", "eu-*"]  # on whose behalf it may call; `*` stands for any characters
-//! vendors = ["example"]       # whom it may call; all without it
-//! priority = "normal"         # the highest that it may ask for; high without it
-//! may = ["send"]              # the default; `async`, to leave requests in the store, is taken and not used yet;
+//! tenants = ["acme", "eu-*"]  # the tenants on whose behalf it may call; `*` stands for any characters
+//! vendors = ["example"]       # the vendors that it may call; all unless stated
+//! priority = "normal"         # the highest priority that it may ask for; high unless stated
+//! may = ["send"]              # the default; `async` to leave requests in the store, to be sent later;
 //!                             # `view` and `operate` for the console, with tenants = ["*"] and no vendors
-//! rewrite = "json"            # the vendor's URLs in JSON bodies lead through the gateway too; "headers" without it: only those there
+//! rewrite = "json"            # leads the vendor's URLs through the gateway, in JSON bodies too; default: "headers"
 //!
-//! [sharing]                   # limits are shared with other processes, through a store that all of them reach
-//! through = "env:SHARING_URL" # a variable with its URL (postgres, redis, sqlite); or the URL without a password; or "store"
-//! lease = "10s"               # for how long a process goes on without an answer of the store
-//! when_away = "floor"         # what follows: "stop" (the default), or a part of each limit for ten minutes more
-//! floor = 0.1                 # the part of all processes together
-//! max_processes = 16          # which is divided among so many
+//! [sharing]                   # shares limits with other processes, through a store that all of them can reach
+//! through = "env:SHARING_URL" # a variable with a URL (postgres, redis, sqlite), a URL without password, or "store"
+//! lease = "10s"               # how long a process may go on while the store does not answer
+//! when_away = "floor"         # after that: "stop" (the default), or use a part of each limit for ten minutes more
+//! floor = 0.1                 # that part, for all processes together
+//! max_processes = 16          # the number of processes among which the part is divided
 //! ```
 //!
-//! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
+//! A bucket is stated by its size and the time it takes to fill: a bucket of 40 requests that refills by 2 a second is
 //! `limit = 40`, `window = "20s"`.
 //!
-//! What a limit counts is its `unit`: `requests` (the default), `points` or another kind of points that `costs` declares,
-//! `request_bytes`, `response_bytes` or `bytes` (both). A request's points of each kind are those that it states
-//! ([`Request::cost`](crate::Request::cost)), or its endpoint's, or the vendor's default; they are put right by what the
-//! answer says, where `dialect.costs` tells the place: of several places the first that is there, `A + B` for a sum. In an
-//! event stream the last value counts. Bytes are those of bodies, decoded, without heads. How long an
-//! answer will be is not known when its request goes: it is believed to be as long as answers of that vendor were of
-//! late, or as [`Request::expect_bytes`](crate::Request::expect_bytes) says, and put right when it was read.
+//! A limit's `unit` says what the limit counts: `requests` (the default), `points` or another kind of points that
+//! `costs` declares, `request_bytes`, `response_bytes` or `bytes` (both). A request's cost in each kind of points is
+//! what the request states ([`Request::cost`](crate::Request::cost)), else the endpoint's cost, else the vendor's. If
+//! `dialect.costs` names a place in the response, the actual cost is read from there and replaces this estimate. Of
+//! several places the first that exists counts; `A + B` adds two; in an event stream the last value counts. Bytes are
+//! those of decoded bodies, without headers. The size of a response is not known when its request is sent: the estimate
+//! is the size of the vendor's recent responses, or [`Request::expect_bytes`](crate::Request::expect_bytes), and is
+//! corrected when the response has been read.
 //!
-//! An endpoint without `paths` is used by requests that name it. An environment is also the way to state what another
-//! plan of the vendor's allows: a tenant on it says `environment = "PLAN"`.
+//! An endpoint without `paths` is used by requests that name it. An environment can also state the limits of another
+//! plan of the vendor: a tenant on that plan says `environment = "PLAN"`.
 //!
 //! # What replaces what
-//! - A vendor in a user's file that has the name of one in the catalogue says what it is: with `extends = "catalogue"` it
-//!   changes that entry, and fields stated replace fields, limits and endpoints go by name, lists are replaced whole. With
-//!   `extends = "none"` it **replaces** the entry, limits and dialect included. To state neither is an error.
+//! - A vendor in a user's file that has the name of one in the catalogue must say how it relates to that entry. With
+//!   `extends = "catalogue"` it changes the entry: stated fields replace fields, limits and endpoints are matched by
+//!   name, and lists are replaced whole. With `extends = "none"` it **replaces** the entry, limits and dialect
+//!   included. To state neither is an error.
 //! - An environment changes its vendor in the same way. `live` is the entry itself.
-//! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the one
-//!   endpoint that has it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. Limits of scope `vendor` cannot be
-//!   changed by a tenant.
+//! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the
+//!   only endpoint with it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. A tenant cannot change a limit of
+//!   scope `vendor`, because all tenants share it.
 //! - One vendor in two files, and one tenant twice at a vendor, are errors.
 //!
 //! # Changes while running
-//! A client looks at its files every second ([`watch_config`](crate::IntegrationClientBuilder::watch_config)) and goes over to what they
-//! say as a whole, or not at all. Write a new file beside the old one and rename it, or swap a symbolic link: then no process
-//! ever sees half of it. A file that is written in place is taken once it reads the same twice, 200 ms apart; half a file
-//! that stays like that, and happens to be valid up to there, cannot be told from a whole one.
+//! A client checks its files every second ([`watch_config`](crate::IntegrationClientBuilder::watch_config)) and puts a
+//! new configuration into use as a whole, or not at all. Write a new file beside the old one and rename it, or swap a
+//! symbolic link, so that no process ever reads half a file. A file that is written in place is used once it reads the
+//! same twice, 200 ms apart. Half a file that stays unchanged for that time, and is valid up to its end, cannot be
+//! distinguished from a whole one.
 //!
-//! | what happens | what comes of it |
+//! | change | effect |
 //! |---|---|
-//! | limits, weights, `safety`, `share` | what waits goes on by the new figures; what was used stays used, nothing is credited |
-//! | a tenant is added | it can be used at once |
-//! | a tenant goes, or a vendor with its tenants | nothing more is admitted; what waits still goes, by the last figures, or is refused ([`on_remove`](crate::IntegrationClientBuilder::on_remove)) |
-//! | a vendor goes that a tenant still uses | refused, as every contradiction |
-//! | another `credential` | the next exchange uses it, also of requests that were refused with the old one |
-//! | a secret behind a reference | read again after 60 s, or after a 401 |
-//! | a secret's variable or file is gone | requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential), not sent, once what was read before is 60 s old |
-//! | a file is gone, unreadable, empty, half there or wrong | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::LiveConfig::problem) as long as it lasts |
-//! | a server of a `RemoteSource` is away, or says nothing that can be read | the same; it is asked again less and less often, at least every 30 s |
+//! | limits, weights, `safety`, `share` | waiting requests continue with the new figures; used units stay used, and none are credited |
+//! | a tenant is added | the tenant can be used at once |
+//! | a tenant is removed, or a vendor with its tenants | new requests are refused; waiting requests are still sent, with the last figures, or refused ([`on_remove`](crate::IntegrationClientBuilder::on_remove)) |
+//! | a vendor is removed that a tenant still uses | the new configuration is refused, like any other contradiction |
+//! | another `credential` | the next exchange uses the new one, also for requests that the vendor refused with the old one |
+//! | the secret behind a reference | it is read again after 60 s, or after a 401 |
+//! | a secret's variable or file is missing | once the value that was read before is 60 s old, requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential) and are not sent |
+//! | a file is missing, unreadable, empty, incomplete or invalid | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::LiveConfig::problem) says so for as long as the problem lasts |
+//! | the server of a `RemoteSource` cannot be reached, or its response cannot be read | the same; the server is asked again less and less often, at least every 30 s |
 //!
 //! # Errors
-//! Unknown keys, values out of range, names that do not exist: all are errors that name file, line and column, and all
-//! of a load (the first 20) are reported at once. Secrets and file contents are not repeated in messages.
+//! Unknown keys, values out of range and names that do not exist are errors that name file, line and column. A load
+//! reports all of them at once, up to 20. Messages do not repeat secrets or contents of files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -271,7 +274,7 @@ pub(crate) use validate::CONNECTION_HEADERS;
 pub(crate) use validate::parse_duration;
 pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 
-/// A validated configuration: immutable, and consistent as a whole.
+/// A validated configuration: immutable and consistent as a whole.
 pub struct Config {
     version: u64,
     hash: u64,
@@ -284,10 +287,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses and validates `sources`; `version` is the caller's count of configurations.
+    /// Parses and validates `sources`. The caller numbers its configurations by `version`.
     ///
     /// # Errors
-    /// `Config`, with every problem (the first 20) on a line of its own: file, line, column, what is wrong, what to do.
+    /// `Config`, with up to 20 problems, each on a line of its own: file, line, column, what is wrong, what to do.
     ///
     /// ```
     /// use integration_client::config::{Config, Sources};
@@ -303,16 +306,17 @@ impl Config {
     /// Loads `sources` as the next version after this one. Vendors that did not change keep their `Arc`.
     ///
     /// # Errors
-    /// As [`load`](Config::load); this configuration stays as it is.
+    /// As for [`load`](Config::load). A failed reload does not change this configuration.
     pub fn reload(&self, sources: &Sources) -> Result<Config, Error> {
         Config::from_loaded(load::load(sources, Some(&self.vendors))?, self.version.saturating_add(1))
     }
 
-    /// As [`load`](Config::load), for programs that show problems: up to a thousand of them, each with its place.
+    /// As [`load`](Config::load), for programs that show problems: returns up to a thousand of them, each with its
+    /// position.
     ///
     /// # Errors
-    /// What is wrong, in the order of the file or of the vendors' names. Syntax, vendors and tenants are looked at one
-    /// after the other: what is wrong with the first hides what may be wrong with the next.
+    /// The problems, in the order of the file or of the vendors' names. Syntax, vendors and tenants are checked one
+    /// after the other, so problems with the first can hide problems with the next.
     ///
     /// ```
     /// use integration_client::config::{Config, Sources};
@@ -331,17 +335,17 @@ impl Config {
         Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, callers, sharing, warnings })
     }
 
-    /// The version given to [`load`](Config::load), one more after each [`reload`](Config::reload).
+    /// The version that was given to [`load`](Config::load), plus one for each [`reload`](Config::reload).
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// [`Sources::hash`] of what the configuration was made of: equal in every process that runs on the same.
+    /// [`Sources::hash`] of the sources: equal in all processes that use the same configuration.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// What is allowed but probably not meant.
+    /// Descriptions of what is valid but probably a mistake.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -354,7 +358,7 @@ impl Config {
     /// The vendor `name` in `environment`.
     ///
     /// # Errors
-    /// `UnknownVendor`, with the name that was probably meant.
+    /// `UnknownVendor`, with a suggested name.
     pub fn vendor(&self, name: &str, environment: &str) -> Result<Arc<Vendor>, Error> {
         self.vendors.get(name, environment)
     }
@@ -364,12 +368,12 @@ impl Config {
         self.tenants.iter()
     }
 
-    /// The programs that may call through a gateway, in the order of the files.
+    /// The programs that may call through the gateway, in the order of the files.
     pub fn callers(&self) -> &[Arc<Caller>] {
         &self.callers
     }
 
-    /// How processes share their limits, where a file says so.
+    /// How processes share limits, if a file says so.
     pub fn sharing(&self) -> Option<&Sharing> {
         self.sharing.as_ref()
     }
@@ -377,20 +381,20 @@ impl Config {
     /// The tenant `id` at `vendor`.
     ///
     /// # Errors
-    /// `UnknownVendor` or `UnknownTenant`, with what was probably meant.
+    /// `UnknownVendor` or `UnknownTenant`, with a suggestion.
     pub fn tenant(&self, id: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
         if let Some(tenant) = self.find(id, vendor) {
             return Ok(tenant);
         }
-        // A vendor that does not exist is the better explanation.
+        // If the vendor does not exist, that is the more useful error.
         self.vendors.get(vendor, resolve::LIVE)?;
         Err(unknown::unknown_tenant(id, vendor, &self.tenants))
     }
 
-    /// The vendor of tenant `id` whose base URL `url` is below, as that tenant, and the path below it.
+    /// The tenant `id` at the vendor whose base URL `url` lies below, and the path below that base URL.
     ///
     /// # Errors
-    /// `UnknownVendor` when the URL is at none of the tenant's vendors. The message names the host alone.
+    /// `UnknownVendor` if `url` lies below no base URL of the tenant. The message names only the host of `url`.
     pub fn vendor_for_url<'u>(&self, id: &str, url: &'u url::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
         self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| {
             let id: String = id.chars().take(128).collect();

@@ -1,6 +1,6 @@
-//! Enums whose values have names in the format.
+//! Gives the values of an enum their names in the configuration format.
 
-/// A name for each value of an enum, as the format writes it.
+/// Implements `name` and `parse` for an enum, from the name of each value in the configuration format.
 macro_rules! names {
     ($type:ident { $($variant:ident = $name:literal),+ $(,)? }) => {
         impl $type {

@@ -1,5 +1,5 @@
-//! OAuth 2.0: how a tenant gets access tokens. `[vendors.NAME.oauth]` states what all tenants have in common, and `oauth` in a
-//! tenant's entry what is the tenant's own.
+//! OAuth 2.0: how a tenant gets access tokens. `[vendors.NAME.oauth]` states what all tenants have in common; `oauth`
+//! in a tenant's entry states what is particular to that tenant.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use super::credential::CredentialRef;
 use super::entry::OAuthEntry;
 use super::names::names;
 
-/// How a tenant gets access tokens at its vendor. It holds references to secrets, never the secrets.
+/// How a tenant gets access tokens at its vendor. It holds references to secrets, never the secrets themselves.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OAuth {
     /// What is exchanged for an access token.
     pub grant: OAuthGrant,
-    /// Where it is exchanged, with the tenant's variables filled in.
+    /// The URL that issues access tokens, with the tenant's variables filled in.
     pub token_url: Url,
-    /// How the client authenticates there.
+    /// How the client authenticates at the token URL.
     pub client_auth: ClientAuth,
-    /// The scopes that are asked for.
+    /// The scopes to request.
     pub scopes: Vec<String>,
     /// Further parameters of the token request, such as `audience` or `resource`.
     pub params: BTreeMap<String, String>,
@@ -27,7 +27,7 @@ pub struct OAuth {
     pub client_id: CredentialRef,
     /// The client's secret; none for a public client.
     pub client_secret: Option<CredentialRef>,
-    /// The refresh token that the tenant's user granted first.
+    /// The first refresh token, which the tenant's user granted.
     pub refresh_token: Option<CredentialRef>,
     /// The private key that signs JWTs, in PEM.
     pub private_key: Option<CredentialRef>,
@@ -35,14 +35,14 @@ pub struct OAuth {
     pub key_id: Option<String>,
     /// How JWTs are signed.
     pub algorithm: JwtAlgorithm,
-    /// For whom a JWT is; the token URL unless stated.
+    /// The JWT's audience; the token URL unless stated.
     pub audience: String,
-    /// On whose behalf a JWT asks.
+    /// The JWT's subject: on whose behalf it requests a token.
     pub subject: Option<String>,
-    /// An answer may bring a new refresh token, after which the old one is worth nothing; true by default. Such a token is
-    /// kept before it is used, so the client needs a place for it.
+    /// Whether a response may contain a new refresh token that invalidates the old one; true by default. Such a token
+    /// is stored before it is used, so the client needs a place to store it.
     pub rotates: bool,
-    /// The tenant's part as written.
+    /// The tenant's part of the settings, as written.
     pub(super) entry: OAuthEntry,
 }
 
@@ -56,7 +56,7 @@ pub enum OAuthGrant {
     ClientCredentials,
     /// A JWT that the client signs (RFC 7523): Google service accounts, Salesforce.
     JwtBearer,
-    /// A JWT that the client signs, for the token of an installation of a GitHub App.
+    /// A JWT that the client signs, in exchange for the access token of a GitHub App's installation.
     GithubApp,
 }
 

@@ -1,8 +1,9 @@
-//! One entry over another: an environment over its vendor, a user's entry over the catalogue's, a tenant over both.
+//! Applies one entry over another: an environment over its vendor, a user's entry over the catalogue's, a tenant's
+//! overrides over both.
 //!
-//! The rule is the same everywhere: what the upper entry states replaces what the lower one says, field by field.
-//! Limits are matched by name, endpoints by name, headers by name without case. Lists (`paths`, `methods`, `quirks`)
-//! are replaced whole. Nothing can be taken away by an overlay; an entry that does not extend another starts from nothing.
+//! The rule is the same everywhere: a field that the upper entry states replaces that of the lower entry. Limits and
+//! endpoints are matched by name, headers by name without case. Lists (`paths`, `methods`, `quirks`) are replaced
+//! whole. An overlay cannot remove anything; to start from nothing, an entry must not extend another.
 
 use super::entry::LimitEntry;
 use super::format::{
@@ -10,14 +11,14 @@ use super::format::{
 };
 use super::resets;
 
-/// Replaces `lower` when `upper` states something.
+/// Replaces `lower` with `upper` if `upper` is stated.
 fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
     if upper.is_some() {
         lower.clone_from(upper);
     }
 }
 
-/// `upper` over `lower`. Environments are merged by name; `extends` is not inherited.
+/// Applies `upper` over `lower`. Environments are merged by name; `extends` stays as in `lower`.
 pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     let mut out = lower.clone();
     set(&mut out.base_url, &upper.base_url);
@@ -88,7 +89,7 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.max_replay_bytes, &upper.max_replay_bytes);
 }
 
-/// `upper` over `lower`. The key goes where the upper one states, and nowhere else.
+/// Applies `upper` over `lower`. If `upper` states where the key goes, the place in `lower` is dropped.
 fn idempotency(lower: &mut IdempotencyEntry, upper: &IdempotencyEntry) {
     if upper.header.is_some() || upper.query.is_some() || upper.body.is_some() {
         (lower.header, lower.query, lower.body) = (upper.header.clone(), upper.query.clone(), upper.body.clone());
@@ -144,7 +145,7 @@ fn limits(lower: &mut Vec<LimitEntry>, upper: &[LimitEntry]) {
     }
 }
 
-/// `upper` over `lower`. A limit changes its kind when the upper one states the other kind.
+/// Applies `upper` over `lower`. A rate becomes a concurrency limit, or the reverse, if `upper` states the other kind.
 pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     if upper.concurrency.is_some() && upper.limit.is_none() && upper.window.is_none() {
         let (name, scope) = (lower.name.take(), lower.scope.take());
@@ -153,7 +154,7 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
         lower.concurrency = None;
     }
     set(&mut lower.limit, &upper.limit);
-    // A calendar says how long a window is, and how it is counted.
+    // A calendar implies the length of the window and the algorithm.
     if upper.resets.as_ref().is_some_and(|resets| resets != resets::ROLLING) {
         (lower.window, lower.algorithm) = (None, None);
     }
@@ -171,7 +172,7 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     set(&mut lower.largest_request, &upper.largest_request);
     set(&mut lower.cold_start, &upper.cold_start);
     set(&mut lower.shared, &upper.shared);
-    // A figure of the user's own is not the catalogue's any more: its source would vouch for what it never said.
+    // If the user changes a figure, the lower entry's source no longer documents it.
     let is_own =
         upper.limit.is_some() || upper.window.is_some() || upper.resets.is_some() || upper.concurrency.is_some();
     if is_own || upper.source.is_some() {

@@ -1,7 +1,8 @@
-//! From a file's text to what it states, with every mistake of form named at once.
+//! Parses a configuration file, and reports all its syntax and type errors at once.
 //!
-//! The deserializer stops at its first mistake. Here that one is noted and taken out of the parsed document, and the rest is
-//! read again, so that one mistake does not hide the others. Only a file with a mistake pays for it.
+//! The deserializer stops at the first error. This module reports that error, removes its cause from the parsed
+//! document, and deserializes the document again, so that one error does not hide the others. Only a file with errors
+//! pays for it.
 
 use std::ops::Range;
 
@@ -14,14 +15,15 @@ use super::report::{Finding, Meant, Messages, Path, Step, Text, misspelt, syntax
 use super::source::MAX_BYTES;
 use super::validate;
 
-/// Mistakes of form that are looked for in one file: each costs a walk through it.
+/// The most errors that are reported for one file: each costs a walk through the file.
 const MOST: usize = 100;
 
 pub(super) fn too_large(name: &str) -> String {
     format!("{name}: larger than {} MiB; split it, or keep tenants in a database", MAX_BYTES / 1024 / 1024)
 }
 
-/// What a file states, without what has a mistake of form, which is then in `messages`. `None` where nothing can be read.
+/// Parses a file. Adds its errors to `messages` and returns the file without the values that caused them; `None` if the
+/// file is too large or no TOML, or has too many errors.
 pub(super) fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'a>) -> Option<(Text<'a>, File)> {
     let source = Text { name, text };
     if text.len() as u64 > MAX_BYTES {
@@ -33,7 +35,7 @@ pub(super) fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'a
         Err(error) => error,
     };
     messages.push(syntax(source, &error));
-    // A text that is no TOML at all has no document.
+    // This fails if the text is not TOML at all.
     let mut document = DeTable::parse(text).ok()?;
     for _ in 1..MOST {
         let unread = take_out(document.get_mut(), &error)?;
@@ -51,8 +53,9 @@ pub(super) fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'a
     None
 }
 
-/// Takes what `error` is about out of the document: a misspelt key gets the name that was meant, a key that is missing some
-/// value, everything else goes. Returns the place of which nothing more can be said.
+/// Removes the cause of `error` from the document: renames a misspelt key to the key that was meant, adds a missing key
+/// with a placeholder value, and removes any other key. Returns the path of the value, for which further problems must
+/// not be reported.
 fn take_out(document: &mut DeTable<'_>, error: &toml::de::Error) -> Option<Path> {
     let span = error.span()?;
     let mut path = Path::new();
@@ -73,14 +76,14 @@ fn take_out(document: &mut DeTable<'_>, error: &toml::de::Error) -> Option<Path>
     Some(path)
 }
 
-/// The table whose span this is, and its place.
+/// Finds the table with this span, and adds its path to `path`.
 fn table_at<'d, 'i>(table: &'d mut DeTable<'i>, span: &Range<usize>, path: &mut Path) -> Option<&'d mut DeTable<'i>> {
     let key = table.iter().find(|(_, value)| holds(value, span)).map(|(key, _)| key.get_ref().to_string())?;
     path.push(Step::Key(key.clone()));
     table_in(table.get_mut(key.as_str())?, span, path)
 }
 
-/// Like the above, for a value.
+/// Like [`table_at`], but searches one value.
 fn table_in<'d, 'i>(
     value: &'d mut Spanned<DeValue<'i>>,
     span: &Range<usize>,
@@ -105,7 +108,7 @@ fn table_in<'d, 'i>(
     }
 }
 
-/// Whether a table with this span is the value, or in it.
+/// Whether the value is, or contains, a table with this span.
 fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     match value.get_ref() {
         DeValue::Table(table) => value.span() == *span || table.values().any(|value| holds(value, span)),
@@ -114,7 +117,8 @@ fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     }
 }
 
-/// The innermost table with a key that has this span, or whose value, or an item of it, has it; and the key's place.
+/// Finds the innermost table with a key such that the key, its value or an item of its value has this span. Returns the
+/// table and the key, and adds the key's path to `path`.
 fn key_at<'d, 'i>(
     table: &'d mut DeTable<'i>,
     span: &Range<usize>,
@@ -140,13 +144,13 @@ fn key_at<'d, 'i>(
     }
 }
 
-/// Whether this value, or an item of it, has the span.
+/// Whether this value, or an item of this array, has the span.
 fn is_at(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     let items = value.get_ref().as_array();
     value.span() == *span || items.into_iter().flatten().any(|item| is_at(item, span))
 }
 
-/// Whether something in this value has the span.
+/// Whether this value, or a key or value inside it, has the span.
 fn within(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     is_at(value, span)
         || match value.get_ref() {
@@ -156,7 +160,7 @@ fn within(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
         }
 }
 
-/// The step to an item: limits are known by their names.
+/// The step to an item of an array: its valid `name`, if it has one, else its index.
 fn step(index: usize, item: &Spanned<DeValue<'_>>) -> Step {
     let name = item.get_ref().as_table().and_then(|table| table.get("name")).and_then(|name| name.get_ref().as_str());
     match name {

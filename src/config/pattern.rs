@@ -1,16 +1,17 @@
 //! Path patterns of endpoints.
 //!
-//! A pattern is literal segments, `*` for one segment, and a last `**` for any rest. No pattern backtracks, so a match
-//! looks at each byte of the path once per pattern and allocates nothing. Empty segments of a path are skipped: a
-//! doubled or trailing slash must not carry a request around its endpoint's limit.
+//! A pattern consists of literal segments, `*` for one segment, and a final `**` for any remaining segments. Matching
+//! never backtracks, so it reads each byte of the path once per pattern and allocates nothing. Empty segments of a path
+//! are skipped: a doubled or trailing slash must not let a request bypass its endpoint's limit.
 
 use std::cmp::Ordering;
 
-/// Patterns per endpoint, and their length in bytes. Matching is linear in both.
+/// The most patterns of one endpoint. The time to match a path is linear in their number and their length.
 pub(super) const MAX_PATTERNS: usize = 256;
+/// The longest pattern, in bytes.
 const LONGEST: usize = 1024;
 
-/// Whether `path` (no query) is one of `pattern`'s.
+/// Whether `pattern` matches `path`, which is given without the query.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let mut path = segments(path);
     for expected in segments(pattern) {
@@ -25,8 +26,8 @@ pub(super) fn matches(pattern: &str, path: &str) -> bool {
     path.next().is_none()
 }
 
-/// `Greater` when `a` is more literal than `b`: at the first segment that differs in kind, a literal beats `*`, which
-/// beats `**`; a pattern that goes on beats one that ends.
+/// `Greater` if `a` is more literal than `b`: at the first segment whose kinds differ, a literal beats `*`, `*` beats
+/// `**`, and any segment beats the end of the pattern.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     let rank = |segment: Option<&str>| match segment {
         None => 0,
@@ -47,12 +48,12 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The pattern without slashes that do not count; equal for patterns that match the same paths.
+/// The pattern without redundant slashes: equal for patterns that match the same paths.
 pub(super) fn normal(pattern: &str) -> String {
     segments(pattern).fold(String::with_capacity(pattern.len()), |all, segment| all + "/" + segment)
 }
 
-/// What is wrong with a pattern, if something is.
+/// Checks the syntax of a pattern; the error says what is wrong and what to write.
 pub(super) fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > LONGEST {
         return Err(format!("the pattern is longer than {LONGEST} bytes; shorten it with `*` or `**`"));

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, and where.
+//! The problems of a configuration, and their positions in the files.
 //!
-//! Checks run on plain values and name a place by its path (`vendors.github.limits.rest.window`). Only when something
-//! is wrong is the file parsed again, with spans, to turn that path into line and column: a table of a million good
-//! tenants pays nothing for positions, and rows that come from a database are checked by the same code.
+//! Checks run on plain values and name a value by its path (`vendors.github.limits.rest.window`). Only if something is
+//! wrong is the file parsed again, with spans, to turn that path into a line and a column. So a file of a million valid
+//! tenants pays nothing for positions, and the same code checks rows of a database.
 
 use std::fmt;
 
@@ -12,30 +12,30 @@ use toml::de::{DeTable, DeValue};
 use super::{suggest, validate};
 use crate::Error;
 
-/// Problems beyond this many are counted, not listed: each one costs a walk through the file.
+/// The most problems that an error lists; further ones are only counted, because each costs a walk through the file.
 const LISTED: usize = 20;
 
 /// The most problems that `check` lists.
 const LISTED_BY_CHECK: usize = 1000;
 
-/// One problem of a configuration, and where it is.
+/// One problem of a configuration, and its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The file, as it was named; `None` for what the program or a database stated.
+    /// The file's name; `None` for an entry that the program or a database stated.
     pub file: Option<String>,
-    /// The line, from 1; 0 where there is none.
+    /// The line, from 1; 0 without a file.
     pub line: usize,
-    /// The column in characters, from 1; 0 where there is none.
+    /// The column in characters, from 1; 0 without a file.
     pub column: usize,
-    /// The value's place, such as `vendors.github.limits.rest.window`; may be empty.
+    /// The path of the value, such as `vendors.github.limits.rest.window`; may be empty.
     pub place: String,
-    /// What is wrong, and what to do. Secrets and contents of files are not repeated.
+    /// What is wrong, and what to do. The message repeats no secrets and no contents of files.
     pub message: String,
 }
 
 impl Finding {
-    /// A message that names its place itself.
+    /// A finding without a position, whose message itself says what it is about.
     pub(super) fn plain(message: String) -> Finding {
         Finding { file: None, line: 0, column: 0, place: String::new(), message }
     }
@@ -54,14 +54,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// One step towards a value.
+/// One step of the path to a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// A table's key.
     Key(String),
-    /// The table in an array whose `name` is this.
+    /// The table with this `name`, in an array of tables.
     Named(String),
-    /// A place in an array.
+    /// An index in an array.
     Index(usize),
 }
 
@@ -71,7 +71,7 @@ impl From<&str> for Step {
     }
 }
 
-/// A value's place inside its vendor, tenant or file.
+/// The path to a value, from its vendor, its tenant or the root of its file.
 pub(super) type Path = Vec<Step>;
 
 /// `path` with one more step.
@@ -81,14 +81,14 @@ pub(super) fn at(path: &[Step], step: impl Into<Step>) -> Path {
     longer
 }
 
-/// Something wrong at a place.
+/// A problem with the value at a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Problem {
     pub(super) path: Path,
     pub(super) message: String,
 }
 
-/// What a check found: problems refuse the configuration, warnings do not.
+/// The result of a check. Problems cause the configuration to be refused; warnings do not.
 #[derive(Default, Debug)]
 pub(super) struct Report {
     pub(super) problems: Vec<Problem>,
@@ -112,28 +112,28 @@ pub(super) struct Text<'a> {
     pub(super) text: &'a str,
 }
 
-/// Where a vendor or a tenant is stated. Several layers may state parts of one vendor; the later one wins.
+/// The position of an entry for a vendor or a tenant. Several layers may state parts of one vendor; the later one wins.
 #[derive(Clone)]
 pub(super) struct Layer<'a> {
-    /// The file; none for an entry that the program made.
+    /// The file; `None` for an entry that the program made.
     pub(super) file: Option<Text<'a>>,
-    /// The entry's place in the file.
+    /// The entry's path in the file.
     pub(super) base: Path,
 }
 
-/// The messages of a refused configuration, each with its place, without repetition.
+/// The problems of a refused configuration, each with its position, without repetition.
 pub(super) struct Messages<'a> {
     room: usize,
     listed: Vec<Finding>,
     unlisted: usize,
-    /// Problems that were added, listed or not.
+    /// The number of problems that were added, listed or not.
     added: usize,
-    /// Places that could not be read, which has been said.
+    /// Files and paths of values that could not be parsed, each of which has been reported.
     unread: Vec<(&'a str, Path)>,
     documents: Documents<'a>,
 }
 
-/// The files that were parsed again, with spans. A large one is parsed once, not once for each problem.
+/// The files that were parsed again, with spans, kept so that a large file is parsed once and not for each problem.
 #[derive(Default)]
 pub(super) struct Documents<'a>(Vec<(&'a str, Option<Spanned<DeTable<'a>>>)>);
 
@@ -162,7 +162,7 @@ impl Default for Messages<'_> {
 }
 
 impl<'a> Messages<'a> {
-    /// For a check: with room for more of them.
+    /// Messages for `check`, which lists more problems.
     pub(super) fn of_check() -> Self {
         Messages { room: LISTED_BY_CHECK, ..Messages::default() }
     }
@@ -180,12 +180,12 @@ impl<'a> Messages<'a> {
         self.push(message);
     }
 
-    /// The value at this place could not be parsed, so problems that only follow from its absence are not reported.
+    /// Marks a value that could not be parsed, so that problems which only follow from its absence are not reported.
     pub(super) fn leave_out(&mut self, file: Text<'a>, path: Path) {
         self.unread.push((file.text, path));
     }
 
-    /// A file with mistakes is read as this document, whose places are those of the file.
+    /// Sets the document to search for positions in `file`: the parsed file without its mistakes.
     pub(super) fn read_as(&mut self, file: Text<'a>, document: Spanned<DeTable<'a>>) {
         self.documents.0.push((file.text, Some(document)));
     }
@@ -198,17 +198,17 @@ impl<'a> Messages<'a> {
         })
     }
 
-    /// How many problems were added so far, whether they are listed or not.
+    /// The number of problems that were added so far, listed or not.
     pub(super) fn count(&self) -> usize {
         self.added
     }
 
-    /// A problem with its place, without adding it.
+    /// Finds the position of a problem, without adding the problem.
     pub(super) fn place(&mut self, layers: &[Layer<'a>], problem: &Problem) -> Finding {
         place(layers, problem, &mut self.documents)
     }
 
-    /// Adds what already has its place.
+    /// Adds a finding whose position is known.
     pub(super) fn push(&mut self, message: Finding) {
         if !self.listed.contains(&message) {
             self.listed.push(message);
@@ -219,7 +219,7 @@ impl<'a> Messages<'a> {
         self.listed.is_empty()
     }
 
-    /// File by file, from top to bottom.
+    /// Sorts the findings by file, line and column.
     fn sort(&mut self) {
         let mut files: Vec<Option<String>> = Vec::new();
         for finding in &self.listed {
@@ -231,7 +231,7 @@ impl<'a> Messages<'a> {
         self.listed.sort_by_key(|finding| (file(finding), finding.line, finding.column));
     }
 
-    /// The error that lists every message on a line of its own.
+    /// The error that lists every finding on a line of its own.
     pub(super) fn into_error(mut self) -> Error {
         self.sort();
         let lines: Vec<String> = self.listed.iter().map(Finding::to_string).collect();
@@ -251,12 +251,12 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// The problem at the deepest place of it that a layer states.
+/// Finds the position of a problem: in the layer that states the most steps of its path, at the last step stated there.
 fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<'a>) -> Finding {
     let mut best: Option<(usize, &Layer<'a>, Option<std::ops::Range<usize>>)> = None;
     for layer in layers.iter().rev() {
         let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
-        // Depth is counted from the entry, whose own place in the file differs from layer to layer.
+        // Depth is counted from the entry, because the entry's own path differs between layers.
         let (depth, span) = match layer.file {
             Some(file) => documents.get(file.text).map_or((0, None), |document| find(document, &path)),
             None => (layer.base.len(), None),
@@ -281,14 +281,14 @@ fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<
     }
 }
 
-/// What the parser refused. The text itself is not quoted: it may hold a secret.
+/// A finding for an error of the TOML parser. It does not quote the file's text, which may hold a secret.
 pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> Finding {
     let (line, column) = line_column(file.text, error.span().map_or(0, |span| span.start));
     let message = explain(error.message().trim());
     Finding { file: Some(file.name.to_owned()), line, column, place: String::new(), message }
 }
 
-/// The parser's message with a suggestion for a misspelt key, and without the value that it found: it may be a secret.
+/// The parser's message with a suggestion for a misspelt key, and without the value, which may be a secret.
 fn explain(message: &str) -> String {
     let message = message.replace('\n', "; ");
     if let Some((unknown, meant)) = misspelt(&message) {
@@ -304,7 +304,7 @@ fn explain(message: &str) -> String {
         && found.starts_with("invalid ")
     {
         let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
-        // Names of Rust's types say nothing to the author of a file.
+        // The author of a file may not know the names of Rust's types.
         let expected = match expected {
             "i64" | "u32" => "a whole number",
             "f64" => "a number",
@@ -322,18 +322,18 @@ fn explain(message: &str) -> String {
     message
 }
 
-/// What a misspelt key may have meant.
+/// The keys that a misspelt key may stand for.
 pub(super) enum Meant<'m> {
-    /// This one, but for a slip.
+    /// This key, which differs only by a typing error.
     One(&'m str),
-    /// One of these, or none.
+    /// Related keys, possibly none.
     Perhaps(Vec<&'m str>),
 }
 
-/// The key that the parser does not know, and what may have been meant.
+/// The unknown key that the parser's message is about, and the keys that it may stand for.
 pub(super) fn misspelt(message: &str) -> Option<(&str, Meant<'_>)> {
     let (unknown, known) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'))?;
-    // The names that serde lists stand between backticks: every second piece.
+    // serde puts each known name between backticks, so every second piece is a name.
     let known = known.split('`').skip(1).step_by(2);
     let related = || Meant::Perhaps(suggest::related(unknown, known.clone()));
     Some((unknown, suggest::nearest(unknown, known.clone()).map_or_else(related, Meant::One)))
@@ -347,7 +347,7 @@ fn show(path: &[Step]) -> String {
         }
         match step {
             Step::Key(name) => out.extend(name.chars().take(128).flat_map(char::escape_debug)),
-            // The value of `name`: shown where it is a name.
+            // The step is the value of a field `name`, so it is shown only if it is a valid name.
             Step::Named(name) if validate::check_id("a limit's name", name).is_ok() => out.push_str(name),
             Step::Named(_) => out.push('…'),
             Step::Index(index) => out.push_str(&format!("[{index}]")),
@@ -356,7 +356,7 @@ fn show(path: &[Step]) -> String {
     out
 }
 
-/// How many steps of `path` exist in `document`, and where the last of them stands.
+/// The number of steps of `path` that exist in `document`, and the span of the last of them.
 fn find(document: &DeTable<'_>, path: &[Step]) -> (usize, Option<std::ops::Range<usize>>) {
     let mut span = None;
     let mut value: Option<&Spanned<DeValue<'_>>> = None;
@@ -369,7 +369,7 @@ fn find(document: &DeTable<'_>, path: &[Step]) -> (usize, Option<std::ops::Range
         let next = match (step, table, array) {
             (Step::Key(key), Some(table), _) => {
                 table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| {
-                    // A table's own span is its header; for a plain value the value is what the reader looks for.
+                    // For a table or an array the key is the useful position; for a plain value, the value.
                     let span = if value.get_ref().is_table() || value.get_ref().is_array() {
                         name.span()
                     } else {
@@ -397,7 +397,7 @@ fn find(document: &DeTable<'_>, path: &[Step]) -> (usize, Option<std::ops::Range
     (path.len(), span)
 }
 
-/// Line and column of a byte, both from 1; the column counts characters.
+/// The line and column of a byte offset, both from 1; the column counts characters.
 fn line_column(text: &str, offset: usize) -> (usize, usize) {
     let offset = (0..=offset.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     let before = &text[..offset];

@@ -1,4 +1,4 @@
-//! Quotas that begin anew by a calendar: `resets = "daily America/Los_Angeles"`.
+//! Quotas that reset by a calendar: `resets = "daily America/Los_Angeles"`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use jiff::{Timestamp, ToSpan};
 use super::names::names;
 use super::suggest;
 
-/// How often a quota begins anew.
+/// How often a quota resets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Period {
     /// Every hour, at the stated minute.
     Hourly,
-    /// Every day: 23 to 25 hours where clocks are put forward and back.
+    /// Every day: 23 to 25 hours in time zones with daylight saving time.
     Daily,
     /// Every Monday.
     Weekly,
@@ -28,7 +28,7 @@ pub enum Period {
 names!(Period { Hourly = "hourly", Daily = "daily", Weekly = "weekly", Monthly = "monthly" });
 
 impl Period {
-    /// The length of a window: of a month the longest, and of a day and a week without a change of the clocks.
+    /// The length of a window: 31 days for a month; for a day and a week, the length without a change of the clocks.
     pub fn window(self) -> Duration {
         const HOUR: u64 = 3_600;
         Duration::from_secs(match self {
@@ -40,26 +40,26 @@ impl Period {
     }
 }
 
-/// When a quota begins anew, by the calendar and the clocks of a time zone.
+/// When a quota resets, by the calendar and the clocks of a time zone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Resets {
-    /// How often.
+    /// How often the quota resets.
     pub period: Period,
-    /// Minutes after midnight of that day; of an hourly quota after the full hour.
+    /// The time of the reset, in minutes after midnight; for an hourly quota, in minutes after the full hour.
     pub minute: u16,
-    /// The time zone, by its name in the IANA database.
+    /// The time zone's name in the IANA database.
     pub zone: Arc<str>,
-    /// Ends of windows, as seconds since 1970, are multiples of this.
+    /// A number of seconds that divides every window end, in seconds since 1970.
     grid_s: u32,
 }
 
 const HELP: &str = "write how often, perhaps a time, and a time zone: \"daily America/Los_Angeles\", \"monthly UTC\", \
                     \"daily 07:00 Europe/Berlin\" or \"rolling\"";
-/// A window that no calendar ends, which a tenant may write over a calendar of its vendor's.
+/// The value for a window that does not follow a calendar. A tenant may override its vendor's calendar with it.
 pub(super) const ROLLING: &str = "rolling";
-/// Days and weeks and months whose ends are worked out in advance: for years. A program that runs for longer counts them as rolling
-/// windows from then on, which are never shorter.
+/// The number of days, weeks and months whose ends are computed in advance: 6 to 10 years. A program that runs for
+/// longer counts rolling windows from then on, which are never shorter.
 const DAYS: i64 = 2_200;
 const WEEKS: i64 = 520;
 const MONTHS: i64 = 120;
@@ -91,11 +91,11 @@ impl Resets {
         Ok(Resets { period, minute, zone, grid_s: grid(period, minute, &found) })
     }
 
-    /// The ends of windows, from the last one that is not after `from` on, and the length of those after the last of them where all
-    /// are of one length.
+    /// The ends of windows, beginning with the last end that is not after `from`, and the length of the windows that
+    /// follow the last returned end: an hour for an hourly quota, zero for the others, whose windows differ in length.
     pub(crate) fn ends(&self, from: SystemTime) -> (Vec<SystemTime>, Duration) {
         let Ok(from) = Timestamp::try_from(from) else { return (Vec::new(), Duration::ZERO) };
-        // The name was looked up when the configuration was read.
+        // `parse` has looked this name up, so it exists.
         let zone = TimeZone::get(&self.zone).unwrap_or(TimeZone::UTC);
         if self.period == Period::Hourly {
             let offset = i64::from(zone.to_offset(from).seconds());
@@ -120,7 +120,7 @@ impl Resets {
                 Period::Weekly => (7 * number).days(),
                 Period::Monthly => number.months(),
             };
-            // A time that the clocks leave out is the one after it; of one that they repeat the first counts.
+            // A local time that a change of the clocks skips becomes a later one; of a repeated time the first counts.
             zone.to_timestamp(first?.checked_add(later).ok()?.to_datetime(time)).ok()
         };
         let mut ends: Vec<Timestamp> = (0..=count).map_while(end).collect();
@@ -129,12 +129,12 @@ impl Resets {
         (ends.into_iter().map(SystemTime::from).collect(), Duration::ZERO)
     }
 
-    /// The longest span of which all ends are multiples, since 1970.
+    /// The longest duration of which every window end, as time since 1970, is a multiple.
     pub(crate) fn grid(&self) -> Duration {
         Duration::from_secs(self.grid_s.into())
     }
 
-    /// The longest that a window may be.
+    /// The length of the longest window, with an hour for a change of the clocks.
     pub(crate) fn longest(&self) -> Duration {
         let clocks = if self.period == Period::Hourly { 0 } else { 3_600 };
         self.period.window() + Duration::from_secs(clocks)
@@ -171,7 +171,7 @@ fn time_zone(name: &str) -> Result<TimeZone, String> {
     }
     let known: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
     let names = || known.iter().map(String::as_str);
-    // `Los_Angeles`, or `Pacific`.
+    // Finds the zone if only the last part of its name is given, such as `Los_Angeles`.
     let ends_with = |known: &&str| known.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(name));
     let near = suggest::nearest(name, names()).or_else(|| names().find(ends_with));
     Err(match near {
@@ -182,7 +182,8 @@ fn time_zone(name: &str) -> Result<TimeZone, String> {
     })
 }
 
-/// The span of which all ends are multiples: that of the zone's distances from UTC, and of the time.
+/// The number of seconds of which every window end is a multiple: the greatest common divisor of the period's unit, the
+/// zone's offsets from UTC and the time of the reset.
 fn grid(period: Period, minute: u16, zone: &TimeZone) -> u32 {
     let since = Timestamp::from_second(1_767_225_600).unwrap_or_default();
     let offsets = zone.following(since).take(4).map(|change| change.offset());
@@ -200,7 +201,7 @@ fn common(one: u32, other: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The first ends from a moment on, in UTC.
+    /// The first `count` window ends from `from` on, in UTC.
     fn ends(text: &str, from: &str, count: usize) -> Vec<String> {
         let from: Timestamp = from.parse().unwrap();
         let (ends, every) = Resets::parse(text).unwrap().ends(from.into());
@@ -220,7 +221,7 @@ mod tests {
             ["2026-11-01T07:00:00Z", "2026-11-02T08:00:00Z", "2026-11-03T08:00:00Z"],
             "the 1st has 25 hours; an end is the beginning of the next"
         );
-        // 02:30 is left out on the 29th of March.
+        // On the 29th of March the clocks skip 02:30.
         assert_eq!(
             ends("daily 02:30 Europe/Berlin", "2026-03-28T12:00:00Z", 3),
             ["2026-03-28T01:30:00Z", "2026-03-29T01:30:00Z", "2026-03-30T00:30:00Z"]

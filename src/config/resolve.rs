@@ -1,4 +1,4 @@
-//! The validated vendors, and a tenant entry put on top of one.
+//! The validated vendors, and how a tenant's entry is applied to one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -13,26 +13,26 @@ use super::vendor::{Overrides, Tenant, Vendor};
 use super::{base_url, overlay, suggest, validate};
 use crate::{Error, ErrorKind};
 
-/// The environment of a vendor entry itself.
+/// The name of the environment that a vendor's entry itself describes.
 pub(super) const LIVE: &str = "live";
 
-/// Entries of each table of one tenant; each is looked up in the vendor by name.
+/// The most entries in each table of one tenant. Each entry costs a search for its name in the vendor.
 const MAX_OVERRIDES: usize = 256;
 
-/// All vendors, by name and environment; immutable. A client swaps one for the next at a reload.
+/// All vendors, by name and environment. Immutable: a reload replaces the whole value.
 #[derive(Debug)]
 pub struct Vendors {
     pub(super) by_name: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Stated>>>,
     pub(super) resolvers: BTreeSet<String>,
 }
 
-/// A vendor in one environment: validated, and as written for tenants to override.
+/// A vendor in one environment: the validated form, and the entry as written, to which tenants' overrides are applied.
 #[derive(Debug)]
 pub(super) struct Stated {
     pub(super) vendor: Arc<Vendor>,
     pub(super) entry: VendorEntry,
-    /// The vendor under tenants' overrides, by the overrides: a thousand tenants with the same share have one copy.
-    /// Weak, so that a variant goes with its last tenant.
+    /// The vendor with overrides applied, keyed by the overrides, so that a thousand tenants with the same share use
+    /// one copy. The references are weak so that a variant is freed with its last tenant.
     variants: Mutex<HashMap<String, Weak<Vendor>>>,
 }
 
@@ -89,7 +89,8 @@ impl Stated {
         let mut inner = Report::default();
         let vendor = validate::vendor(name, environment, &entry, &mut inner);
         for mut problem in inner.problems {
-            // The tenant may have named an endpoint's limit without the endpoint: the place is where it is written.
+            // If the tenant named an endpoint's limit without the endpoint, the path must not contain the endpoint
+            // either: it points to where the tenant wrote the limit.
             if let [Step::Key(endpoints), Step::Key(endpoint), Step::Key(_), Step::Named(name), ..] = &problem.path[..]
                 && endpoints == "endpoints"
                 && overrides.limits.contains_key(name)
@@ -97,7 +98,7 @@ impl Stated {
             {
                 problem.path.drain(..2);
             }
-            // In a tenant limits are a table by name, in a vendor a list of named tables.
+            // A tenant's limits are a table keyed by name; a vendor's are a list of named tables.
             for step in &mut problem.path {
                 if let Step::Named(name) = step {
                     *step = Step::Key(std::mem::take(name));
@@ -118,7 +119,7 @@ impl Stated {
     }
 }
 
-/// Overrides the vendor's limit `name` or, when no limit of the whole vendor has that name, the one endpoint's that has.
+/// Overrides the vendor's limit `name` or, if no limit for all requests has that name, the only endpoint limit with it.
 fn override_by_name(entry: &mut VendorEntry, name: &str, upper: &LimitEntry, path: Path, report: &mut Report) {
     let named = |limit: &LimitEntry| limit.name.as_deref() == Some(name);
     if let Some(lower) = entry.limits.iter_mut().find(|limit| named(limit)) {
@@ -166,7 +167,7 @@ impl Vendors {
     /// The vendor `name` in `environment` (`live` unless the entry states others).
     ///
     /// # Errors
-    /// `UnknownVendor`, with the name that was probably meant.
+    /// `UnknownVendor`, with a suggested name.
     pub fn get(&self, name: &str, environment: &str) -> Result<Arc<Vendor>, Error> {
         self.stated(name, environment)
             .map(|stated| stated.vendor.clone())
@@ -183,8 +184,8 @@ impl Vendors {
         self.by_name.keys().map(|name| &**name)
     }
 
-    /// The tenant at whose base URL `url` is, and the path below it; the longest base URL wins. `find` looks up the
-    /// tenant at a vendor: `|vendor| table.find("acme", vendor)`.
+    /// The tenant at the vendor whose base URL `url` lies below, and the path below that base URL; the longest base URL
+    /// wins. `find` looks up the tenant at a vendor: `|vendor| table.find("acme", vendor)`.
     pub fn tenant_for_url<'u>(
         &self,
         url: &'u url::Url,
@@ -196,7 +197,7 @@ impl Vendors {
             .min_by_key(|(_, rest)| rest.len())
     }
 
-    /// What stands for a name and an environment, or which of the two is wrong and why.
+    /// The vendor `name` in `environment`; the error says which of the two does not exist, and suggests a name.
     fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, Unknown> {
         let cut = |text: &str| text.chars().take(128).collect::<String>();
         let Some(environments) = self.by_name.get(name) else {
@@ -220,11 +221,11 @@ impl Vendors {
 
 /// A vendor or an environment that is not configured.
 struct Unknown {
-    /// The field of a tenant's entry that names it.
+    /// The field of a tenant's entry that is wrong: `vendor` or `environment`.
     field: &'static str,
-    /// For the program that asked for it.
+    /// The message for the calling program, with the name that it asked for.
     named: String,
-    /// For the author of the entry: without what stands there, which may be a secret in the wrong place.
+    /// The message for the author of the entry. It omits the field's value, which may be a secret in the wrong field.
     unnamed: String,
 }
 
@@ -258,7 +259,7 @@ pub fn resolve_tenant(vendors: &Vendors, entry: &TenantEntry) -> Result<Tenant, 
     })
 }
 
-/// As [`resolve_tenant`], with problems named by their place in the entry.
+/// As [`resolve_tenant`], but adds problems to `report`, each with its path in the entry.
 pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Report) -> Option<Tenant> {
     let before = report.problems.len();
     let mut id = |field: &str, what: &str, text: &str| {
@@ -304,7 +305,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     let oauth = entry.oauth.as_ref().and_then(|own| {
         let missing = base_url::variables(token_url.unwrap_or_default());
         if missing.iter().any(|name| !entry.vars.contains_key(*name)) {
-            // Reported with the variables.
+            // `variables` above has reported this.
             return None;
         }
         validate::tenant_oauth(stated.entry.oauth.as_ref(), own, &entry.vars, &vendors.resolvers, report)
@@ -335,7 +336,8 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     })
 }
 
-/// `token_url` is that of the vendor's entry, where the tenant uses it.
+/// Checks that the tenant states a valid value for each variable of the vendor's URLs, and no others. `token_url` is
+/// the vendor's if the tenant uses OAuth.
 fn variables(vendor: &Vendor, token_url: Option<&str>, entry: &TenantEntry, report: &mut Report) {
     let path = at(&[], "vars");
     let mut wanted = base_url::variables(&vendor.base_url);

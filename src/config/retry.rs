@@ -1,46 +1,49 @@
-//! What follows a refusal or a failure: the waits, what may be sent again, and what is kept of requests given up on.
+//! Settings for what follows a refusal or a failure: the waits, which requests may be sent again, and what is kept of
+//! requests that were given up.
 
 use std::time::Duration;
 
 use super::names::names;
 
-/// When and how often a request is tried again: `[vendors.NAME.retry]`.
+/// When and how often a request is retried: `[vendors.NAME.retry]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Exchanges on top of the first: 0 to 20; 5 by default. 0 turns retries off: every answer and every failure
-    /// is the caller's, and none becomes a dead letter, but for [`OnAmbiguous::Park`].
+    /// Exchanges on top of the first: 0 to 20; 5 by default. 0 turns retries off: every response and every failure
+    /// is returned to the caller, and none becomes a dead letter, except with [`OnAmbiguous::Park`].
     pub max_retries: u32,
     /// The shortest wait before the first retry; 5 s by default. Each further wait is twice as long.
     pub first_wait: Duration,
-    /// The longest wait of the library's own making; 120 s by default. It shortens no wait that the vendor states.
+    /// The longest wait that the library chooses itself; 120 s by default. It shortens no wait that the vendor states.
     pub longest_wait: Duration,
-    /// The wait after a refusal that states none: it counts as if the vendor had stated this one. Without it, which is the
-    /// default, the lane tries a part of the limit's window first and learns from what follows, and no wait is longer than
-    /// the one drawn from [`first_wait`](RetryPolicy::first_wait) and [`longest_wait`](RetryPolicy::longest_wait).
+    /// The wait after a refusal that states none: it counts as if the vendor had stated this wait. Without it, which is
+    /// the default, the lane first waits for a part of the limit's window and learns from the responses, and no wait is
+    /// longer than the one drawn from [`first_wait`](RetryPolicy::first_wait) and
+    /// [`longest_wait`](RetryPolicy::longest_wait).
     pub default_wait: Option<Duration>,
-    /// How long a connection is tried again that cannot be made, and a request that the vendor says it did not process; 5
-    /// minutes by default. These tries do not count as retries: the vendor did not act.
+    /// How long the library retries a connection that fails, or a request that the vendor says it did not process; 5
+    /// minutes by default. These attempts do not count as retries, because the vendor did not act.
     pub max_age: Duration,
-    /// A pause longer than this is handed back to the caller instead of being waited for; 15 minutes by default.
+    /// The longest pause that a request waits for; 15 minutes by default. A longer pause ends the request with
+    /// [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater).
     pub max_hold: Duration,
-    /// The longest pause that follows an answer which was no refusal (a `Retry-After` on a 200); an hour by default. After it
-    /// one request goes alone and finds out. The vendor took the request, so what an early one risks is a refusal,
-    /// which says how long to wait. The wait that a refusal states is not shortened by it.
+    /// The longest pause after a response that was no refusal (a `Retry-After` on a 200); an hour by default. After it
+    /// a single request probes the limit. The vendor accepted the request, so a probe that is too early risks only a
+    /// refusal, which says how long to wait. `max_pause` does not shorten a wait that a refusal states.
     pub max_pause: Duration,
-    /// The longest that a refusal of one tenant's request stops other tenants who share the limit; 15 minutes by default.
-    /// After it one request finds out, and a longer pause needs the refusal of another tenant. The tenant that was refused
-    /// waits as long as it was told.
+    /// The longest time for which a refusal of one tenant's request pauses other tenants that share the limit; 15
+    /// minutes by default. After it a single request probes the limit, and only the refusal of another tenant extends
+    /// the pause. The tenant that was refused waits for as long as the vendor said.
     pub max_shared_pause: Duration,
     /// What becomes of a request when it is unknown whether the vendor acted on it.
     pub on_ambiguous: OnAmbiguous,
-    /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
+    /// Whether a 408, 425 or 503 with `Retry-After` means that this vendor did not act; false by default.
     pub unavailable_is_safe: bool,
-    /// HTTP/2's REFUSED_STREAM, and GOAWAY for the streams above the last one that it names, mean that this vendor did not
-    /// act; true by default. Set it to false for a vendor that was seen to act on such a stream: what becomes of the request
-    /// is then decided as after a connection that broke.
+    /// Whether HTTP/2's REFUSED_STREAM, and GOAWAY for the streams above the last one that it names, mean that this
+    /// vendor did not act; true by default. Set it to false for a vendor that was seen to act on such a stream: the
+    /// request is then treated as after a broken connection.
     pub unprocessed_is_safe: bool,
-    /// A body of more bytes is not kept for retries; 1 MiB by default.
+    /// The largest body, in bytes, that is kept for retries; 1 MiB by default.
     pub max_replay_bytes: u64,
 }
 
@@ -67,58 +70,60 @@ impl Default for RetryPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnAmbiguous {
-    /// It fails, and is not sent again: the caller decides.
+    /// The request fails and is not sent again: the caller decides.
     #[default]
     Fail,
-    /// It fails in the same way, and becomes a dead letter, so that an operator can look and decide later. Also where
-    /// retries are off: this is none.
+    /// The request fails in the same way and becomes a dead letter, so that an operator can decide later. This applies
+    /// also if retries are off, because it is no retry.
     Park,
-    /// It is sent again. The vendor may act twice.
+    /// The request is sent again. The vendor may act twice.
     Resend,
 }
 
-/// How requests slow down when little of a vendor's limit is left.
+/// How requests slow down when few units of a vendor's limit remain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Throttle {
-    /// By what others take: as long as the client's own count explains what the vendor says is used, nothing is slowed
-    /// down, for the client's own count keeps below the limit. What it does not explain, others take: it is left to them,
-    /// and requests are spaced out. The default: of the four it uses most of a limit and is refused least.
+    /// By the usage of others. As long as the client's own count explains the usage that the vendor reports, requests
+    /// are not slowed down, because that count already keeps below the limit. Usage beyond it is that of other clients:
+    /// the client leaves them these units and spaces its requests out. The default, because of the four it uses most of
+    /// a limit and is refused least.
     #[default]
     Adaptive,
     /// In steps: three quarters of the rate below 30 % of the limit, a half below 20 %, a quarter below 10 %.
     Bands,
-    /// What is left is spread over the time until the vendor's reset.
+    /// The remaining units are spread over the time until the vendor's reset.
     Pace,
-    /// They do not, until nothing is left.
+    /// Requests do not slow down until no units remain.
     Off,
 }
 
-/// How much of a request, and of what the vendor answered, is kept once it is given up on.
+/// How much of a request and of the vendor's responses is kept when the request is given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Keep {
-    /// Without what may be secret or personal; of each answer that gave no success the first 200 characters, which usually say
-    /// why. Not of a 401, 403 or 407, which may repeat a credential.
+    /// The request without what may be secret or personal, and the first 200 characters of each unsuccessful response,
+    /// which usually give the reason; but none of a 401, 403 or 407, which may repeat a credential.
     #[default]
     Redacted,
-    /// Like `Redacted`, but keeps only the status of a response.
+    /// Like `Redacted`, but with only the status of a response.
     NoAnswer,
-    /// As it was, and up to 16 KiB of the answer.
+    /// The whole request, and up to 16 KiB of the response.
     Whole,
 }
 
-/// In which form the accepted requests of a vendor stand in the store.
+/// The form in which the store keeps a vendor's accepted requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtRest {
-    /// As they were given.
+    /// Unencrypted.
     #[default]
     Plain,
-    /// Encrypted with the [store's key](crate::store::Store::seal_key), and so are the answers that are kept.
+    /// Encrypted with the [store's key](crate::store::Store::seal_key), as are the responses that are kept.
     Sealed,
-    /// As they were given until they have ended; then no request and no answer is kept, and a dead letter cannot be sent again.
-    /// A database overwrites what it has deleted when it needs the room: seal what must not be found on a disk.
+    /// Unencrypted until the request ends; then neither the request nor a response is kept, and a dead letter cannot be
+    /// sent again. A database overwrites deleted data only when it needs the space: use `Sealed` for data that must not
+    /// be found on a disk.
     Redacted,
 }
 

@@ -1,15 +1,15 @@
-//! From what a vendor publishes to what is enforced: how large the bucket is, and how strict its guard.
+//! Derives what the client enforces from the limit that a vendor publishes: the sizes of the bucket and of the guard.
 //!
-//! The budget is `safety x limit`: it sizes the bucket. The guard mirrors the vendor's own counting at the vendor's own
-//! limit (or at `ceiling x limit`):
+//! The budget, `safety x limit`, sizes the bucket. The guard copies the vendor's own counting at the vendor's own limit
+//! (or at `ceiling x limit`):
 //!
 //! | the vendor counts by | guard |
 //! |---|---|
-//! | fixed window | a log: at most `limit` in any window, until an answer says when a window ends: what is in it is gone then |
+//! | fixed window | a log: at most `limit` in any window. When a response says that a window ends, its entries are dropped at that time |
 //! | sliding window | a log |
 //! | sliding counter | a counter at every phase that the vendor's windows may have |
-//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a mirror of the least that can be in the bucket, one lump smaller where it refills in lumps |
-//! | quota | a log, and the lane is not paced by it; of one that begins anew by a calendar (`resets`) the log is all there is: a bucket would give back in the evening what the whole day has not |
+//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a copy of the bucket at its lowest possible level, one refill step smaller if the vendor refills in steps |
+//! | quota | a log, without pacing. A quota that resets by a calendar (`resets`) has only the log: a bucket refills all day, so in the evening it would grant units that the vendor gives back only at the reset |
 //! | unknown | a counter (whose newest window is the log), under a bucket that holds a tenth of the limit |
 
 use std::time::Duration;
@@ -17,34 +17,34 @@ use std::time::Duration;
 use super::limit::{Algorithm, Rate};
 use crate::clock::nanos;
 
-/// Bucket and guard of a [`Rate`], as a client enforces them. Made by [`Rate::shape`].
+/// The bucket and the guard of a [`Rate`], as the client enforces them. Made by [`Rate::shape`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Shape {
-    /// Units that the bucket holds.
+    /// The most units that the bucket holds.
     pub capacity: u32,
-    /// Units that come back in one `window` of the limit: all at once where it begins anew by a calendar.
+    /// Units that the bucket regains in one `window` of the limit; all at once if the limit resets by a calendar.
     pub refill: f64,
-    /// Units come back in groups, one each interval, instead of steadily.
+    /// The interval at which the bucket regains units in groups; `None` for a steady refill.
     pub release_interval: Option<Duration>,
-    /// Units that the guard reckons with: in a window, or in the vendor's full bucket.
+    /// The most units that the guard grants in a window, or that the vendor's full bucket holds.
     pub guard_limit: u32,
-    /// Of these, units for the high tier alone while it has not used as many. Where the vendor counts in windows, half of them
-    /// are room for what the lower tiers were granted more than a window ago and what counts still.
+    /// Units of `guard_limit` that only the high tier may use, until it has used as many. If the vendor counts in
+    /// windows, half of them leave room for grants to the lower tiers that are older than a window but still count.
     pub guard_reserve: u32,
-    /// The vendor counts in a bucket, of which the guard mirrors the least that can be in it, and not in windows.
+    /// Whether the vendor counts in a bucket, whose lowest possible level the guard tracks, rather than in windows.
     pub guard_is_bucket: bool,
 }
 
-/// From this limit on a unit of a sliding counter is left alone, for vendors that round.
+/// From this limit on, the guard of a sliding counter leaves one unit unused, for vendors that round.
 const LEAVES_ONE: u32 = 10;
-/// A mirrored bucket refills at this share of the vendor's rate, because clocks drift.
+/// The guard's copy of a bucket refills at this share of the vendor's rate, because clocks drift.
 const SLOWER: f64 = 0.999;
-/// What a product of figures may be above a whole number because they are binary fractions.
+/// How far a product of figures may exceed a whole number because binary fractions are inexact.
 const ROUNDING: f64 = 1e-6;
 
 impl Rate {
-    /// What is enforced for this limit.
+    /// The bucket and the guard that the client enforces for this limit.
     ///
     /// ```
     /// use integration_client::config::{Config, LimitKind, Sources};
@@ -64,7 +64,7 @@ impl Rate {
         // Float to integer casts saturate, and every figure has been validated.
         let units = |units: f64| (units.floor() as u32).max(1);
         let guard_is_bucket = matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
+        // If the vendor refills in steps, whose phase is unknown, its bucket may lag one step behind a steady refill.
         let lump = self.refill_interval.filter(|_| guard_is_bucket).map_or(0.0, per_window);
         let most = units(self.ceiling * (limit - lump));
         let guard_limit = match self.algorithm {
@@ -80,7 +80,8 @@ impl Rate {
         if let Some(interval) = self.release_interval {
             capacity = capacity.min(units(self.safety * per_window(interval)));
         }
-        // Rounded up: of two or three units one would be a third or half, and the lower tiers would never use their share.
+        // Rounds up the limit of the lower tiers: of two or three units, one would be a half or a third of the limit,
+        // and the lower tiers would never use their share.
         let low = (self.safety * f64::from(most) / self.ceiling - ROUNDING).ceil() as u32;
         let low = low.clamp(1, guard_limit);
         Shape {
@@ -93,17 +94,18 @@ impl Rate {
         }
     }
 
-    /// The share of the vendor's limit that is used in the long run while there is always work, by requests that are
-    /// answered after `round_trip`: at most 1. `high` says whether they are of the high tier, which alone may use the
-    /// guard's reserve.
+    /// The share of the vendor's limit, at most 1, that requests use in the long run if some always wait and the vendor
+    /// answers each after `round_trip`. `high` says whether they are of the high tier, which alone may use the guard's
+    /// reserve.
     pub fn reach(&self, max_transit: Duration, round_trip: Duration, high: bool) -> f64 {
         let shape = self.shape();
         let per_second = |units: f64, span: Duration| units / span.as_secs_f64().max(1e-9);
         let published = per_second(f64::from(self.limit), self.window);
         let bucket = per_second(shape.refill, self.window);
-        // In groups the bucket gives no more than it holds, once each interval.
+        // With releases in groups, the bucket grants at most its capacity once per interval.
         let released = shape.release_interval.map_or(bucket, |span| per_second(f64::from(shape.capacity), span));
-        // In windows a request counts from its grant until one window after its answer, and for the reserve from grant to grant.
+        // In windows, a request counts against the guard from its grant until one window after its response, and
+        // against the limit of the lower tiers for one window after its grant.
         let counted = self.window.saturating_add(round_trip.min(max_transit));
         let kept = shape.guard_reserve.div_ceil(2);
         if self.resets.is_some() {
@@ -120,12 +122,12 @@ impl Rate {
 }
 
 impl Shape {
-    /// What the guard lets pass of the tiers below high.
+    /// The guard's limit for the tiers below high.
     fn lower_limit(&self) -> u32 {
         self.guard_limit.saturating_sub(self.guard_reserve)
     }
 
-    /// The most that one request may cost. Those of the tiers below high may not use the guard's reserve.
+    /// The most units that one request may cost. Requests of the tiers below high may not use the guard's reserve.
     pub fn largest_cost(&self, high: bool) -> u32 {
         self.capacity.min(if high { self.guard_limit } else { self.lower_limit() })
     }
@@ -136,7 +138,7 @@ mod tests {
     use crate::config::{Config, LimitKind, Sources};
     use std::time::Duration;
 
-    /// Share in use by the high tier and by the others, in percent, of a limit with these fields.
+    /// The share that the high tier and the other tiers reach of a limit with these fields, in percent.
     fn reach(fields: &str, round_trip_ms: u64) -> (u32, u32) {
         let text =
             format!("[vendors.v]\nbase_url = \"https://v.example\"\n[[vendors.v.limits]]\nname = \"l\"\n{fields}");

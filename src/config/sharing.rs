@@ -1,4 +1,4 @@
-//! Where processes that share limits keep who holds what.
+//! `[sharing]`: the store through which processes share limits, and how a process goes on without it.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,18 +10,20 @@ use super::report::{Report, at};
 use super::validate::parse_duration;
 use super::vendor::Vendor;
 
-/// What a store of shared limits can hold.
+/// The limits that a store can hold for processes that share them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holds {
-    /// Limits of windows that are not shorter.
+    /// The shortest window whose limits the store can hold.
     pub(crate) windows_from: Duration,
-    /// The store, in words.
+    /// The kind of store, for messages.
     pub(crate) name: &'static str,
 }
 
 impl Holds {
+    /// Checks that the store can hold the vendor's shared limits.
+    ///
     /// # Errors
-    /// A limit of the vendor's has a window that is too short for the store.
+    /// A shared limit of the vendor has a window that is too short for the store.
     pub(crate) fn check(&self, vendor: &Vendor) -> Result<(), String> {
         let limits = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits).chain(&vendor.limits);
         for limit in limits.filter(|limit| limit.shared) {
@@ -38,11 +40,10 @@ impl Holds {
         Ok(())
     }
 
-    /// The lease that is in force where `stated` is stated. `least` is the shortest that the store can keep up, and `usual` the one
-    /// that holds if none is stated.
+    /// The lease to use: `stated`, or `usual` if none is stated. `least` is the shortest that the store can support.
     ///
     /// # Errors
-    /// The lease is too short.
+    /// The stated lease is shorter than `least`.
     pub(crate) fn lease(
         &self,
         stated: Option<Duration>,
@@ -58,46 +59,47 @@ impl Holds {
     }
 }
 
-/// The shortest lease, and the longest.
+/// The shortest and the longest lease.
 pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
 
-/// `[sharing]`: what [`share_through`](crate::IntegrationClientBuilder::share_through) says, for programs that are
-/// configured by their files. Read when the client is built; a reload changes nothing of it.
+/// `[sharing]`: the setting of [`share_through`](crate::IntegrationClientBuilder::share_through), for programs that are
+/// configured by files. It is read when the client is built; a reload does not change it.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Sharing {
-    /// `store`, a URL, or `env:NAME` for a variable that holds one of them.
+    /// The store: `store` for the client's own, a URL, or `env:NAME` for a variable that holds one of the two.
     pub through: String,
-    /// The lease; 10 s unless stated, and 30 s in an object store.
+    /// How long a process may use its units if the store does not answer; by default 10 s, with an object store 30 s.
     pub lease: Option<Duration>,
-    /// What a process goes on with when its lease has ended and the store does not answer; without it nothing is sent then
-    /// (`when_away = "stop"`).
+    /// The part of each limit that a process may use after its lease has ended and the store does not answer. Without
+    /// it nothing is sent then (`when_away = "stop"`).
     pub floor: Option<SharingFloor>,
 }
 
-/// A part of each limit that processes keep for ten minutes longer than their lease, to go on with when the store does not answer
-/// (`when_away = "floor"`).
+/// A part of each limit that processes may use for ten minutes after their lease has ended, if the store does not
+/// answer (`when_away = "floor"`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct SharingFloor {
-    /// The part of a limit that all processes together keep; 0.1 unless stated, and half of it at most.
+    /// The part of a limit for all processes together; 0.1 unless stated, at most 0.5.
     pub part: f64,
-    /// Among so many processes the part is divided. Of more, some keep nothing.
+    /// The number of processes among which the part is divided. If more processes run, some get nothing.
     pub max_processes: NonZeroU32,
 }
 
 impl SharingFloor {
-    /// The part of a limit that is kept unless stated.
+    /// The part unless stated.
     const USUAL: f64 = 0.1;
+    /// The largest part.
     const MOST: f64 = 0.5;
 
-    /// `part` from nothing to a half.
+    /// A floor with `part` clamped to 0 to 0.5.
     pub(crate) fn new(part: f64, max_processes: u32) -> SharingFloor {
         let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, Self::MOST) };
         SharingFloor { part, max_processes: NonZeroU32::new(max_processes).unwrap_or(NonZeroU32::MIN) }
     }
 
-    /// What `[sharing]` says of it.
+    /// Reads `when_away`, `floor` and `max_processes` of `[sharing]`; `None` for `when_away = "stop"`, the default.
     fn stated(entry: &SharingEntry, report: &mut Report) -> Option<SharingFloor> {
         let is_floor = match entry.when_away.as_deref() {
             None | Some("stop") => false,
@@ -166,10 +168,10 @@ impl Sharing {
         (report.problems.len() == before).then(|| Sharing { through: through.to_owned(), lease, floor })
     }
 
-    /// What keeps the units, with the variable read that `env:NAME` names.
+    /// The store or its URL. For `env:NAME`, reads the environment variable.
     ///
     /// # Errors
-    /// There is no such variable.
+    /// The variable is not set or empty.
     pub(crate) fn resolved(&self) -> Result<String, String> {
         let Some(name) = self.through.strip_prefix("env:") else { return Ok(self.through.clone()) };
         let missing = || format!("sharing.through: the variable {name} is not set; set it to a URL or to \"store\"");
@@ -178,7 +180,7 @@ impl Sharing {
 }
 
 impl fmt::Debug for Sharing {
-    /// Without the URL, which may hold a token in its query.
+    /// Omits the URL, whose query may hold a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharing").field("lease", &self.lease).field("floor", &self.floor).finish_non_exhaustive()
     }
@@ -186,7 +188,7 @@ impl fmt::Debug for Sharing {
 
 fn has_password(through: &str) -> bool {
     let is_secret = |name: &str| ["secret", "key", "token", "sas"].iter().any(|part| name.contains(part));
-    // A URL of several servers is none that can be parsed.
+    // Splits the text by hand, because `Url` cannot parse a URL that names several servers.
     let authority = through.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(""));
     let is_named = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
     let in_query = || {

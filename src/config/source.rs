@@ -1,4 +1,4 @@
-//! Where configuration comes from: texts and rows, gathered by a [`ConfigSource`].
+//! The sources of configuration: texts and rows, which a [`ConfigSource`] loads.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,11 +11,11 @@ use super::copies::CopyPlace;
 use super::{OAuthEntry, TenantEntry};
 use crate::Error;
 
-/// The shipped catalogue. Also the example of the format.
+/// The name and text of the shipped catalogue, which is also the example of the format.
 pub(super) const CATALOGUE: (&str, &str) = ("vendors.toml (shipped)", include_str!("../../vendors.toml"));
 
-/// A file larger than this is refused before it is parsed: a million tenants take about 100 bytes each, and memory for
-/// the parsed form is several times the text.
+/// The largest file that is parsed, in bytes. A tenant takes about 100 bytes, so a million tenants exceed it; the
+/// parsed form takes several times the memory of the text.
 pub(super) const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Everything that one configuration is made of.
@@ -23,7 +23,7 @@ pub(super) const MAX_BYTES: u64 = 64 * 1024 * 1024;
 pub struct Sources {
     pub(super) catalogue: bool,
     pub(super) files: Vec<Text>,
-    /// Laid over the files.
+    /// Texts that are applied over the files.
     pub(super) over: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
@@ -38,7 +38,7 @@ pub(super) struct Text {
 }
 
 impl fmt::Debug for Text {
-    /// The name alone: the text may hold what should not be there.
+    /// Shows the name and the length: the text may hold a secret that should not be in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Text").field("name", &self.name).field("bytes", &self.text.len()).finish()
     }
@@ -64,8 +64,8 @@ impl Sources {
         }
     }
 
-    /// Why this is not what the source holds now: rows of a store that were left out, a copy that stands for a server that
-    /// is away. No part of the hash.
+    /// Adds a reason why this differs from what the source holds now: rows of a store were left out, or a copy stands
+    /// in for a server that cannot be reached. Not part of the hash.
     pub(crate) fn with_problem(mut self, why: Option<String>) -> Self {
         self.problem = match (self.problem, why) {
             (Some(first), Some(second)) => Some(format!("{first}; {second}")),
@@ -74,13 +74,13 @@ impl Sources {
         self
     }
 
-    /// It is a copy that is so old. No part of the hash.
+    /// Marks this as a copy of age `age`; an older age stays. Not part of the hash.
     pub(super) fn aged(mut self, age: Duration) -> Self {
         self.age = self.age.max(age);
         self
     }
 
-    /// How old it is: zero, unless a part of it is a copy.
+    /// The age of the oldest part that is a copy; zero if none is.
     pub(crate) fn age(&self) -> Duration {
         self.age
     }
@@ -89,7 +89,7 @@ impl Sources {
         self.problem.as_deref()
     }
 
-    /// These, and then `others`. The catalogue is part of it where both have it.
+    /// Appends `others`. The result includes the catalogue only if both do.
     pub(super) fn and(mut self, others: Sources) -> Sources {
         self.catalogue &= others.catalogue;
         self.files.extend(others.files);
@@ -99,20 +99,20 @@ impl Sources {
         self.aged(others.age).with_problem(others.problem)
     }
 
-    /// Leaves the shipped catalogue out: only vendors that the files state exist.
+    /// Leaves the shipped catalogue out, so that only vendors from the files exist.
     pub fn without_catalogue(mut self) -> Self {
         self.catalogue = false;
         self
     }
 
-    /// Adds a file's text; errors name it `name`.
+    /// Adds the text of a file, which errors call `name`.
     pub fn file(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.files.push(Text { name: name.into(), text: text.into() });
         self
     }
 
-    /// Lays a text over the files: what its vendors state replaces what the files say, field by field, and its tenants
-    /// replace the files' as a whole. Rows of a database, for example; errors name it `name`.
+    /// Applies a text over the files, such as the rows of a database: its vendors replace the files' vendors field by
+    /// field, and its tenants replace the files' tenants as a whole. Errors call the text `name`.
     pub fn over(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.over.push(Text { name: name.into(), text: text.into() });
         self
@@ -130,14 +130,14 @@ impl Sources {
         self
     }
 
-    /// Permits credentials `NAME:KEY`, for a resolver that the application registered.
+    /// Permits credential references `NAME:KEY`, for a resolver `name` that the application registered.
     pub fn resolver(mut self, name: impl Into<String>) -> Self {
         self.resolvers.insert(name.into());
         self
     }
 
-    /// A hash of everything in here: the same in every process and build, whatever the files are called. A comment
-    /// changes it too.
+    /// A hash of all texts and entries: the same in every process and build, and independent of the files' names. A
+    /// change of a comment changes the hash.
     ///
     /// ```
     /// use integration_client::config::{Config, Sources};
@@ -175,7 +175,7 @@ impl Sources {
     }
 }
 
-/// FNV-1a: the same on every build, unlike the standard hasher.
+/// FNV-1a, which gives the same hash in every build, unlike the standard hasher.
 pub(super) struct Fnv(pub(super) u64);
 
 impl Default for Fnv {
@@ -191,14 +191,14 @@ impl Fnv {
         }
     }
 
-    /// 0xff is in no UTF-8 text: it keeps "ab", "c" and "a", "bc" apart.
+    /// Ends the text with 0xff, which no UTF-8 text contains, so that "ab", "c" and "a", "bc" differ.
     pub(super) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
         self.bytes(&[0xff]);
     }
 }
 
-/// A boxed future, so that sources can be kept behind one type.
+/// What [`ConfigSource::load`] returns; boxed, so that sources can be trait objects.
 pub type LoadFuture<'a> = Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + 'a>>;
 
 /// What [`ConfigSource::fingerprint`] returns.
@@ -207,36 +207,39 @@ pub type FingerprintFuture<'a> = Pin<Box<dyn Future<Output = Option<u64>> + Send
 /// What [`ConfigSource::taken`] returns.
 pub type TakenFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Loads configuration, at the start and again at each reload: files, a database, a service.
+/// Loads configuration from files, a database or a service, at the start and at each reload.
 pub trait ConfigSource: Send + Sync + fmt::Debug {
-    /// Reads everything anew. An error keeps the configuration that is in use.
+    /// Reads the whole configuration. If it fails, the configuration in use stays.
     fn load(&self) -> LoadFuture<'_>;
 
-    /// Says cheaply whether a load could bring anything new: another number whenever it could, and `None` (the default)
-    /// where that is not known. A client that [watches](crate::IntegrationClientBuilder::watch_config) its source asks every second or so,
-    /// and loads only after another number or `None`. Good numbers are a row's version, or the hash of an entity tag.
+    /// Tells cheaply whether a load could return anything new: a different number if it could, and `None` (the default)
+    /// if the source cannot tell. A client that [watches](crate::IntegrationClientBuilder::watch_config) its source
+    /// asks about every second, and loads only after a different number or `None`. A row's version or the hash of an
+    /// entity tag serves well.
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async { None })
     }
 
-    /// Is told that what the latest load returned was valid and is in use. A source that lies on a server can keep a copy
-    /// then. Does nothing by default.
+    /// Called after the result of the latest load was found valid and put into use. A source that reads from a server
+    /// can then keep a copy. Does nothing by default.
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async {})
     }
 
-    /// Is given a place for copies, before the first load, where the client has a store. A source that lies on a server can keep
-    /// a copy there of what is in use, and load that where the server is away when a process starts. Does nothing by default.
+    /// Called before the first load, if the client has a store, with a place for copies. A source that reads from a
+    /// server can keep a copy of the configuration in use there, and load the copy if a process starts while the server
+    /// cannot be reached. Does nothing by default.
     fn keep_copies_in(&self, _place: Arc<dyn CopyPlace>) {}
 
-    /// How often a client looks whether anything is new that is not told how often
-    /// ([`watch_config`](crate::IntegrationClientBuilder::watch_config)). Never, by default.
+    /// How often a client checks the source for changes, unless
+    /// [`watch_config`](crate::IntegrationClientBuilder::watch_config) states an interval. `None`, the default, means
+    /// never.
     fn look_every(&self) -> Option<Duration> {
         None
     }
 }
 
-/// A configuration that the program holds.
+/// A source that always returns the same configuration, which the program supplies.
 #[derive(Clone, Debug)]
 pub struct StaticSource(Sources);
 

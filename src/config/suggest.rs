@@ -1,9 +1,9 @@
 //! "Did you mean": the nearest existing name for a misspelt one.
 
-/// Names longer than this are not compared: the cost is quadratic, and names that long are not typed by hand.
+/// The longest names that are compared, in bytes: the cost is quadratic, and longer names are not typed by hand.
 const LONGEST: usize = 64;
 
-/// The name among `candidates` that `wanted` most likely meant, if one is close enough to be worth saying.
+/// The name among `candidates` that is nearest to `wanted`, if any is close enough to suggest.
 pub(super) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wanted.len() > LONGEST {
         return None;
@@ -19,9 +19,10 @@ pub(super) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
         .map(|(_, candidate)| candidate)
 }
 
-/// Names that share a word with `wanted`, or most of their beginning: `timeout` and `attempt_timeout`, `retries` and `retry`.
+/// At most three names that contain `wanted` as a word or share most of their beginning with it: `attempt_timeout` for
+/// `timeout`, `retry` for `retries`.
 pub(super) fn related<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    /// Shorter words say too little.
+    /// The shortest word, in bytes, that is compared; shorter ones match too many names.
     const WORD: usize = 4;
     let shares = |candidate: &str| {
         let same = wanted.bytes().zip(candidate.bytes()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
@@ -33,7 +34,7 @@ pub(super) fn related<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
     related
 }
 
-/// `; did you mean "x"?`, or what exists when nothing is near.
+/// "did you mean `x`?", or the existing names if none is near.
 pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(near) = nearest(wanted, candidates.clone()) {
         return format!("did you mean `{near}`?");
@@ -47,8 +48,8 @@ pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<I
     format!("{what}: {}{}", names.join(", "), if more { ", …" } else { "" })
 }
 
-/// The message about a word that is none of `candidates`. It repeats the word only where it is near one of them: any other
-/// text may be a secret in the wrong field.
+/// The message about a word that is none of `candidates`. It repeats the word only if the word is near one of them: any
+/// other text may be a secret in the wrong field.
 pub(super) fn unknown<'a>(
     kind: &str,
     text: &str,
@@ -62,7 +63,7 @@ pub(super) fn unknown<'a>(
     }
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) between two names.
+/// The number of edits (insert, delete, replace, swap of neighbours) between two names.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = vec![0; b.len() + 1];

@@ -1,4 +1,4 @@
-//! The error for a tenant that is not configured, with what may have been meant.
+//! The error for a tenant that is not configured, with a suggestion.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::suggest;
 use super::vendor::Tenant;
 use crate::{Error, ErrorKind};
 
-/// Tables up to this size are searched for the id that was meant; in a larger one each miss would cost milliseconds.
+/// The largest number of tenants that is searched for a similar id; with more, each unknown id would cost milliseconds.
 pub(crate) const SEARCHED: usize = 1000;
 
-/// The error for a tenant that is not there, with what is there of `tenants`. Ids are cut: they come from callers.
+/// The error for a tenant that is not configured, with a suggestion from `tenants`. Cuts long ids of callers.
 pub(crate) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) -> Error {
     let near = if tenants.len() <= SEARCHED { tenants } else { &[] };
     let elsewhere: Vec<&str> =

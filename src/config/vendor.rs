@@ -32,11 +32,11 @@ pub struct Vendor {
     pub auth: AuthScheme,
     /// Headers that every request gets unless it sets them itself.
     pub headers: Vec<(String, String)>,
-    /// What a request costs that states nothing else, by kind of points.
+    /// Default cost of a request, per kind of points, for requests that state no cost of their own.
     pub costs: Costs,
-    /// Limits that hold for every request.
+    /// Limits that apply to every request.
     pub limits: Vec<Limit>,
-    /// Named groups of paths with their own limits. Sorted by name; an endpoint's number is its place here.
+    /// Named groups of paths with their own limits. Sorted by name; an endpoint's number is its index here.
     pub endpoints: Vec<Endpoint>,
     /// Connecting (name resolution, TCP, TLS) may take this long.
     pub connect_timeout: Duration,
@@ -48,31 +48,31 @@ pub struct Vendor {
     pub max_response_bytes: u64,
     /// Connection settings beside the defaults.
     pub connection: Connection,
-    /// The header that carries trace context, when the operator wants it propagated.
+    /// Whether requests carry the trace context to the vendor in a header.
     pub propagate_trace: bool,
-    /// Other names by which people look for it. No tenant can use them: they lead to `name`.
+    /// Other names under which people search for the vendor. A tenant cannot name the vendor by them, only by `name`.
     pub also: Vec<String>,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
-    /// The vendor publishes no figures, or none that are known: that no limit is stated is meant so.
+    /// The vendor publishes no limits, or none that are known, so the absence of limits is intended: no warning.
     pub unpublished: bool,
-    /// When and how often a request is tried again.
+    /// When and how often a request is retried.
     pub retry: RetryPolicy,
-    /// How it takes idempotency keys.
+    /// How the vendor takes idempotency keys.
     pub idempotency: Idempotency,
-    /// How requests slow down when little of the vendor's limit is left.
+    /// How requests slow down when few of a limit's units remain.
     pub throttle: Throttle,
-    /// How much of a request is kept once it is given up on.
+    /// How much of a request its dead letter keeps.
     pub dead_letters: Keep,
-    /// In which form its accepted requests stand in the store.
+    /// The form in which the store keeps accepted requests for this vendor.
     pub at_rest: AtRest,
-    /// How this vendor speaks about its limits, beyond what headers say by their shape.
+    /// How this vendor states its limits in responses, where the shape of the headers is not enough to tell.
     pub dialect: Arc<Dialect>,
-    /// A limit counts bytes.
+    /// Whether any limit counts bytes.
     pub(crate) counts_bytes: bool,
-    /// A limit has a window so long that what was taken of it is remembered beyond the process, where there is a store.
+    /// Whether any limit has a window so long that its usage must survive the process, in the store if there is one.
     pub(crate) keeps_usage: bool,
-    /// Of its limits' scopes the widest, a tenant at least.
+    /// The widest scope of any limit, at least `Tenant`.
     pub(crate) widest_scope: Scope,
 }
 
@@ -84,15 +84,15 @@ pub struct Endpoint {
     pub name: Arc<str>,
     /// Path patterns: literal segments, `*` for one segment, a last `**` for any rest. The most literal match wins.
     pub paths: Vec<String>,
-    /// HTTP methods that belong to it, upper case; empty means all.
+    /// HTTP methods that belong to the endpoint, upper case; empty means all.
     pub methods: Vec<String>,
-    /// What one of its requests costs, unless the request says otherwise.
+    /// Default cost of a request to this endpoint, per kind of points.
     pub costs: Costs,
-    /// Limits that hold for this endpoint alone, beside the vendor's.
+    /// Limits that apply to this endpoint alone, in addition to the vendor's.
     pub limits: Vec<Limit>,
 }
 
-/// Where the credential goes.
+/// Where a request carries the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthScheme {
@@ -104,7 +104,7 @@ pub enum AuthScheme {
     Header {
         /// The header's name.
         name: String,
-        /// Put before the secret, with the space if there is one.
+        /// The text before the secret, including a separating space if the vendor expects one.
         prefix: String,
     },
     /// `Authorization: Basic …`; the secret is `user:password`.
@@ -116,21 +116,21 @@ pub enum AuthScheme {
     },
 }
 
-/// Connection settings of a vendor.
+/// Settings for connections to a vendor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Connection {
-    /// Proxy URL; no proxy (nor the environment's) is used without it.
+    /// Proxy URL. Without it no proxy is used, not even one that environment variables name.
     pub proxy: Option<String>,
-    /// PEM file with certificate authorities to trust beside the usual roots.
+    /// PEM file with certificate authorities to trust in addition to the usual roots.
     pub extra_ca: Option<String>,
-    /// PEM file with the client's certificate and key. A tenant may have one of its own.
+    /// PEM file with the client's certificate and key. A tenant may have a file of its own.
     pub client_certificate: Option<String>,
     /// Plain `http` to a host that is not loopback is refused unless this is set.
     pub allow_http: bool,
-    /// A host that comes from a tenant's variables may lead to a private, loopback, link-local or reserved address. Without
-    /// it such an address is not connected to. Hosts that the vendor's entry spells out are never checked. Behind a `proxy`
-    /// it is the proxy that resolves names, and that has to check them.
+    /// Whether a host that comes from a tenant's variables may resolve to a private, loopback, link-local or reserved
+    /// address. Unless this is set, connections to such an address are refused. Hosts that the vendor's entry spells
+    /// out are never checked. With a `proxy`, the proxy resolves names and has to check the addresses itself.
     pub allow_private: bool,
 }
 
@@ -142,19 +142,19 @@ pub struct Tenant {
     pub id: Arc<str>,
     /// The vendor, in the tenant's environment, with the tenant's overrides applied.
     pub vendor: Arc<Vendor>,
-    /// The vendor credential that several tenants may share; the tenant's own id when none is named.
+    /// The vendor's account, which several tenants may share; the tenant's own id unless stated.
     pub account: Arc<str>,
     /// Where the secret is, never the secret.
     pub credential: Option<CredentialRef>,
-    /// How it gets access tokens, in place of a credential.
+    /// How the tenant gets access tokens, in place of a credential.
     pub oauth: Option<Arc<OAuth>>,
     /// Values of the base URL's variables.
     pub variables: BTreeMap<String, String>,
-    /// Turns in the share of limits that several tenants use: 1 to 1000.
+    /// The tenant's weight when several tenants take turns at a limit they share: 1 to 1000.
     pub weight: u32,
     /// PEM file with this tenant's own client certificate and key.
     pub client_certificate: Option<String>,
-    /// What the tenant changes, as written; kept so that new vendors can be put under it.
+    /// The tenant's overrides as written, kept so that they can be applied to the vendors of a later configuration.
     pub(crate) overrides: Option<Arc<Overrides>>,
 }
 
@@ -167,19 +167,19 @@ pub(crate) struct Overrides {
 }
 
 impl Tenant {
-    /// An error of a request of this tenant.
+    /// The error for a failed request of this tenant.
     pub(crate) fn error(&self, kind: ErrorKind, delivery: Delivery, why: impl std::fmt::Display) -> Error {
         Error::of_tenant(&self.id, &self.vendor.name, kind, delivery, why)
     }
 
-    /// An error of a request of this tenant, before its first byte left.
+    /// The error for a request of this tenant that failed before any byte of it was sent.
     pub(crate) fn not_sent(&self, kind: ErrorKind, why: impl std::fmt::Display) -> Error {
         self.error(kind, Delivery::NotSent, why)
     }
 }
 
 impl Vendor {
-    /// The name of the endpoint of this number.
+    /// The name of endpoint `number`.
     pub(crate) fn endpoint_name(&self, number: usize) -> Option<&str> {
         self.endpoints.get(number).map(|endpoint| &*endpoint.name)
     }
@@ -187,7 +187,7 @@ impl Vendor {
     /// The endpoint `name` and its number.
     ///
     /// # Errors
-    /// `UnknownEndpoint`, with the name that was probably meant.
+    /// `UnknownEndpoint`, with a suggested name.
     pub fn endpoint(&self, name: &str) -> Result<(usize, &Endpoint), Error> {
         if let Ok(index) = self.endpoints.binary_search_by(|endpoint| (*endpoint.name).cmp(name)) {
             return Ok((index, &self.endpoints[index]));
@@ -198,12 +198,12 @@ impl Vendor {
         Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
     }
 
-    /// Whether what a request cost is known only when the body of its response was read.
+    /// Whether a request's cost is known only after the response body has been read.
     pub(crate) fn settles_by_body(&self) -> bool {
         self.counts_bytes || self.dialect.costs_in_body()
     }
 
-    /// Whether some limit counts this unit. A limit of `bytes` counts those of requests and those of responses.
+    /// Whether some limit counts this unit. A limit of `bytes` counts both request bytes and response bytes.
     pub(crate) fn has_unit(&self, unit: &str) -> bool {
         let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
         limits.into_iter().any(|limit| match &limit.kind {
@@ -225,8 +225,8 @@ impl Vendor {
         rates.any(|rate| matches!(&rate.unit, Unit::Cost(own) if **own == *kind))
     }
 
-    /// `expected` bytes of an answer to a request with a body of `sent` bytes, or fewer: never more than a limit has room
-    /// for, because an estimate must not stop a request for ever.
+    /// The estimated size of a response, in bytes: `expected`, but at most what every limit has room for next to `sent`
+    /// bytes of request body, because an estimate must not block a request for ever.
     pub(crate) fn largest_answer(&self, sent: u32, expected: u32) -> u32 {
         let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
         let room = limits.filter_map(|limit| match &limit.kind {
@@ -239,7 +239,7 @@ impl Vendor {
         expected.min(room.min().unwrap_or(u32::MAX))
     }
 
-    /// The endpoint that a request belongs to, and its number. `path` is below the base URL; a query is ignored.
+    /// The endpoint that a request belongs to, and its number. `path` is relative to the base URL; a query is ignored.
     ///
     /// The most literal pattern wins; between equal ones, the endpoint that names its methods.
     pub fn match_endpoint(&self, method: &str, path: &str) -> Option<(usize, &Endpoint)> {
@@ -274,23 +274,25 @@ impl Tenant {
             .map_err(|why| Error::config(format!("tenant `{}` at vendor `{}`: {why}", self.id, self.vendor.name)))
     }
 
-    /// Scheme, host and port of the base URL, where the host is not in the vendor's own domain but this tenant's choice.
+    /// Scheme, host and port of the base URL if this tenant's variables choose the domain; `None` if the host is in the
+    /// vendor's own domain.
     pub(crate) fn chosen_host(&self) -> Option<String> {
         if base_url::host_is_the_vendors(&self.vendor.base_url) {
             return None;
         }
-        // A base URL that cannot be filled reaches no host: no other tenant has this one.
+        // A base URL that cannot be filled in reaches no host. The tenant's id then stands for a host that no other
+        // tenant shares.
         let host = self.base_url().map_or_else(|_| self.id.to_string(), |url| url.origin().ascii_serialization());
         Some(host)
     }
 
-    /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent
-    /// this tenant's credential.
+    /// The path of `url` below this tenant's base URL; `None` if the URL is not below it, in which case the request
+    /// must not carry this tenant's credential.
     pub fn path_below_base<'u>(&self, url: &'u Url) -> Option<&'u str> {
         base_url::below(&self.base_url().ok()?, url)
     }
 
-    /// The tenant as an entry, to change it and add it again.
+    /// The tenant as an entry, which a program can change and add again.
     pub fn entry(&self) -> TenantEntry {
         let overrides = self.overrides.as_deref().cloned().unwrap_or_default();
         TenantEntry {

@@ -2,9 +2,9 @@
 //!
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
 //! - [`ScriptedVendor`] and [`limit`]: vendors' limits and failures as pure functions, for simulated time.
-//! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
-//! - [`walk`]: every limit of the shipped catalogue, enforced and announced as its entry says, with a client that uses
-//!   it.
+//! - [`saturation`]: the share of a limit that a lane uses if it always has more to send, and the number of refusals.
+//! - [`walk`]: every limit of the shipped catalogue, enforced and announced by a simulated vendor as the entry says,
+//!   with a client that uses it.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
 //! - [`fuzz`]: properties that must hold for any bytes from outside.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
@@ -48,14 +48,14 @@ pub async fn literal(key: String) -> Result<crate::transport::SecretString, crat
     Ok(key.into())
 }
 
-/// Steps the wall clock that clients of this process read, by `by_ms` milliseconds: forwards, or backwards if negative.
-/// The monotonic clock, which all waits use, is not changed.
+/// Steps the wall clock that clients of this process read by `by_ms` milliseconds: forwards, or backwards if negative.
+/// The monotonic clock, which all waits use, does not change.
 pub fn step_wall_clock(by_ms: i64) {
     crate::clock::step_wall(by_ms);
 }
 
-/// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For
-/// tests of what a dialect reads from a response; nothing else of a vendor needs to be configured.
+/// The [dialects](crate::signals::Dialect) in the tables `[vendors.NAME.dialect]` of `toml`, by vendor. For tests of
+/// what a dialect reads from a response; the vendors need no other configuration.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Config::load`](crate::config::Config::load).

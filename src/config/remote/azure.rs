@@ -16,13 +16,13 @@ use super::found::Found;
 use super::http::{Failed, Http, address};
 use super::secret;
 
-/// More pages than 64 MiB of values of 10 KB fill, 100 to a page.
+/// The most pages that are read. 64 MiB of values of 10 KB, 100 to a page, fill fewer.
 const MOST_PAGES: usize = 100;
 
 pub(super) struct Store {
     connection: String,
     prefix: String,
-    /// Empty for keys without a label.
+    /// The label of the keys to read; empty for keys without a label.
     pub(super) label: String,
 }
 
@@ -64,7 +64,7 @@ impl Store {
         let connection = Connection::parse(text.expose_secret())?;
         let mut url = connection.endpoint.clone();
         url.set_path("/kv");
-        // A comma separates several values, an asterisk stands for anything, and a backslash precedes either where it is meant.
+        // In a filter a comma separates values and an asterisk is a wildcard; a backslash escapes either.
         let literal = |text: &str| text.replace('\\', "\\\\").replace('*', "\\*").replace(',', "\\,");
         let label = if self.label.is_empty() { "\0".to_owned() } else { literal(&self.label) };
         url.query_pairs_mut()
@@ -111,7 +111,7 @@ impl Connection {
         Ok(Connection { endpoint: address(part("Endpoint")?)?, id: part("Id")?.to_owned(), key })
     }
 
-    /// A request with its signature over method, path with query, date, host and body.
+    /// A request signed over its method, path with query, date, host and body.
     fn signed(&self, url: &Url, wall: SystemTime) -> Result<Request<Vec<u8>>, Failed> {
         let date = Timestamp::try_from(wall).unwrap_or_default().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         let host = url.host_str().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! A source as one text, for options and environment variables.
+//! Makes a source from a URL, for options and environment variables.
 
 use super::RemoteSource;
 use super::http::shown;
 use crate::Error;
 
 impl RemoteSource {
-    /// The source that a URL names, for programs whose configuration's place is an option. `secret` says where the token, password or
-    /// connection string is: `env:NAME` or `file:PATH`.
+    /// The source that a URL names, for programs that take the address of their configuration as an option. `secret`
+    /// says where the token, password or connection string is: `env:NAME` or `file:PATH`.
     ///
     /// | URL | source | `secret` |
     /// |---|---|---|
@@ -15,7 +15,7 @@ impl RemoteSource {
     /// | `etcd+https://USER@HOST:2379/PREFIX` | [`etcd`](Self::etcd) | the user's password |
     /// | `azure-app-configuration:PREFIX` | [`azure_app_configuration`](Self::azure_app_configuration) | the connection string |
     ///
-    /// `http` in the place of `https` is for this machine.
+    /// `http` in place of `https` is accepted for this machine.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config): the URL has none of these forms, or a secret is missing.
@@ -47,7 +47,7 @@ impl RemoteSource {
             let source = RemoteSource::http(rest);
             return Ok(secret.map(|secret| RemoteSource::http(rest).bearer(secret)).unwrap_or(source));
         }
-        // The host ends at the first slash behind the scheme.
+        // The host ends at the first slash after the scheme.
         let from = rest.find("://").map_or(0, |at| at + 3);
         let (server, prefix) = match rest[from..].find('/') {
             Some(at) => (&rest[..from + at], &rest[from + at + 1..]),

@@ -12,12 +12,12 @@ use super::super::source::MAX_BYTES;
 use super::found::Text;
 use crate::Error;
 
-/// JSON may need six bytes for one of a text.
+/// The largest file with a copy, in bytes: JSON may need six bytes for one byte of a text.
 const MOST: u64 = 6 * MAX_BYTES;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Copy {
-    /// The address that it is a copy of.
+    /// The address of the source from which the texts came.
     of: String,
     pub(super) kept_at: String,
     pub(super) texts: Vec<Text>,
@@ -29,28 +29,28 @@ impl Copy {
         Copy { of: of.to_owned(), kept_at: kept_at.unwrap_or_default(), texts: texts.to_vec() }
     }
 
-    /// How old it is by the wall clock.
+    /// The copy's age by the wall clock.
     pub(super) fn age(&self, wall: SystemTime) -> Duration {
         let kept_at = self.kept_at.parse::<Timestamp>().ok();
         kept_at.and_then(|at| wall.duration_since(SystemTime::from(at)).ok()).unwrap_or_default()
     }
 }
 
-/// Writes the copy into a place for copies.
+/// Writes the copy to a place for copies.
 pub(super) async fn keep(place: &dyn CopyPlace, copy: &Copy) -> Result<(), Error> {
     let text = serde_json::to_string(copy)
         .map_err(|error| Error::config("the copy cannot be written as JSON").with_source(error))?;
     place.write(&copy.of, &text).await
 }
 
-/// The copy of this address in a place for copies.
+/// The copy for the address `of` in a place for copies.
 pub(super) async fn kept(place: &dyn CopyPlace, of: &str) -> Result<Option<Copy>, Error> {
     let Some(text) = place.read(of).await? else { return Ok(None) };
     let unreadable = |error| Error::config("the copy in the store is none").with_source(error);
     serde_json::from_str(&text).map(Some).map_err(unreadable)
 }
 
-/// Writes another file and puts it in the place of the old one: a process that is killed meanwhile leaves the old one.
+/// Writes a new file and renames it over the old one, so that a process killed meanwhile leaves the old file intact.
 pub(super) fn write(path: &Path, copy: &Copy) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         Error::config(format!("{}: cannot be written: {error}", path.display())).with_source(error)
@@ -68,7 +68,7 @@ pub(super) fn write(path: &Path, copy: &Copy) -> Result<(), Error> {
     })
 }
 
-/// The copy; none where there is no file, or it is of another address.
+/// The copy in the file; `None` if there is no file, or its copy is for another address.
 pub(super) fn read(path: &Path, of: &str) -> Result<Option<Copy>, Error> {
     let failed = |error: std::io::Error| {
         Error::config(format!("{}: cannot be read: {error}", path.display())).with_source(error)

@@ -46,7 +46,8 @@ impl Prefix {
         format!("{} {}", shown(&self.url), self.prefix)
     }
 
-    /// `session` is the token of an earlier log-in. etcd forgets it after minutes, and then another is asked for.
+    /// Reads the texts. `session` holds the token of an earlier login. etcd forgets tokens after minutes: if it refuses
+    /// this one, logs in again.
     pub(super) async fn ask(
         &self,
         http: &Http,
@@ -100,7 +101,7 @@ impl Prefix {
     }
 }
 
-/// The first key behind all that begin with `prefix`. A zero byte means all keys.
+/// The first key after all keys that begin with `prefix`: the end of etcd's range. A zero byte means no end.
 fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

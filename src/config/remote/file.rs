@@ -1,4 +1,4 @@
-//! A text behind a URL.
+//! Reads a text behind a URL.
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use http::{Request, StatusCode};
@@ -7,7 +7,7 @@ use super::found::Found;
 use super::http::{Failed, Http, address, shown};
 use super::secret::{Secret, add_to};
 
-/// The text and its entity tag; nothing where the server says that it is still `known`.
+/// The text and its entity tag; `None` if the server says that the text with the tag `known` has not changed.
 pub(super) async fn ask(
     http: &Http,
     url: &str,

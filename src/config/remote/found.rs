@@ -1,11 +1,11 @@
-//! What a server of configuration said.
+//! The texts that a configuration server returns.
 
 /// A name and a text in the format of `vendors.toml`.
 pub(super) type Text = (String, String);
 
-/// An answer that holds texts.
+/// A response that holds texts.
 pub(super) struct Found {
-    /// The entity tag, where the server states one.
+    /// The entity tag, if the server states one.
     pub(super) tag: Option<String>,
     pub(super) texts: Vec<Text>,
 }

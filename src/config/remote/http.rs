@@ -1,4 +1,4 @@
-//! Requests to the servers of configuration: bounded in time and size, without redirects.
+//! Requests to configuration servers: bounded in time and size, without redirects.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use url::{Host, Url};
 use super::super::source::MAX_BYTES;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// Between two pieces of an answer.
+/// The longest time between two pieces of a response.
 const PIECE: Duration = Duration::from_secs(10);
 const WHOLE: Duration = Duration::from_secs(60);
 
@@ -18,7 +18,7 @@ pub(super) struct Http {
     allows_http: bool,
 }
 
-/// Why a server was not understood, and how long it asks to be left alone.
+/// Why a request failed, and the wait that the server asks for.
 #[derive(Debug, PartialEq)]
 pub(super) struct Failed {
     pub(super) why: String,
@@ -51,7 +51,7 @@ impl Http {
         Ok(Http { client, allows_http })
     }
 
-    /// The answer, whatever its status.
+    /// Sends a request and reads the response, whatever its status.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Reply, Failed> {
         let request = reqwest::Request::try_from(request).map_err(|error| Failed::new(in_words(&error)))?;
         if !self.allows_http && request.url().scheme() == "http" && !is_local(request.url()) {
@@ -73,7 +73,7 @@ impl Http {
 }
 
 impl Reply {
-    /// The body of an answer of status 200.
+    /// The body of a response with status 200.
     pub(super) fn ok(self) -> Result<Vec<u8>, Failed> {
         match self.status {
             StatusCode::OK => Ok(self.body),
@@ -99,13 +99,13 @@ impl Reply {
     }
 }
 
-/// Whole seconds; a date is as good as nothing here, where the longest wait is minutes.
+/// Reads a `Retry-After` in seconds. Dates are ignored, because the longest wait here is only minutes anyway.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// A server's address with a path: `https`, or `http` where that is permitted, without user or password.
+/// Parses a server's address: `https` or `http`, without user or password.
 pub(super) fn address(url: &str) -> Result<Url, Failed> {
     let parsed = Url::parse(url).map_err(|error| Failed::new(format!("this is no address of a server: {error}")))?;
     if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
@@ -128,7 +128,7 @@ fn is_local(url: &Url) -> bool {
     }
 }
 
-/// An address without what may be secret: user, password, query.
+/// An address without the parts that may be secret: user, password, query.
 pub(super) fn shown(url: &str) -> String {
     match Url::parse(url) {
         Ok(mut url) if url.host().is_some() => {
@@ -142,7 +142,7 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// An error with what is behind it, without the address, whose query may hold a secret.
+/// An error in words with its root cause, without the address, whose query may hold a secret.
 fn in_words(error: &reqwest::Error) -> String {
     let what = match error {
         error if error.is_timeout() => "the server does not answer in time",

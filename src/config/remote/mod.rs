@@ -1,8 +1,8 @@
-//! Configuration on a server: a file behind a URL, Azure App Configuration, Consul, etcd.
+//! Loads configuration from a server: a file behind a URL, Azure App Configuration, Consul, etcd.
 //!
-//! The server is asked at each look; a file's entity tag spares its transfer. While the server cannot be asked, the
-//! configuration in use stays, and a process that starts takes the copy that was kept of the last one that was in use
-//! ([`RemoteSource::keep_copy_in`]).
+//! Each check for changes asks the server; a file's entity tag avoids the transfer of an unchanged file. While the
+//! server cannot be reached, the configuration in use stays, and a process that starts uses the copy of the
+//! configuration that was last in use ([`RemoteSource::keep_copy_in`]).
 
 mod azure;
 mod by_url;
@@ -29,11 +29,11 @@ use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, Sources, T
 use crate::Error;
 use crate::clock::{Clock, Time};
 
-/// How often a client looks, unless it is told otherwise.
+/// The interval at which a client checks for changes, unless the program states another.
 const EVERY: Duration = Duration::from_secs(5);
-/// The waits after failures: the first, and the longest.
+/// The first and the longest wait after failures.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The longest wait that a server can ask for.
+/// The longest wait that a server can request by `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// Configuration on a server: vendors and tenants in the format of `vendors.toml`.
@@ -51,21 +51,22 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 /// # }
 /// ```
 ///
-/// A client looks every 5 s ([`watch_config`](crate::IntegrationClientBuilder::watch_config) changes that), and goes over
-/// to what is new as a whole. What does not validate is refused as a whole, and so is what is empty: the configuration in use
-/// stays. A server that fails is asked again after 1 s, then less and less often, at least every 30 s; and not before the time
-/// that its `Retry-After` states, up to 5 minutes.
+/// A client checks for changes every 5 s ([`watch_config`](crate::IntegrationClientBuilder::watch_config) changes the
+/// interval), and puts a new configuration into use as a whole. An invalid or empty configuration is refused as a
+/// whole: the configuration in use stays. After a failure the server is asked again after 1 s, then less and less
+/// often, at least every 30 s, but not before the time that its `Retry-After` states, up to 5 minutes.
 /// [`LiveConfig::problem`](crate::LiveConfig::problem) says what is wrong, and
 /// [`LiveConfig::checked_ago`](crate::LiveConfig::checked_ago) when the source last answered.
 ///
-/// Addresses are `https`, or `http` to this machine: whoever can change the configuration can have credentials sent
-/// elsewhere. Redirects are not followed. An answer has 10 s for each piece, and 64 MiB at most.
+/// Addresses must be `https`, or `http` to this machine, because anyone who can change the configuration can have
+/// credentials sent to another host. Redirects are not followed. A response may take 10 s between two pieces and have
+/// at most 64 MiB.
 pub struct RemoteSource {
     kind: Kind,
     secrets: Vec<Secret>,
     allows_http: bool,
     copy: Option<PathBuf>,
-    /// The client's store, where it has one.
+    /// The client's store, if it has one.
     place: OnceLock<Arc<dyn CopyPlace>>,
     base: Sources,
     clock: Clock,
@@ -79,28 +80,28 @@ enum Kind {
     Etcd(etcd::Prefix),
 }
 
-/// Replaced by another only when the texts differ, so that equal pointers mean equal texts.
+/// Replaced only if the texts differ, so that equal pointers mean equal texts.
 type Texts = Arc<Vec<Text>>;
 
 #[derive(Default)]
 struct State {
     http: Option<Http>,
-    /// What the server last said; at first what the copy says.
+    /// The texts of the server's last response; before the first response, those of the copy.
     texts: Option<Texts>,
-    /// The entity tag of that.
+    /// The entity tag of `texts`.
     tag: Option<String>,
-    /// A token by which etcd knows its user.
+    /// The token of a login at etcd.
     session: Option<String>,
-    /// What the latest load returned.
+    /// The texts that the latest load returned.
     loaded: Option<Texts>,
-    /// What the copies hold.
+    /// The texts that the copies hold.
     kept: Option<Texts>,
-    /// When the copy was kept that is in use, since the server has not answered yet.
+    /// The time at which the copy in use was made; `None` once the server has answered.
     copy_of: Option<String>,
     failure: Option<Failure>,
 }
 
-/// Why the server was not understood last, and when it is asked again.
+/// The reason of the last failure, the number of failures in a row, and the time from which the server is asked again.
 struct Failure {
     why: String,
     times: u32,
@@ -108,27 +109,27 @@ struct Failure {
 }
 
 impl RemoteSource {
-    /// A text behind a URL: on a configuration service, in an object store, in a repository. The answer's `ETag` is sent
-    /// back as `If-None-Match`, so that a look costs an empty answer.
+    /// A text behind a URL: on a configuration service, in an object store, in a repository. The client sends the
+    /// `ETag` of the last response as `If-None-Match`, so that a check for changes costs an empty response.
     pub fn http(url: impl Into<String>) -> RemoteSource {
         RemoteSource::new(Kind::File(url.into()))
     }
 
-    /// Texts in Azure App Configuration: each key that begins with `prefix` holds one, which is laid over the catalogue
-    /// in the order of the keys. `connection` refers to a connection string (`Endpoint=…;Id=…;Secret=…`): `env:NAME` or
-    /// `file:PATH`. Requests are signed with its key (HMAC-SHA256).
+    /// Texts in Azure App Configuration: each key that begins with `prefix` holds one. They are applied over the
+    /// catalogue in the order of the keys. `connection` refers to a connection string (`Endpoint=…;Id=…;Secret=…`):
+    /// `env:NAME` or `file:PATH`. Requests are signed with its key (HMAC-SHA256).
     pub fn azure_app_configuration(connection: &str, prefix: &str) -> RemoteSource {
         RemoteSource::new(Kind::Azure(azure::Store::new(connection, prefix)))
     }
 
-    /// Texts in Consul's key-value store: each key that begins with `prefix` holds one, which is laid over the catalogue
-    /// in the order of the keys. [`header`](Self::header) `("x-consul-token", "env:NAME")` states a token.
+    /// Texts in Consul's key-value store: each key that begins with `prefix` holds one. They are applied over the
+    /// catalogue in the order of the keys. [`header`](Self::header) `("x-consul-token", "env:NAME")` states a token.
     pub fn consul(url: &str, prefix: &str) -> RemoteSource {
         RemoteSource::new(Kind::Consul(consul::Prefix::new(url, prefix)))
     }
 
-    /// Texts in etcd 3.4 or later, by its JSON gateway: each key that begins with `prefix` holds one, which is laid over
-    /// the catalogue in the order of the keys.
+    /// Texts in etcd 3.4 or later, by its JSON gateway: each key that begins with `prefix` holds one. They are applied
+    /// over the catalogue in the order of the keys.
     pub fn etcd(url: &str, prefix: &str) -> RemoteSource {
         RemoteSource::new(Kind::Etcd(etcd::Prefix::new(url, prefix)))
     }
@@ -146,14 +147,14 @@ impl RemoteSource {
         }
     }
 
-    /// Sends `Authorization: Bearer …`; `reference` says where the token is: `env:NAME` or `file:PATH`. It is read again for
-    /// each request.
+    /// Sends `Authorization: Bearer …`; `reference` says where the token is: `env:NAME` or `file:PATH`. The token is
+    /// read again for each request.
     pub fn bearer(mut self, reference: &str) -> Self {
         self.secrets.push(Secret::bearer(reference));
         self
     }
 
-    /// Sends a header whose value is a secret; `reference` says where it is: `env:NAME` or `file:PATH`.
+    /// Sends a header whose value is a secret; `reference` says where the secret is: `env:NAME` or `file:PATH`.
     pub fn header(mut self, name: &str, reference: &str) -> Self {
         self.secrets.push(Secret::header(name, reference));
         self
@@ -165,7 +166,7 @@ impl RemoteSource {
         self
     }
 
-    /// Of Azure App Configuration: the keys with this label instead of those without one.
+    /// For Azure App Configuration: reads the keys with this label instead of those without a label.
     pub fn label(mut self, label: &str) -> Self {
         if let Kind::Azure(store) = &mut self.kind {
             store.label = label.to_owned();
@@ -173,27 +174,28 @@ impl RemoteSource {
         self
     }
 
-    /// Permits `http` to other machines too, for private networks in which nobody can change what is transmitted.
+    /// Permits `http` to other machines too, for private networks in which nobody can tamper with the traffic.
     pub fn allow_http(mut self) -> Self {
         self.allows_http = true;
         self
     }
 
-    /// Keeps a copy of what was last in use in this file, and starts with it where the server cannot be asked. A copy of another
-    /// address is not used. A client with a [store](crate::IntegrationClientBuilder::store) keeps one there too, without being
-    /// told: the file is for clients without one.
+    /// Keeps a copy of the configuration in use in this file, and loads it if the server cannot be reached at the
+    /// start. A copy from another address is not used. A client with a [store](crate::IntegrationClientBuilder::store)
+    /// always keeps a copy in the store; the file is for clients without a store.
     pub fn keep_copy_in(mut self, path: impl Into<PathBuf>) -> Self {
         self.copy = Some(path.into());
         self
     }
 
-    /// What the texts are added to: tenants of the program, registered resolvers, no catalogue.
+    /// Replaces the sources to which the texts are added, by default the catalogue: for tenants that the program
+    /// states, registered resolvers, or no catalogue.
     pub fn onto(mut self, base: Sources) -> Self {
         self.base = base;
         self
     }
 
-    /// Its address, without what may be secret.
+    /// The source's address for messages, without parts that may be secret.
     fn name(&self) -> String {
         match &self.kind {
             Kind::File(url) => http::shown(url),
@@ -203,7 +205,7 @@ impl RemoteSource {
         }
     }
 
-    /// Tells copies of this source from those of others. The name alone does not: it leaves out what may be secret.
+    /// Identifies copies of this source. The name alone does not, because it omits parts that may be secret.
     fn address(&self) -> String {
         let mut hash = Fnv::default();
         let texts: [&str; 3] = match &self.kind {
@@ -216,7 +218,7 @@ impl RemoteSource {
         format!("{} {:016x}", self.name(), hash.0)
     }
 
-    /// Asks the server, unless it failed a moment ago; the latest answer.
+    /// Asks the server, unless it is too early after a failure, and returns the latest texts.
     async fn ask(&self, state: &mut State) -> Result<Texts, Error> {
         let now = self.clock.now();
         if let Some(failure) = &state.failure
@@ -261,13 +263,13 @@ impl RemoteSource {
         Error::config(format!("{}: {why}", self.name()))
     }
 
-    /// What the copy says, where there is nothing else yet.
+    /// Loads the copy, if neither the server nor a copy has been read yet. `why` says why the server gave nothing.
     async fn copied(&self, state: &mut State, why: &Error) -> Option<Sources> {
         if state.texts.is_some() {
             return None;
         }
         let wall = self.clock.wall();
-        // The newer one: the file may be another machine's, and the store may have been away.
+        // Takes the newer of the two: the file may come from another machine, and the store may have been unreachable.
         let copies = self.copy_in_file().await.into_iter().chain(self.copy_in_store().await);
         let copy = copies.min_by_key(|copy| copy.age(wall))?;
         let (problem, age) = (on_copy(&why.to_string(), &copy.kept_at), copy.age(wall));
@@ -353,7 +355,7 @@ impl ConfigSource for RemoteSource {
     }
 
     fn keep_copies_in(&self, place: Arc<dyn CopyPlace>) {
-        // A source that is in two clients keeps its copies in the store of the first.
+        // A source that two clients use keeps its copies in the first client's store.
         let _ = self.place.set(place);
     }
 
@@ -368,7 +370,7 @@ impl fmt::Debug for RemoteSource {
     }
 }
 
-/// What is wrong while a copy is in use.
+/// The problem to report while a copy is in use.
 fn on_copy(why: &str, kept_at: &str) -> String {
     format!("{why}; the copy of {kept_at} is in use")
 }
@@ -378,8 +380,7 @@ fn unreadable(error: Error) -> Option<Copy> {
     None
 }
 
-/// Refuses an answer without content: a server that has lost its data gives one, and so does one whose keys are about to be
-/// written.
+/// Refuses a response without content: the server has lost its data, or its keys are about to be written.
 fn check(found: Found) -> Result<Found, Failed> {
     let empty = |text: &str| text.bytes().all(|byte| byte.is_ascii_whitespace());
     if found.texts.is_empty() {
@@ -393,8 +394,9 @@ fn check(found: Found) -> Result<Found, Failed> {
     }
 }
 
-/// How long a server is left alone that failed `times` in a row: twice as long each time, up to 30 s, and a random quarter
-/// less, so that processes which failed together do not come back together; at least as long as it asks for, up to 5 minutes.
+/// The wait before a server that failed `times` in a row is asked again. It doubles with each failure up to 30 s, and
+/// is shortened by up to a random quarter, so that processes that failed together do not retry together. It is at least
+/// the wait that the server asked for, up to 5 minutes.
 fn wait_after(times: u32, asked: Option<Duration>, random: f64) -> Duration {
     let doubled = WAITS.0.saturating_mul(1 << (times.clamp(1, 8) - 1)).min(WAITS.1);
     let spread = doubled.mul_f64(1.0 - 0.25 * random.clamp(0.0, 1.0));

@@ -1,4 +1,4 @@
-//! Secrets that the servers of configuration ask for: read where a reference says they are, for each request.
+//! Secrets for configuration servers, read for each request from where a reference says they are.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Secret {
     }
 }
 
-/// What `env:NAME` or `file:PATH` refers to.
+/// Reads the secret that `env:NAME` or `file:PATH` refers to.
 pub(super) async fn read(reference: &str) -> Result<SecretString, Failed> {
     let reference = CredentialRef::parse(reference, &BTreeSet::new()).map_err(Failed::new)?;
     let read = run_blocking(move || reference.read()).await.map_err(|error| Failed::new(error.to_string()))?;
@@ -63,7 +63,7 @@ pub(super) async fn add_to(request: &mut Request<Vec<u8>>, secrets: &[Secret]) -
     Ok(())
 }
 
-/// The name and the password of the user, where one is stated.
+/// The name and the password of the user, if one is stated.
 pub(super) async fn user_of(secrets: &[Secret]) -> Result<Option<(&str, String)>, Failed> {
     for secret in secrets {
         if let Place::User(name) = &secret.place {

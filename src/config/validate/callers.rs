@@ -1,4 +1,4 @@
-//! `[[callers]]`: who may call through the gateway.
+//! Validates `[[callers]]`: the programs that may call through the gateway.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::config::format::CallerEntry;
 use crate::config::report::{Report, Step, at};
 use crate::config::suggest;
 
-/// Patterns of tenants, and names of vendors, of one caller. Each request is compared with them.
+/// The most patterns of tenants, and the most vendors, of one caller: each request is compared with all of them.
 const MAX_NAMES: usize = 256;
 
-/// A caller, or what is wrong with it.
+/// The caller that `entry` describes; problems go to `report`.
 pub(in crate::config) fn caller(
     entry: &CallerEntry,
     resolvers: &BTreeSet<String>,

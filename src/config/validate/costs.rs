@@ -1,4 +1,4 @@
-//! What requests cost: kinds of points that are declared, counted by some limit, and fit its bucket.
+//! Validates costs: kinds of points must be declared, some limit must count them, and the cost must fit its bucket.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::config::suggest;
 use crate::config::vendor::Endpoint;
 use crate::signals::POINTS;
 
-/// `[vendors.NAME.costs]`, which declares the kinds of points.
+/// Reads `[vendors.NAME.costs]`, which declares the kinds of points.
 pub(in crate::config) fn of_vendor(entry: &BTreeMap<String, i64>, report: &mut Report) -> Costs {
     let path = at(&[], "costs");
     if entry.keys().filter(|name| *name != POINTS).count() >= MAX_COSTS {
@@ -32,7 +32,7 @@ pub(in crate::config) fn of_vendor(entry: &BTreeMap<String, i64>, report: &mut R
     Costs::declared(&units(entry, &path, report))
 }
 
-/// `[vendors.NAME.endpoints.ENDPOINT.costs]`, of kinds that the vendor declares.
+/// Reads `[vendors.NAME.endpoints.ENDPOINT.costs]`, whose kinds the vendor must declare.
 pub(super) fn of_endpoint(entry: &BTreeMap<String, i64>, vendor: &Costs, path: &Path, report: &mut Report) -> Costs {
     let path = at(path, "costs");
     for name in entry.keys().filter(|name| vendor.place(name).is_none()) {
@@ -52,7 +52,7 @@ fn units<'e>(entry: &'e BTreeMap<String, i64>, path: &Path, report: &mut Report)
     units.collect()
 }
 
-/// What requests cost that state nothing must be counted by some limit, and must fit its bucket.
+/// Warns about a default cost that no limit counts, and refuses one that does not fit a limit's bucket.
 pub(super) fn check(costs: &Costs, limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
     let of_endpoints = || endpoints.iter().flat_map(|endpoint| &endpoint.limits);
     fit(costs, limits.iter(), &at(&[], "costs"), report);
@@ -64,7 +64,7 @@ pub(super) fn check(costs: &Costs, limits: &[Limit], endpoints: &[Endpoint], rep
     }
     for endpoint in endpoints {
         let place = at(&at(&at(&[], "endpoints"), &*endpoint.name), "costs");
-        // What the endpoint does not change was looked at with the vendor's limits.
+        // Costs that the endpoint does not change were checked above.
         let own = || endpoint.costs.iter().filter(|(kind, units)| costs.get(kind) != Some(*units));
         for (kind, _) in own() {
             if counting(kind, limits.iter().chain(&endpoint.limits)).next().is_none() {
@@ -89,7 +89,7 @@ fn counting<'l>(kind: &str, limits: impl Iterator<Item = &'l Limit>) -> impl Ite
     })
 }
 
-/// A request that costs more than a bucket ever holds could never be sent.
+/// Reports costs that exceed a bucket's capacity, because such a request could never be sent.
 fn fit<'l>(costs: &Costs, limits: impl Iterator<Item = &'l Limit> + Clone, path: &Path, report: &mut Report) {
     for (kind, units) in costs.iter().filter(|(_, units)| *units > 1) {
         for (limit, rate) in counting(kind, limits.clone()) {

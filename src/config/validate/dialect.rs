@@ -1,4 +1,4 @@
-//! `[vendors.NAME.dialect]`: places that exist in responses, rules that can fit.
+//! Validates `[vendors.NAME.dialect]`: responses must be able to have each place, and to match each rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use crate::config::{Costs, suggest};
 use crate::signals::Dialect;
 use crate::signals::dialect::{AnswerRule, CostRule, Figure, Form, ResetMeans, Scope, Source, WaitRule, WindowRule};
 
-/// Rules of one kind: each is looked at for every answer.
+/// The most rules of one kind: each is applied to every response.
 const MAX_RULES: usize = 64;
-/// Statuses, values, texts of one rule.
+/// The most statuses, values or texts of one rule.
 const MAX_VALUES: usize = 64;
 const MAX_ITEMS: i64 = 31;
-/// Places of one cost, and parts of one sum. With four kinds of points that is as many as one pass over a body finds.
+/// The most places of one cost, and the most parts of one sum. With four kinds of points they add up to the number of
+/// values that one pass over a body can find.
 const MAX_PLACES: usize = 4;
 const MAX_PARTS: usize = 2;
 
@@ -63,7 +64,7 @@ fn rules<E, R>(
     entries.iter().enumerate().map(|(index, entry)| rule(entry, &at(&place, Step::Index(index)), report)).collect()
 }
 
-/// A list that is not too long to be looked at for every answer.
+/// The list, or an empty one if it is too long to go through for every response, which is reported.
 fn bounded<'e, T>(list: &'e Option<Vec<T>>, field: &str, most: usize, path: &Path, report: &mut Report) -> &'e [T] {
     let list = list.as_deref().unwrap_or_default();
     if list.len() <= most {
@@ -87,7 +88,7 @@ fn source(text: &Option<String>, field: &str, path: &Path, report: &mut Report) 
     }
 }
 
-/// As [`source`], and below an `each`.
+/// As [`source`], but with `each` also accepts a place that begins with `/`: a member of an item of `each`.
 fn member(text: &Option<String>, each: bool, field: &str, path: &Path, report: &mut Report) -> Option<Source> {
     match text.as_deref().map(Source::parse) {
         Some(Ok(source)) if each && source.is_member() => Some(source),
@@ -95,7 +96,7 @@ fn member(text: &Option<String>, each: bool, field: &str, path: &Path, report: &
     }
 }
 
-/// Where answers say what their requests cost, by kind of points.
+/// The rules that read from a response what its request cost, by kind of points.
 fn costs(
     entry: Option<&BTreeMap<String, PlacesEntry>>,
     known: &Costs,

@@ -1,4 +1,4 @@
-//! Single values: names, durations, shares, headers.
+//! Validates single values: names, durations, shares, headers.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::config::suggest;
 /// The longest window and the longest timeout.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
+/// The most limits of one vendor or endpoint: a request takes from all its limits under one lock.
 pub(in crate::config) const MAX_LIMITS: usize = 64;
 
-/// Methods of one endpoint or one rule.
+/// The most methods of one endpoint or one rule.
 pub(super) const MAX_METHODS: usize = 32;
 
-/// Headers that the connection sets. Set by an entry or a request, they would break framing, reach another hop, or make a
-/// vendor and a proxy disagree on where a request ends. `Proxy-*` belongs to them too.
+/// Headers that only the connection may set. If an entry or a request set them, they would break framing, reach another
+/// hop, or make a vendor and a proxy disagree on where a request ends. The same holds for `Proxy-*`.
 pub(crate) const CONNECTION_HEADERS: [&str; 10] = [
     "host",
     "content-length",
@@ -30,7 +30,7 @@ pub(crate) const CONNECTION_HEADERS: [&str; 10] = [
     "http2-settings",
 ];
 
-/// What is wrong with a tenant, vendor, endpoint, limit or account name.
+/// Checks the name of a tenant, vendor, endpoint, limit or account; `what` says which, for the message.
 pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if (1..=128).contains(&id.len()) && id.bytes().all(fine) {
@@ -39,7 +39,7 @@ pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
     Err(format!("{what} is 1 to 128 of A-Z a-z 0-9 `.` `_` `-`; this one has {} bytes or another character", id.len()))
 }
 
-/// Reports limits of one list that carry the same name.
+/// Reports limits of one list that have no name or the same name, and a list that is too long.
 pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) {
     if limits.len() > MAX_LIMITS {
         report.problem(at(path, "limits"), format!("more than {MAX_LIMITS} limits; drop those that others imply"));
@@ -60,7 +60,7 @@ pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report
     }
 }
 
-/// Reads a duration such as "60s"; `None` when it is absent, or wrong and reported.
+/// Reads a duration such as "60s"; `None` if it is absent, or invalid, which is reported.
 pub(super) fn duration(text: Option<&str>, path: Path, report: &mut Report) -> Option<Duration> {
     match parse_duration(text?) {
         Ok(duration) => Some(duration),
@@ -71,7 +71,7 @@ pub(super) fn duration(text: Option<&str>, path: Path, report: &mut Report) -> O
     }
 }
 
-/// Reads a duration such as "60s". The message of an error says what to write.
+/// Reads a duration such as "60s". The error says what to write.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write for example \"500ms\", \"60s\", \"1h\", \"24h\" or \"30d\"";
     if text.len() > 64 {
@@ -91,11 +91,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// A share above 0 and at most 1.
+/// Reads a share, which must be above 0 and at most 1; `default` if it is absent, or invalid, which is reported.
 pub(in crate::config) fn fraction(value: Option<f64>, default: f64, path: Path, report: &mut Report) -> f64 {
     match value {
         None => default,
-        // NaN compares false and is refused with the rest.
+        // NaN compares as false, so it is refused below.
         Some(value) if value > 0.0 && value <= 1.0 => value,
         Some(_) => {
             report.problem(path, "this is not a share: it must be above 0 and at most 1, for example 0.8");
@@ -104,7 +104,7 @@ pub(in crate::config) fn fraction(value: Option<f64>, default: f64, path: Path, 
     }
 }
 
-/// An integer in a range; `None` when it is absent, or wrong and reported.
+/// Reads an integer in a range; `None` if it is absent, or out of range, which is reported.
 pub(super) fn integer(
     value: Option<i64>,
     range: std::ops::RangeInclusive<i64>,
@@ -120,7 +120,7 @@ pub(super) fn integer(
     None
 }
 
-/// One of several names.
+/// Reads one of several names; `default` if it is absent, or unknown, which is reported.
 pub(super) fn choice<T>(
     text: Option<&str>,
     field: &str,
@@ -137,13 +137,13 @@ pub(super) fn choice<T>(
     })
 }
 
-/// What is wrong with a method's name.
+/// Checks the name of a method.
 pub(super) fn check_method(method: &str) -> Result<(), &'static str> {
     let valid = http::Method::from_bytes(method.as_bytes()).is_ok() && !method.bytes().any(|b| b.is_ascii_lowercase());
     if valid && method.len() <= 32 { Ok(()) } else { Err("a method is upper case, for example \"GET\"") }
 }
 
-/// What is wrong with a header's name.
+/// Checks the name of a header that an entry sets.
 pub(super) fn check_header(name: &str) -> Result<(), String> {
     if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
         return Err("this is not a header name; use letters, digits and `-`".into());

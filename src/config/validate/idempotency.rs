@@ -1,4 +1,4 @@
-//! `[vendors.NAME.idempotency]`: a key that can be sent, and for which requests.
+//! Validates `[vendors.NAME.idempotency]`: where the key goes, and which requests carry it.
 
 use super::fields::{MAX_METHODS, check_header, check_method, choice, integer};
 use crate::config::format::{IdempotencyEntry, VendorEntry};
@@ -10,7 +10,7 @@ use crate::config::vendor::AuthScheme;
 /// The longest name of a query parameter or of a member of a body.
 const LONGEST_NAME: usize = 64;
 
-/// How `vendor`, whose credential goes where `auth` says, takes keys.
+/// How `vendor` takes keys; problems go to `report`. `auth` says where the credential goes, which no key may overwrite.
 pub(super) fn idempotency(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report) -> Idempotency {
     let mut out = Idempotency::default();
     let Some(entry) = &vendor.idempotency else { return out };
@@ -95,7 +95,7 @@ fn carrier(
     }
 }
 
-/// What is wrong with a header for keys.
+/// The problem with the header `lower` as the place of keys, if any.
 fn header_problem(lower: &str, vendor: &VendorEntry, auth: &AuthScheme) -> Option<String> {
     let secret = matches!(lower, "authorization" | "cookie")
         || matches!(auth, AuthScheme::Header { name, .. } if name.eq_ignore_ascii_case(lower));
@@ -103,7 +103,7 @@ fn header_problem(lower: &str, vendor: &VendorEntry, auth: &AuthScheme) -> Optio
         Err(message) => Some(message),
         Ok(()) if secret => Some("this header carries a secret and cannot carry a key".to_owned()),
         Ok(()) if vendor.headers.keys().any(|name| name.eq_ignore_ascii_case(lower)) => {
-            // A constant in the place of the key would make all requests one and the same to the vendor.
+            // With a constant in place of the key, the vendor would take all requests for one.
             Some("`headers` gives this header the same value in every request; remove it there".to_owned())
         }
         Ok(()) => None,

@@ -1,4 +1,4 @@
-//! Limits: every figure within what the engine computes with, and no field that would silently do nothing.
+//! Validates limits: every figure must be in the range that the engine computes with, and no field may have no effect.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::config::report::{Path, Report, Step, at};
 use crate::config::resets::{ROLLING, Resets};
 use crate::config::suggest;
 
-/// Units per window or at once. The engine counts in `u32`; the round figure leaves room for sums.
+/// The most units of a limit. The engine counts in `u32`; this round figure leaves room for sums.
 pub(super) const MAX_UNITS: u32 = 4_000_000_000;
 
-/// A limit of the list at `path`. `endpoint` says that the list is an endpoint's; `safety` and `costs` are the vendor's.
+/// The limit that `entry` describes, in the list at `path`; problems go to `report`. `endpoint` says whether the list
+/// is an endpoint's; `safety` and `costs` are the vendor's.
 pub(super) fn limit(
     entry: &LimitEntry,
     path: &[Step],
@@ -21,7 +22,7 @@ pub(super) fn limit(
     (safety, costs): (f64, &Costs),
     report: &mut Report,
 ) -> Option<Limit> {
-    // A missing name was reported where the list was read.
+    // `duplicates` has reported a missing name.
     let name = entry.name.as_deref()?;
     let before = report.problems.len();
     let path = at(&at(path, "limits"), Step::Named(name.to_owned()));
@@ -117,7 +118,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
     }
     if let Some(burst) = burst.filter(|burst| *burst > limit.into()) {
         let message = if matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
-            // A bucket of 40 that drains 2 a second holds 40 and is empty after 20 s: one pair of figures says both.
+            // One pair of figures states a bucket: one of 40 units that drains 2 a second is empty after 20 s.
             let nanos = window.as_nanos().saturating_mul(burst.unsigned_abs().into()) / u128::from(limit);
             let refill = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
             format!(
@@ -159,7 +160,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
         }
     }
     if safety > ceiling {
-        // Not wrong, but one of the two does nothing.
+        // Valid, but `safety` has no effect.
         report.warn(
             at(path, "ceiling"),
             format!("the ceiling {ceiling} is below the safety share {safety} and decides alone"),
@@ -186,7 +187,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, repo
     Some(rate)
 }
 
-/// The calendar of a quota. Nothing beside it may say something else about its windows, or pace it.
+/// The calendar of a quota. Other fields must not contradict its windows, or pace it.
 fn resets(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Resets> {
     let text = entry.resets.as_deref().filter(|text| *text != ROLLING)?;
     let resets = match Resets::parse(text) {
@@ -227,7 +228,7 @@ fn resets(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Resets
     Some(resets)
 }
 
-/// Points of another kind than `points` are a unit where the vendor's entry declares them.
+/// The unit of this name: a fixed one, or a kind of points that the vendor's entry declares.
 fn unit(name: Option<&str>, costs: &Costs, path: &Path, report: &mut Report) -> Unit {
     let Some(name) = name else { return Unit::Requests };
     let fixed = Unit::FIXED.into_iter().find(|unit| unit.name() == name);
@@ -240,7 +241,7 @@ fn unit(name: Option<&str>, costs: &Costs, path: &Path, report: &mut Report) -> 
     })
 }
 
-/// A request as large as the vendor takes must fit the bucket. Where it does not, smaller ones still go: a warning.
+/// Warns if the vendor's largest request does not fit the bucket. This is no error, because smaller requests still fit.
 fn fits(rate: &Rate, largest: u32, path: &Path, report: &mut Report) {
     let most = rate.shape().largest_cost(false);
     if largest > most {
@@ -267,10 +268,10 @@ fn source(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Source
     Some(Source { reference, as_of: entry.as_of.clone().unwrap_or_default(), confidence })
 }
 
-/// `limit` reduced to this process's `share`: whole units, rounded down, so that all shares together never exceed it.
+/// Reduces `limit` to this process's `share`, rounded down to whole units so that all shares together never exceed it.
 pub(in crate::config) fn share(limit: &mut Limit, share: f64) -> Result<(), String> {
     let part = |units: u32| {
-        // The product of a u32 and a share of at most 1 fits; `as` truncates, which is the rounding meant here.
+        // The product of a u32 and a share of at most 1 fits into a u32.
         let part = (f64::from(units) * share + 1e-9).floor() as u32;
         part.min(units)
     };

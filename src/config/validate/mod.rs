@@ -1,4 +1,4 @@
-//! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
+//! Validates entries as written: returns the vendor or setting that an entry describes, and reports every problem.
 
 mod callers;
 mod costs;

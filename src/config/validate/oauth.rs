@@ -1,4 +1,4 @@
-//! `[vendors.NAME.oauth]` and a tenant's `oauth`: together they must state what the grant needs.
+//! Validates `[vendors.NAME.oauth]` and a tenant's `oauth`, which together must state what the grant needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const LONGEST: usize = 2048;
 const FIXED: [&str; 7] =
     ["grant_type", "scope", "client_id", "client_secret", "refresh_token", "assertion", "client_assertion"];
 
-/// Reports what is wrong with the `oauth` table of a vendor, for all tenants of that vendor.
+/// Reports the problems of a vendor's `oauth` table, which holds for all tenants of that vendor.
 pub(in crate::config) fn vendor_oauth(entry: Option<&VendorOAuthEntry>, allow_http: bool, report: &mut Report) {
     let Some(entry) = entry else { return };
     let path = at(&[], "oauth");
@@ -65,7 +65,7 @@ pub(in crate::config) fn vendor_oauth(entry: Option<&VendorOAuthEntry>, allow_ht
     }
 }
 
-/// What a tenant's `oauth` and its vendor's come to; none where something is missing, which is reported.
+/// Merges a tenant's `oauth` with its vendor's; `None` if anything is missing or invalid, which is reported.
 pub(in crate::config) fn tenant_oauth(
     vendor: Option<&VendorOAuthEntry>,
     tenant: &OAuthEntry,
@@ -80,7 +80,7 @@ pub(in crate::config) fn tenant_oauth(
         return None;
     };
     let before = report.problems.len();
-    // The vendor's own entry was found good.
+    // `vendor_oauth` has checked the vendor's fields.
     let grant = OAuthGrant::parse(vendor.grant.as_deref()?)?;
     let template = vendor.token_url.as_deref()?;
     let token_url = base_url::fill(template, variables).map_err(|why| report.problem(at(&[], "vars"), why)).ok();
@@ -133,7 +133,7 @@ pub(in crate::config) fn tenant_oauth(
 }
 
 fn needs(path: &Path, field: &str, has: bool, report: &mut Report) {
-    // One that is there and wrong was reported already.
+    // A field that is present but invalid has been reported.
     let is_reported = report.problems.iter().any(|problem| problem.path == at(path, field));
     if !has && !is_reported {
         report.problem(path.clone(), format!("`{field}` is missing: add {field} = \"env:NAME\""));

@@ -1,4 +1,4 @@
-//! `[vendors.NAME.retry]`: waits that can be waited.
+//! Validates `[vendors.NAME.retry]`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::config::retry::{OnAmbiguous, RetryPolicy};
 
 const MAX_RETRIES: i64 = 20;
 
-/// The policy of `vendor`.
+/// The retry policy of `vendor`; problems go to `report`.
 pub(super) fn retry(vendor: &VendorEntry, report: &mut Report) -> RetryPolicy {
     let mut policy = RetryPolicy::default();
     let Some(entry) = &vendor.retry else { return policy };
@@ -49,7 +49,7 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
     read(&entry.max_pause, "max_pause", &mut policy.max_pause);
     read(&entry.max_shared_pause, "max_shared_pause", &mut policy.max_shared_pause);
     if policy.first_wait > policy.longest_wait && report.problems.len() == before {
-        // The other value may be a default, which no file contains.
+        // Points to the field that the file states: the other may be a default.
         let field = if entry.longest_wait.is_some() { "longest_wait" } else { "first_wait" };
         let message = format!(
             "first_wait {:?} is longer than longest_wait {:?}; state both, the first no longer than the longest",

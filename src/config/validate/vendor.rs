@@ -1,4 +1,4 @@
-//! Vendors: addresses, authentication, headers, timeouts, endpoints.
+//! Validates vendors: addresses, authentication, headers, timeouts, endpoints.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::config::{base_url, pattern, suggest};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// What a request may take after the connection stands, until the vendor counts it.
+/// The longest time from an established connection until the vendor counts the request.
 const TRANSIT_AFTER_CONNECT: Duration = Duration::from_secs(1);
 const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
 const MAX_ENDPOINTS: usize = 1024;
 const MAX_ALSO: usize = 16;
-/// Windows from this length on are remembered beyond the process: shorter ones are over before the next one sends.
+/// The shortest window whose usage is kept in the store: a shorter one ends before the next process sends.
 const KEPT_WINDOW: Duration = Duration::from_secs(60);
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
@@ -154,7 +154,7 @@ pub(in crate::config) fn vendor(
     })
 }
 
-/// Other names, which must be what people can type where a vendor's name goes.
+/// The vendor's other names. Each must be valid as a vendor's name, because people type it in place of one.
 fn also(entry: &VendorEntry, report: &mut Report) -> Vec<String> {
     let also = entry.also.clone().unwrap_or_default();
     if also.len() > MAX_ALSO {
@@ -210,14 +210,14 @@ fn endpoint(name: &str, entry: &EndpointEntry, of_vendor: (f64, &Costs), report:
     Endpoint { name: name.into(), paths, methods, costs, limits }
 }
 
-/// Two endpoints with the same pattern and a method in common: neither is the more literal one.
+/// Reports two endpoints with the same pattern and a common method, because neither pattern is more literal.
 fn ambiguous(endpoints: &[Endpoint], report: &mut Report) {
     let overlap = |a: &Endpoint, b: &Endpoint| {
         // An endpoint that names its methods wins over one that takes all.
         a.methods.is_empty() == b.methods.is_empty()
             && (a.methods.is_empty() || a.methods.iter().any(|m| b.methods.contains(m)))
     };
-    // By pattern first: comparing each with each would take minutes for a file made to be slow.
+    // Groups the endpoints by pattern first: comparing each with every other would take minutes for a malicious file.
     let mut by_pattern: BTreeMap<String, Vec<&Endpoint>> = BTreeMap::new();
     for endpoint in endpoints {
         for (index, path) in endpoint.paths.iter().enumerate() {
@@ -288,7 +288,7 @@ fn headers(entry: &VendorEntry, auth: &AuthScheme, report: &mut Report) -> Vec<(
         if let Err(message) = check_header(name) {
             report.problem(path, message);
         } else if lower == "authorization" || lower == "cookie" || taken {
-            // The value is a secret: it has no place in a file, nor in this message.
+            // The value is a secret, so this message must not repeat it.
             report.problem(path, format!("`{lower}` carries a secret; use `auth` here and `credential` in the tenant"));
         } else if http::HeaderValue::from_str(value).is_err() || value.len() > 8192 {
             report.problem(
@@ -337,7 +337,7 @@ fn connection(entry: Option<&ConnectionEntry>, report: &mut Report) -> Connectio
     }
 }
 
-/// What is wrong with the path of a PEM file. Whether the file exists is found out when it is read.
+/// Checks the path of a PEM file. Whether the file exists is checked when it is read.
 pub(in crate::config) fn check_file(path: &str) -> Result<(), &'static str> {
     if path.contains("-----BEGIN") {
         return Err("this is the content of a PEM file (not repeated here); write its path");

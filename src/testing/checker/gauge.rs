@@ -120,7 +120,7 @@ pub(super) struct Kept {
     /// The arrival of each event, and the units of all events before it.
     events: Vec<(u64, u64)>,
     total: u64,
-    /// Where the last sums began. Bounds only grow, so each cursor passes over the log once.
+    /// The index at which the last sum of each cursor began. Bounds only grow, so each cursor passes over the log once.
     cursors: [usize; 2],
 }
 

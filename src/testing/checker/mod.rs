@@ -43,7 +43,7 @@ pub struct Violation {
 pub struct Report {
     /// The first 1,000 requests that exceeded the limit, in order of arrival.
     pub violations: Vec<Violation>,
-    /// How many requests exceeded the limit.
+    /// The number of requests that exceeded the limit.
     pub violating: u64,
     /// The largest count, rounded up to whole units.
     pub peak: u64,
@@ -79,7 +79,7 @@ pub fn check(log: &[Event], definition: &Definition) -> Report {
     report
 }
 
-/// How many requests of the log a vendor with this limit refuses, if refused requests do not count.
+/// The number of requests in the log that a vendor with this limit refuses, if refused requests do not count.
 ///
 /// Takes [`Event`]s or [`Arrival`](super::Arrival)s, whether or not they were admitted at the time. Leave out arrivals
 /// that no limit decided on ([`Arrival::judged`](super::Arrival::judged)), but include those of other clients.
@@ -90,9 +90,9 @@ where
     refused_with_penalty(log, definition, 0)
 }
 
-/// As [`refused`], for a vendor where a refusal blocks the caller for `penalty_ns`, and every request during the block
-/// is refused too and prolongs it by as much. A block includes its start and not its end. The log must be that of one
-/// caller.
+/// As [`refused`], for a vendor that blocks the caller for `penalty_ns` after a refusal. Every request during the block
+/// is refused too, and prolongs the block by `penalty_ns`. A block includes its start but not its end. The log must be
+/// that of one caller.
 ///
 /// ```
 /// use integration_client::testing::checker::{Definition, Event, refused_with_penalty};

@@ -1,4 +1,4 @@
-//! Limits that count in buckets. Levels are in units times `per` nanoseconds, so that every step is exact.
+//! Limits that count in buckets. Levels are in units times `per`, in nanoseconds, so that all arithmetic is exact.
 
 use super::reading::{Reading, Refill};
 

@@ -12,8 +12,8 @@
 //! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by its overlap | limits are large and a few percent do not matter |
 //! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts up to a size are allowed, and the long-run rate is what matters |
 //!
-//! A [`LeakyBucket`](Rule::LeakyBucket) is a token bucket seen from the other side; [`Concurrency`](Rule::Concurrency)
-//! counts requests in flight.
+//! A [`LeakyBucket`](Rule::LeakyBucket) is a token bucket that counts used instead of free units;
+//! [`Concurrency`](Rule::Concurrency) counts requests in flight.
 //!
 //! These limiters are for the side that *enforces* a limit, which knows when requests arrive. The caller of another
 //! party's API does not know that, and needs what a [client](crate::IntegrationClient) does: that a limiter of this
@@ -95,7 +95,7 @@ pub enum Rule {
     },
     /// Requests in flight, whatever their cost.
     Concurrency {
-        /// Requests at once.
+        /// The most requests in flight at once.
         limit: u32,
     },
 }

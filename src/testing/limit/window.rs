@@ -103,7 +103,7 @@ impl Log {
         self.expire(at);
         self.used += u64::from(cost);
         self.entries.push_back((at, cost));
-        // Where refused requests count, a flood of them must not grow the log without bound. While the younger entries
+        // If refused requests count, a flood of them must not grow the log without bound. While the younger entries
         // alone fill the limit, the oldest one decides nothing, because it expires before them.
         while let Some(&(_, oldest)) = self.entries.front() {
             if self.used - u64::from(oldest) < u64::from(self.limit) || self.entries.len() == 1 {

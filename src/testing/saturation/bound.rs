@@ -1,4 +1,4 @@
-//! Upper bounds of what could have been sent.
+//! Upper bounds for the number of requests that a client could have sent.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,8 +8,8 @@ use fastrand::Rng;
 use super::case::Case;
 use crate::testing::limit::Limiter;
 
-/// How many requests a vendor admits until `end` from a client that sends each one as soon as it fits, without any
-/// latency.
+/// The number of requests that a vendor admits until `end` from a client without latency that sends each request as
+/// soon as it fits.
 pub(super) fn greedy(mut limiter: Limiter, end: u64) -> u64 {
     let (mut sent, mut at) = (0, 0);
     while let Some(next) = limiter.fits_at(at, 1).filter(|next| *next <= end) {
@@ -20,8 +20,8 @@ pub(super) fn greedy(mut limiter: Limiter, end: u64) -> u64 {
     sent
 }
 
-/// What a client with latency could reach, in percent of [`greedy`]: it knows the vendor's state and phase, but not how
-/// long the next request will travel, so that a request in flight may arrive at any moment.
+/// What a client with latency could reach, in percent of [`greedy`]. The client knows the vendor's state and phase, but
+/// not how long the next request will travel, so a request in flight may arrive at any moment.
 pub(super) fn oracle(case: &Case, seed: u64, requests: u64) -> f64 {
     let mut limiter = case.limiter(seed);
     let mut random = Rng::with_seed(seed);

@@ -1,4 +1,4 @@
-//! What is simulated: how the vendor counts, the latency of requests, and the failures.
+//! A simulated case: how the vendor counts, the latency of requests, and the failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,17 +30,17 @@ pub enum Counting {
     TokenBucket,
     /// A bucket that drains steadily.
     LeakyBucket,
-    /// A bucket that is refilled ten times in a window.
+    /// A bucket that refills in steps, ten times in a window.
     LumpedRefill,
     /// A fixed window that is configured as a quota.
     Quota,
-    /// A sliding counter of which the client knows only the limit.
+    /// A sliding counter whose algorithm the client does not know.
     UnknownCounter,
-    /// A fixed window of which the client knows only the limit.
+    /// A fixed window whose algorithm the client does not know.
     UnknownWindow,
-    /// A sliding log of which the client knows only the limit.
+    /// A sliding log whose algorithm the client does not know.
     UnknownLog,
-    /// A bucket of which the client knows only the limit.
+    /// A token bucket whose algorithm the client does not know.
     UnknownBucket,
 }
 
@@ -115,8 +115,8 @@ pub enum Travel {
     Bimodal,
     /// Requests that leave within 50 ms arrive together; answers take 50 ms.
     Bunched,
-    /// Alternately 50 ms and none, for a second each: what leaves at the end of one second arrives with the start of
-    /// the next.
+    /// Alternately 50 ms and none, for a second each: a request that leaves at the end of one second arrives together
+    /// with those that leave at the start of the next.
     Jumping,
 }
 
@@ -188,7 +188,7 @@ pub struct Case {
     pub(super) troubled: bool,
     pub(super) guarded: bool,
     pub(super) throttle: Option<&'static str>,
-    /// The tier of all requests; all tiers in turn where it is `None`.
+    /// The tier of all requests; `None` for all tiers in turn.
     pub(super) tier: Option<Tier>,
 }
 

@@ -1,5 +1,5 @@
-//! One key with several users: clients that share nothing but the key, and another user, against a vendor that
-//! announces what is left in each answer, or announces nothing.
+//! Runs one key with several users (clients that share nothing but the key, and another user) against a vendor that
+//! announces the remaining units in each answer, or announces nothing.
 //!
 //! All clients always have more to send. Each has an engine of its own; the vendor counts them together.
 
@@ -129,7 +129,7 @@ impl SharedKey {
     /// Runs the case for `windows` windows. Returns the usage of each client; the same seed gives the same result.
     ///
     /// # Errors
-    /// The case's figures are no valid configuration.
+    /// The case's figures are not a valid configuration.
     pub fn run(&self, windows: u64, seed: u64) -> Result<Vec<Usage>, Error> {
         let mut run = Run::new(self, windows, seed)?;
         run.go(START + windows * self.case.window_ns());
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
             false => {
                 let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
                 let wait = Reset::RoundedUp.state(fits).max(SECOND);
-                // As real senders do: each waits at least as long as announced, and a random time longer.
+                // Like a real sender, waits at least as long as announced, plus a random time.
                 Feedback::Refused(Wait::Stated(wait + wait * self.random.u64(0..100) / 1_000), report)
             }
         };

@@ -1,5 +1,5 @@
-//! One lane that always has more to send, against a vendor that judges arrivals by its own algorithm, on virtual time:
-//! what is refused, and how much is used of what the vendor would have admitted.
+//! Runs one lane that always has more to send against a vendor that judges arrivals by its own algorithm, on virtual
+//! time. Measures how many requests are refused, and how much of what the vendor would have admitted is used.
 //!
 //! The vendor knows when requests arrive; the engine knows when it granted them and when they were answered. Nothing is
 //! stored for each request, so a run may be of any length. The same seed gives the same trace.
@@ -46,14 +46,15 @@ const PATIENCE: u64 = 400_000_000;
 pub struct Outcome {
     /// Requests that arrived.
     pub requests: u64,
-    /// Of those, the refused ones.
+    /// Requests that the vendor refused.
     pub refused: u64,
-    /// Admitted requests, in percent of what a client could have sent that knows the vendor's state and has no latency.
+    /// Admitted requests, in percent of those that a client could have sent that knows the vendor's state and has no
+    /// latency.
     pub share: f64,
-    /// The percentage that a client could have reached that knows the vendor's phase and the arrival of each request,
-    /// but not the latency of the next one.
+    /// The same percentage for a client that knows the vendor's phase and the arrival of each request, but not the
+    /// latency of the next request.
     pub oracle: f64,
-    /// The engine's decisions: whether a request may go, and how one ended.
+    /// The number of the engine's decisions: whether a request may go, and how one ended.
     pub decisions: u64,
     /// A hash of all arrivals.
     pub trace: u64,
@@ -87,7 +88,7 @@ struct Run {
     limiter: Limiter,
     random: Rng,
     now: u64,
-    /// How far the engine's clock is behind.
+    /// How far the engine's clock is behind, in nanoseconds.
     behind: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
@@ -105,7 +106,7 @@ struct Run {
 /// Runs a case until `requests` have arrived.
 ///
 /// # Errors
-/// The case's figures are no valid configuration.
+/// The case's figures are not a valid configuration.
 ///
 /// # Panics
 /// When the engine violates its own rules, which is a finding.

@@ -1,5 +1,5 @@
-//! The cost of headers, of other users and of other clients of the same key: figures, and the bounds that they must
-//! keep.
+//! Measures how headers, other users and other clients of the same key affect a client, and states the bounds that the
+//! figures must keep.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,20 +11,22 @@ use crate::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Scene {
-    /// One client alone, with headers on every answer: percent of what it reaches without headers.
+    /// One client alone, with headers on every answer. The share is in percent of its share without headers.
     Alone,
-    /// Another user takes half for a while, and headers show it: percent of the other half.
+    /// Another user takes half of the limit for a while, and headers show it. The share is in percent of the rest.
     Beside,
-    /// Two clients, and headers: percent of `safety` of the limit, for both together.
+    /// Two clients, with headers. The share is that of both together, in percent of `safety` times the limit.
     Two,
-    /// Another user takes half for a while. Only refusals announce something: how long to wait.
+    /// As `Beside`, but the vendor announces only how long to wait, in refusals.
     BesideRetryAfter,
-    /// Another user takes half for a while. The vendor announces nothing.
+    /// As `Beside`, but the vendor announces nothing.
     BesideSilent,
 }
 
-/// The first and the last window in which another user takes half, and the windows of the whole run.
+/// The first window in which another user takes half, the first in which this user no longer does, and the number of
+/// windows of the whole run.
 const TAKEN: (u64, u64, u64) = (5, 25, 32);
+/// As [`TAKEN`], for scenes that take longer to settle.
 const TAKEN_LONG: (u64, u64, u64) = (5, 65, 75);
 /// Windows that a client has to find out about a change.
 const FINDS_OUT: u64 = 3;
@@ -124,7 +126,7 @@ impl fmt::Display for Figures {
 }
 
 impl Cell {
-    /// The algorithms in the results: other knowledge of the client makes no difference here.
+    /// The algorithms in the results. The others differ only in what the client knows, which makes no difference here.
     pub const COUNTINGS: [Counting; 9] = [
         Counting::FixedWindow,
         Counting::SlidingWindow,
@@ -139,7 +141,7 @@ impl Cell {
     const TRAVELS: [Travel; 3] = [Travel::Instant, Travel::EachWay, Travel::Bimodal];
     const SAFETIES: [f64; 2] = [0.8, 1.0];
 
-    /// The figures that the line must reach; `None` where it only reports.
+    /// The figures that the line must reach; `None` for a line that is only reported.
     pub fn bound(&self) -> Option<Figures> {
         let bound = |least: f64, refused: f64, split: f64| Some(Figures { least, mean: least, refused, split });
         match self.scene {
@@ -160,7 +162,7 @@ impl Cell {
     /// Runs the cell with all latencies, shares of the limit, forms of headers and phases.
     ///
     /// # Errors
-    /// The figures are no valid configuration.
+    /// The figures are not a valid configuration.
     pub fn runs(&self) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
         for travel in Self::TRAVELS {

@@ -30,7 +30,7 @@ pub struct Verdict {
     pub refusal: Option<Refusal>,
     /// The index, in order of declaration, of the first limit that refused.
     pub refused_by: Option<usize>,
-    /// When a refused request would be admitted if no other came first, where that depends on time alone and the vendor
+    /// When a refused request would be admitted if no other came first, if that depends on time alone and the vendor
     /// knows it.
     pub retry_at_ns: Option<u64>,
     /// The state of the limit that refused, or else of the rate limit with the smallest share left.

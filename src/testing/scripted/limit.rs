@@ -24,7 +24,7 @@ pub struct VendorLimit {
     pub(in crate::testing) scope: Scope,
     pub(in crate::testing) name: Option<Arc<str>>,
     pub(in crate::testing) endpoint: Option<Arc<str>>,
-    /// What every request counts as; its cost unless stated.
+    /// The units that every request takes; `None` for its cost.
     pub(in crate::testing) units_each: Option<u32>,
     pub(in crate::testing) counts_refused: bool,
 }

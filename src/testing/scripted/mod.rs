@@ -20,7 +20,7 @@ use crate::clock::nanos;
 use crate::config::Scope;
 
 impl Verdict {
-    /// The status of the answer; 0 where there is none.
+    /// The status of the answer; 0 if the request gets no answer.
     pub fn status(&self) -> u16 {
         match self.refusal {
             None => 200,
@@ -61,7 +61,7 @@ pub struct ScriptedVendor {
     blocks: Blocks,
     others: Others,
     outages: Outages,
-    /// Endpoint and status.
+    /// The number and the status of each poisoned endpoint.
     poisoned: Vec<(u32, u16)>,
 }
 
@@ -190,7 +190,7 @@ impl ScriptedVendor {
         self.outages.next_change(after_ns)
     }
 
-    /// A request arrives.
+    /// Decides about a request that arrives at `at_ns`, and counts it in the limits if they all admit it.
     pub fn arrive(&mut self, at_ns: u64, call: &Call) -> Verdict {
         self.arrive_at(at_ns, call, self.poison_of(call))
     }
@@ -199,13 +199,14 @@ impl ScriptedVendor {
         self.poisoned.iter().find(|&&(endpoint, _)| endpoint == call.endpoint).map(|&(_, status)| status)
     }
 
-    /// As [`arrive`](Self::arrive), for a caller that knows itself which endpoints are poisoned.
+    /// As [`arrive`](Self::arrive), for a caller that itself determines the status of poisoned endpoints.
     pub(in crate::testing) fn arrive_at(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
         self.advance(at_ns);
         self.judge(at_ns, call, poisoned)
     }
 
-    /// Generates the calls of other clients up to this time. Arrivals and ends of requests do so themselves.
+    /// Generates the calls of other clients up to this time. [`arrive`](Self::arrive) and [`finish`](Self::finish) do
+    /// so themselves.
     pub fn advance(&mut self, at_ns: u64) {
         while let Some((at, call)) = self.others.next(at_ns) {
             let verdict = self.judge(at, &call, self.poison_of(&call));

@@ -86,8 +86,7 @@ impl ScriptedVendor {
         foremost
     }
 
-    /// When a refused request would be admitted by the mere passing of time: without a block, and with room in every
-    /// limit.
+    /// When a refused request would be admitted if only time passes: no block is in force, and every limit has room.
     pub(super) fn retry_at(&mut self, at_ns: u64, call: &Call, verdict: &Verdict) -> Option<u64> {
         if !matches!(verdict.refusal, Some(Refusal::Limit | Refusal::Blocked)) {
             return None;

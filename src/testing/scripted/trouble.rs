@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use super::call::{Call, Outage, Verdict};
 
 impl Outage {
-    /// The status of answers; 0 where there are none.
+    /// The status of answers during the outage; 0 if requests get no answer.
     pub(super) fn status(self) -> u16 {
         match self {
             Outage::Unavailable | Outage::RetryAfter(_) => 503,
@@ -75,7 +75,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Computed from the first call, so that rounding errors do not add up.
+    /// The time of the next call, computed from the first so that rounding errors do not add up.
     fn next_at(&self) -> Option<u64> {
         let after = u128::from(self.made) * 1_000_000_000 / u128::from(self.per_second);
         let at = self.from.saturating_add(u64::try_from(after).unwrap_or(u64::MAX));

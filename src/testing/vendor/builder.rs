@@ -14,12 +14,12 @@ use crate::testing::{Outage, VendorLimit};
 #[must_use]
 pub struct FakeVendorBuilder {
     pub(super) limits: Vec<VendorLimit>,
-    /// Name and path prefix.
+    /// The name and the path prefix of each endpoint.
     pub(super) endpoints: Vec<(String, String)>,
-    /// Key and account.
+    /// Each key and its account.
     pub(super) accounts: Vec<(String, String)>,
     pub(super) faults: Vec<(When, Fault)>,
-    /// Path prefix and answer.
+    /// Each path prefix and the answer below it.
     pub(super) replies: Vec<(String, Reply)>,
     pub(super) reply: Reply,
     pub(super) arrival: Delay,
@@ -28,11 +28,11 @@ pub struct FakeVendorBuilder {
     pub(super) headers: HeaderStyle,
     pub(super) seed: u64,
     pub(super) penalty: Duration,
-    /// Key, calls per second, from, and until.
+    /// The key of each other client, its calls per second, and its start and end.
     pub(super) others: Vec<(String, u32, Duration, Duration)>,
-    /// From, until, and the kind of the outage.
+    /// The start, the end and the kind of each outage.
     pub(super) outages: Vec<(Duration, Duration, Outage)>,
-    /// Path prefix and status.
+    /// Each poisoned path prefix and its status.
     pub(super) poisoned: Vec<(String, u16)>,
     pub(super) log_cap: usize,
     pub(super) bind: SocketAddr,
@@ -101,7 +101,7 @@ impl FakeVendorBuilder {
         self
     }
 
-    /// Sets the time that an admitted request takes at the vendor, where it holds its slots in concurrency limits.
+    /// Sets the time that an admitted request takes at the vendor and holds its slots in concurrency limits.
     pub fn service_time(mut self, delay: Delay) -> Self {
         self.service = delay;
         self

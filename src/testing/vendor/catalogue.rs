@@ -82,7 +82,7 @@ fn duration(nanos: u64) -> String {
     }
 }
 
-/// A TOML key: bare where that is valid.
+/// A TOML key: bare if that is valid, else quoted.
 fn key(text: &str) -> String {
     let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if bare { text.to_owned() } else { quoted(text) }

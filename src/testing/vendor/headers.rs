@@ -134,7 +134,7 @@ impl Times {
     }
 }
 
-/// `None` after the year 9999.
+/// An HTTP date; `None` after the year 9999.
 fn date(epoch: u64) -> Option<HeaderValue> {
     let timestamp = jiff::Timestamp::from_second(i64::try_from(epoch).ok()?).ok()?;
     let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&timestamp).ok()?;
@@ -158,7 +158,7 @@ fn write_structured(limits: &[Stated], times: &Times, headers: &mut HeaderMap) {
     }
 }
 
-/// A string of a structured field, which may contain ASCII only.
+/// A string of a structured field, which may contain only ASCII.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -33,7 +33,7 @@ pub struct Arrival {
     pub judged: bool,
     /// Whether the request is from [another client](super::FakeVendorBuilder::other_traffic), and came over no socket.
     pub foreign: bool,
-    /// The status of the answer; 0 where a fault or an outage withheld the answer.
+    /// The status of the answer; 0 if a fault or an outage withheld the answer.
     pub status: u16,
     /// When the request ended at the vendor, which freed its slots in concurrency limits; `None` while it is in flight.
     pub finished_at: Option<Time>,
@@ -75,7 +75,7 @@ impl Names {
     }
 }
 
-/// An [`Arrival`] in numbers: ten million take 400 MB.
+/// An [`Arrival`] with texts replaced by numbers to save memory: ten million records take 400 MB.
 #[derive(Clone, Copy)]
 pub(super) struct Record {
     pub(super) at: u64,
@@ -98,7 +98,7 @@ pub(super) enum Fate {
     Admitted,
     /// Refused by a limit or a block.
     Refused,
-    /// No limit decided about it.
+    /// No limit decided about the request.
     NotJudged,
 }
 

@@ -113,7 +113,7 @@ impl FakeVendor {
         self.shared.reset_log();
     }
 
-    /// Adds a fault from now on. Where several match a request, the one added first applies.
+    /// Adds a fault from now on. If several match a request, the one added first applies.
     pub fn add_fault(&self, when: When, fault: Fault) {
         self.shared.add_fault(when, fault);
     }
@@ -123,8 +123,8 @@ impl FakeVendor {
         self.shared.clear_faults();
     }
 
-    /// Starts an outage now, regardless of those the builder declared, or ends the one that was started by this method.
-    /// Replaces an outage that this method started earlier.
+    /// Starts an outage now, regardless of those that the builder declared, and replaces one that this method started
+    /// earlier; with `None`, ends the outage that this method started.
     pub fn set_outage(&self, outage: impl Into<Option<Outage>>) {
         self.shared.set_outage(outage.into());
     }

@@ -15,7 +15,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Always `fixed`.
+    /// A delay of exactly `fixed`.
     pub const fn fixed(fixed: Duration) -> Delay {
         Delay { fixed, jitter: Duration::ZERO }
     }
@@ -36,13 +36,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A text. An invalid status becomes 500.
+    /// An answer with a text as its body. An invalid status becomes 500.
     pub fn text(status: u16, body: impl Into<Bytes>) -> Reply {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Reply { status, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    /// JSON, which is sent as it is.
+    /// An answer with JSON as its body, which is sent as it is. An invalid status becomes 500.
     pub fn json(status: u16, body: impl Into<Bytes>) -> Reply {
         Reply { content_type: "application/json", ..Reply::text(status, body) }
     }

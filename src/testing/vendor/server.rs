@@ -40,7 +40,7 @@ pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, share
                 Ok((stream, _)) => {
                     connections.spawn(serve(stream, shared.clone()));
                 }
-                // Mostly a lack of file handles: a retry without a wait would spin.
+                // The usual cause is a lack of file handles, so a retry without a wait would spin.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -98,7 +98,7 @@ async fn answer(
         frame.map_err(io::Error::other)?;
     }
     wait(decision.service).await;
-    // Before the request ends and before the return delay: the vendor's knowledge when it writes the answer.
+    // Made before the request ends and before the return delay: a vendor states what it knows when it writes an answer.
     let said = shared.headers(&decision);
 
     let mut status = StatusCode::OK;
@@ -148,7 +148,7 @@ async fn answer(
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     if status.is_redirection() {
-        // A client that follows redirects by itself would show in the log.
+        // The log shows whether a client follows redirects by itself.
         response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
     }
     response.headers_mut().extend(said);
@@ -161,7 +161,7 @@ async fn wait(delay: Duration) {
     }
 }
 
-/// The key of the client.
+/// The key that identifies the client.
 fn key(headers: &HeaderMap) -> &str {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
@@ -174,7 +174,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A connection that ends with a reset instead of an orderly close when a fault or an outage wants it.
+/// A connection that ends with a reset instead of an orderly close if a fault or an outage requires it.
 struct Wire {
     stream: TcpStream,
     reset: Arc<AtomicBool>,

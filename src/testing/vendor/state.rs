@@ -26,17 +26,17 @@ const MAX_PATHS: usize = 65_536;
 pub struct Summary {
     /// Requests that arrived.
     pub arrived: u64,
-    /// Of those, the admitted ones.
+    /// Requests that were admitted.
     pub admitted: u64,
-    /// Of those, the ones refused with 429 by a limit or a block.
+    /// Requests that a limit or a block refused with 429.
     pub refused: u64,
-    /// Of those, the ones that met an outage.
+    /// Requests that met an outage.
     pub unavailable: u64,
-    /// Of those, the ones to a poisoned endpoint.
+    /// Requests to a poisoned endpoint.
     pub poisoned: u64,
-    /// Calls of other clients, which are in no other count except `not_logged`.
+    /// Calls of other clients, which are in no other count except `foreign_refused` and `not_logged`.
     pub foreign: u64,
-    /// Of those, the ones refused by a limit or a block.
+    /// Calls of other clients that a limit or a block refused.
     pub foreign_refused: u64,
     /// Admitted requests that met a fault.
     pub faults: u64,
@@ -83,7 +83,7 @@ pub(super) struct Decision {
     pub(super) verdict: Verdict,
     pub(super) fault: Option<Fault>,
     pub(super) service: Duration,
-    /// Ends the request at the vendor when dropped; `None` where the request was not admitted.
+    /// Ends the request at the vendor when dropped; `None` if the request was not admitted.
     pub(super) under_way: Option<UnderWay>,
 }
 
@@ -142,7 +142,7 @@ impl Shared {
         endpoints.sort_by(|a, b| longest_first(&a.1, &b.1));
         let mut replies = builder.replies;
         replies.sort_by(|a, b| longest_first(&a.0, &b.0));
-        // Endpoints first, so that an endpoint's number is its index plus one.
+        // Adds the endpoints before the limits, so that an endpoint's number is its index plus one.
         for (name, _) in &endpoints {
             vendor.endpoint(name);
         }
@@ -216,7 +216,7 @@ impl Shared {
         let endpoint = endpoint.map_or(0, |place| place as u32 + 1);
         let mut state = self.state.lock();
         let state = &mut *state;
-        // Read under the lock, so that the log is in order.
+        // Reads the time under the lock, so that the log is in order.
         let at = self.now();
         let call = Call { tenant: state.keys.number(key), account: state.accounts.number(account), endpoint, cost };
         let poisoned = self.poisoned.iter().find(|(prefix, _)| is_below(path, prefix));
@@ -274,7 +274,7 @@ impl Shared {
         let notice = state.vendor.notice(self.now(), &decision.call, &decision.verdict);
         state.log_foreign();
         drop(state);
-        // Read after the other clock, so that a date is late rather than early.
+        // Reads the wall clock after the other clock, so that a date is late rather than early.
         self.headers.headers(&notice, self.clock.wall())
     }
 

@@ -36,7 +36,7 @@ struct Refused {
     #[serde(default = "retry_after")]
     headers: BTreeMap<String, String>,
     body: Option<String>,
-    /// The silence that the vendor's documentation asks for.
+    /// How long the vendor's documentation asks clients to stop after a refusal that states no wait.
     silence: Option<String>,
     until_next: Option<String>,
     #[serde(default)]
@@ -107,7 +107,7 @@ pub(super) struct Said {
     pub(super) body: String,
     /// The limits whose remaining quota the answer announces, by their index in [`Truth::limits`].
     pub(super) told: Vec<usize>,
-    /// How long a refusal asks to wait, in nanoseconds; `None` where neither the answer nor the documentation says it.
+    /// How long a refusal asks to wait, in nanoseconds; `None` if neither the answer nor the documentation says it.
     pub(super) asks: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ impl Announced {
         found.cloned().unwrap_or_default()
     }
 
-    /// The longest silence that the documentation asks for where a refusal does not announce it.
+    /// The longest wait that the documentation asks for after refusals that state none, in nanoseconds.
     pub(super) fn longest_silence(&self) -> u64 {
         let own = self.endpoints.values().map(Announced::longest_silence);
         let refused = self.refused.iter().chain(self.refused_by.values());

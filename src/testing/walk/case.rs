@@ -11,7 +11,7 @@ use crate::testing::limit::{Phase, Refill, Rule};
 use crate::testing::{Call, VendorLimit};
 use crate::{Delivery, Error, ErrorKind};
 
-/// How a vendor counts whose documentation does not say how.
+/// How the simulated vendor counts if the real vendor's algorithm is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stranger {
     /// Fixed windows with an odd phase.
@@ -41,23 +41,23 @@ pub(super) type Place = (Option<usize>, usize);
 /// The extent of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
-    /// A limit with more units is scaled down to this many, and the vendor's others in proportion.
+    /// The most units of the walked limit: a larger one is scaled down, and the vendor's other limits in proportion.
     pub most_units: u32,
     /// Requests for each of the eight spans of a case.
     pub span_requests: u32,
     /// The shortest span, as a multiple of the longest pause.
     pub span_pauses: u64,
-    /// Whether each limit with an unknown algorithm is walked with all of them, or with one in turn.
+    /// Whether a limit with an unknown algorithm is walked once for each [`Stranger`], or with one of them in turn.
     pub all_strangers: bool,
-    /// How limits slow down at a low quota; as each entry says if `None`.
+    /// How limits slow down when few units remain; `None` for what each entry says.
     pub throttle: Option<Throttle>,
 }
 
 impl Depth {
-    /// The walk for a person who has a minute.
+    /// The whole walk, which takes about a minute.
     pub const WHOLE: Depth =
         Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true, throttle: None };
-    /// The walk for tests.
+    /// The shorter walk for tests.
     pub const SHORT: Depth =
         Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false, throttle: None };
 }
@@ -115,14 +115,14 @@ pub fn cases(depth: Depth, only: Option<&str>) -> Result<Vec<Case>, Error> {
     Ok(cases)
 }
 
-/// A number for a limit that no other entry of the catalogue changes: by it a walk that meets one stranger for each limit meets the
-/// same one every time.
+/// A number that depends on the names of the limit alone, and not on other entries of the catalogue. A walk with one
+/// [`Stranger`] per limit selects by this number, so it selects the same one each time.
 fn turn(vendor: &str, environment: &str, limit: &str) -> usize {
     let bytes = [vendor, environment, limit].into_iter().flat_map(str::bytes);
     bytes.fold(0_usize, |turn, byte| turn.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
-/// Another address alone: what would be walked is what is walked already.
+/// Whether two environments have the same limits and dialect, so that the walk of one covers the other.
 fn says_the_same(live: &Vendor, other: &Vendor) -> bool {
     (&live.limits, &live.endpoints, &live.dialect) == (&other.limits, &other.endpoints, &other.dialect)
 }
@@ -266,7 +266,7 @@ impl Case {
         of_each.map(limit).collect()
     }
 
-    /// What every request counts as in a limit; `None` where that is the call's cost, in points.
+    /// The units that every request takes of a limit; `None` if a request takes its cost in points.
     fn units_each(&self, limit: &Limit) -> Option<u32> {
         match rate(limit).map(|rate| &rate.unit) {
             Some(Unit::Cost(kind)) if **kind != *POINTS => self.vendor.costs.get(kind),
@@ -275,25 +275,25 @@ impl Case {
         }
     }
 
-    /// What a call counts as in a limit.
+    /// The units that a call takes of a limit.
     pub(super) fn units(&self, limit: &Limit, call: &Call) -> u32 {
         self.units_each(limit).unwrap_or(call.cost)
     }
 
-    /// What a call of the other user counts as in a limit: it costs one point.
+    /// The units that a call of the other user takes of a limit. The call costs one point.
     pub(super) fn units_of_the_other(&self, limit: &Limit) -> u32 {
         self.units_each(limit).unwrap_or(1)
     }
 
-    /// The first beginning of a window of the walked limit that is not before `at`, where a calendar says so: what is not paced goes
-    /// then. `at` itself for other limits.
+    /// The first start of a window of the walked limit at or after `at`, if the limit resets by a calendar: such a
+    /// limit is not paced, so its requests leave when a window starts. `at` itself for other limits.
     pub(super) fn begins_after(&self, at: u64) -> u64 {
         let Some(rate) = self.limit().and_then(rate) else { return at };
         let Some(first) = first_end(rate) else { return at };
         first + at.saturating_sub(first).div_ceil(nanos(rate.window)) * nanos(rate.window)
     }
 
-    /// When a window of a limit begins that the vendor counts in fixed windows.
+    /// When a window of the limit begins, if the vendor counts the limit in fixed windows.
     pub(super) fn fixed_phase(&self, limit: &Limit) -> Option<u64> {
         match self.rule(limit) {
             Rule::FixedWindow { phase: Phase::At(at), .. } => Some(at),
@@ -328,14 +328,15 @@ impl Case {
     }
 }
 
-/// When the first window of a calendar ends, in nanoseconds. The walk is in winter, so that all days have 24 hours.
+/// The first reset of a limit that resets by a calendar, in nanoseconds since the start of the walk. The walk takes
+/// place in winter, so that all days have 24 hours.
 fn first_end(rate: &Rate) -> Option<u64> {
     let (ends, every) = rate.resets.as_ref()?.ends(moment::began());
     let end = ends.get(1).copied().or_else(|| Some(*ends.first()? + every))?;
     end.duration_since(moment::began()).ok().map(nanos)
 }
 
-/// The figure of a limit once its requests cost little.
+/// The figure of a limit after [`with_small_cost`] has lowered the cost of its requests.
 fn small(vendor: &Vendor, rate: &Rate) -> u32 {
     match &rate.unit {
         Unit::Cost(kind) if **kind != *POINTS => {

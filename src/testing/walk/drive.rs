@@ -22,7 +22,7 @@ impl Case {
     /// Runs the case.
     ///
     /// # Errors
-    /// The entry makes no valid client, which is a defect of the entry.
+    /// No client can be built from the entry, which is a defect of the entry.
     pub fn walk(&self) -> Result<Outcome, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|why| Error::config(format!("no runtime: {why}")))?;
@@ -102,7 +102,7 @@ fn tenant(class: &Class) -> String {
     format!("tenant-{}", class.call.tenant)
 }
 
-/// A value for each variable of a base URL: a host name where the variable stands for a whole host.
+/// A value for each variable of a base URL: a host name if the variable is the whole host.
 fn variables(template: &str) -> impl Iterator<Item = (&str, &'static str)> {
     let mut before = template.split('{').next().unwrap_or_default();
     template.split('{').skip(1).filter_map(move |rest| {
@@ -117,7 +117,7 @@ struct Sender {
     client: Arc<IntegrationClient>,
     tenant: String,
     priority: Priority,
-    /// Set for a class of single requests, which waits between them.
+    /// Set for a class of single requests, which waits between two of them.
     looks: Option<(Road, Timeline, Class)>,
 }
 
@@ -126,7 +126,7 @@ impl Sender {
         loop {
             match self.client.send(&self.tenant, self.priority, request()).await {
                 Ok(response) => drop(response.bytes().await),
-                // The request was given back. A real caller would try again, and not only when the error says.
+                // The client gave the request back. Like a real caller, tries again, and earlier than the error says.
                 Err(error) => {
                     let wait = error.retry_after().unwrap_or(Duration::from_secs(1)) / 8;
                     tokio::time::sleep(wait.max(Duration::from_millis(100))).await;

@@ -1,14 +1,15 @@
-//! Changes to a vendor's entry that make it one that virtual time can afford.
+//! Changes a vendor's entry so that its walk in virtual time does not take too many requests.
 
 use crate::config::Algorithm;
 
-/// The smallest scaled figure, so that the cost of a request still fits.
+/// The smallest figure that a limit is scaled to, so that the cost of a request still fits.
 pub(super) const LEAST: u64 = 40;
-/// What a request costs of a kind of points that it costs more of by the catalogue.
+/// The cost of a request in a kind of points in which it costs more by the catalogue.
 pub(super) const SMALL_COST: u32 = 2;
 
-/// Calendars of other limits than the walked one are walked as windows that roll: a day's quota that is used up at its beginning would
-/// leave nothing to see of a limit of minutes. So are months, because the simulated vendor's windows are all of one length.
+/// Replaces the calendar of every limit except `walked` by a window of fixed length: a daily quota that is used up at
+/// the start of the day would hide a limit of minutes. Replaces a monthly calendar always, because all windows of the
+/// simulated vendor have the same length.
 pub(super) fn without_calendars(entry: &mut toml::Value, walked: Option<&str>) {
     match entry {
         toml::Value::Table(table) => {
@@ -65,8 +66,8 @@ pub(super) fn small_figure(figure: u64, cost: u32) -> u64 {
     (figure.saturating_mul(SMALL_COST.into()) / u64::from(cost)).max(1)
 }
 
-/// Lowers what requests cost of one kind of points, and all limits that count it with it: as many requests fit, and the
-/// walk needs fewer of them to come near a limit of millions.
+/// Lowers the cost of requests in one kind of points, and in proportion all limits that count this kind. As many
+/// requests fit as before, and the walk needs fewer of them to come near a limit of millions.
 pub(super) fn with_small_cost(entry: &mut toml::Value, kind: &str, cost: u32) {
     match entry {
         toml::Value::Table(table) => {

@@ -1,5 +1,5 @@
-//! What an omniscient client could have sent under the same limits and the same shares of them: a fluid that flows
-//! through buckets of the same size and rate.
+//! Computes what an omniscient client could have sent under the same limits and the same shares of them. Requests are
+//! modelled as a fluid that flows through buckets of the same size and rate.
 
 use std::collections::VecDeque;
 
@@ -9,25 +9,24 @@ use super::vendor::{Accident, Departure};
 use crate::clock::nanos;
 use crate::config::{Algorithm, LimitKind, Scope, Throttle};
 
-/// Time steps of a case.
+/// The number of time steps of a case.
 const STEPS: u64 = 3_000;
 
-/// A limit, for those who share it.
+/// The state of a limit for the classes that share it.
 struct Bucket {
     /// The index of the limit in [`Case::limits`].
     number: usize,
     level: f64,
     capacity: f64,
-    /// What is left of it while the other user is active, who has a right to what he takes in a whole window.
+    /// The capacity while the other user is active: less the units that this user takes in a whole window.
     capacity_beside: f64,
     /// Units per nanosecond.
     rate: f64,
     /// Units per nanosecond while the other user is active.
     rate_beside: f64,
-    /// Where the vendor counts in windows: their length in nanoseconds, and the most units in any period of that
-    /// length.
+    /// If the vendor counts in windows: their length in nanoseconds, and the most units in any period of that length.
     window: Option<(u64, f64)>,
-    /// The units of the last window: when, and how many.
+    /// The units taken in the last window: their times and numbers.
     past: VecDeque<(u64, f64)>,
     in_window: f64,
     spread: Option<Spread>,
@@ -35,18 +34,18 @@ struct Bucket {
     takers: Vec<(usize, f64)>,
 }
 
-/// A limit of fixed windows that are longer than the rest of the run, which the other user shares. With `adaptive` what is left
-/// of such a window is spread until its end, and so it is here: whoever sends it in one go has sent more when the run ends, and
-/// no more when the window does.
+/// Spreads the units of a limit that the other user shares and whose fixed windows are longer than the rest of the run.
+/// With `adaptive` the client spreads the remaining units until the window's end, so the ideal client does too. A
+/// client that sent them at once would have sent more by the end of the run, but no more by the end of the window.
 struct Spread {
     limit: f64,
     window: u64,
-    /// A window begins then.
+    /// The time at which a window begins.
     phase: u64,
     others: f64,
     from: u64,
     until: u64,
-    /// Since the window began.
+    /// Units taken since the window began.
     taken: f64,
     level: f64,
 }
@@ -98,7 +97,7 @@ impl Bucket {
     }
 
     fn take(&mut self, now: u64, units: f64) {
-        // Single requests may come when nothing is left, and are then missing later.
+        // Single requests take units even if none are left. The level becomes negative, so others get less later.
         self.level -= units;
         if let Some(spread) = &mut self.spread {
             spread.taken += units;
@@ -111,8 +110,8 @@ impl Bucket {
     }
 }
 
-/// The units that could go through the walked limit in each span, for all who have such a limit and always have more to
-/// send. What the classes of single requests sent is not there for the others: `departures` has it.
+/// The units that could go through the walked limit in each span, in sum for all classes that always have more to send.
+/// Units that single requests in `departures` took are not available to these classes.
 pub(super) fn possible(
     case: &Case,
     classes: &[Class],
@@ -125,7 +124,7 @@ pub(super) fn possible(
     possible
 }
 
-/// Calls `goes` with each moment and the units that go through the walked limit then.
+/// Calls `goes` with each time at which units go through the walked limit, and with their number.
 fn flow(
     case: &Case,
     classes: &[Class],
@@ -194,8 +193,8 @@ fn flow(
     }
 }
 
-/// Brings the accident forward where another limit is used up before it: no request would meet it. Half of what can go before has
-/// gone then.
+/// Moves the accident to an earlier time if another limit is used up before it, because no request would meet it. The
+/// new time is when half of the units that can go before the accident have gone.
 pub(super) fn with_a_busy_accident(case: &Case, classes: &[Class], timeline: Timeline) -> Timeline {
     let (mut earlier, mut later) = (Vec::new(), 0.0);
     let soon = timeline.accident_at..timeline.accident_at + timeline.ends / SPANS as u64;
@@ -296,7 +295,7 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
 }
 
 /// The units per window that no vendor with an unknown algorithm refuses: a sliding counter of any phase admits them if
-/// they are evenly spaced. Where the limit is one, at most one of two requests may be in each pair of windows.
+/// they are evenly spaced. With a limit of one, it admits only one request in each two adjacent windows.
 fn safe_for_strangers(limit: u32) -> f64 {
     if limit >= 10 {
         return f64::from(limit - 1);
@@ -306,8 +305,7 @@ fn safe_for_strangers(limit: u32) -> f64 {
     spacings.into_iter().find(safe).map_or(0.5, |spacing| 1.0 / spacing)
 }
 
-/// Whether a sliding counter admits requests with this spacing, in windows, where the first comes at `phase` of a
-/// window.
+/// Whether a sliding counter admits requests that are `spacing` windows apart, the first at `phase` of a window.
 fn is_taken(limit: u32, spacing: f64, phase: f64) -> bool {
     let at = |number: u32| phase + f64::from(number) * spacing;
     let window = |number: u32| at(number).floor();

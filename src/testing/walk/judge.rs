@@ -16,7 +16,7 @@ const SCARCE: u64 = 10;
 /// Grants count as spread out below this share of the full rate.
 const SPREAD: f64 = 0.7;
 
-/// With fewer possible units a share means nothing: another limit of the request is far slower.
+/// The fewest possible units for which a share is computed. With fewer, another limit of the requests is far slower.
 const LEAST_POSSIBLE: f64 = 40.0;
 
 /// The outcome of a [`Case`].
@@ -33,8 +33,8 @@ pub struct Outcome {
     pub announced: bool,
     /// The failures to slow down or to pause; empty if there are none.
     pub unthrottled: Vec<String>,
-    /// The units that went through the limit, in percent of what was possible; `None` for a vendor without figures, and
-    /// where another limit lets almost nothing through.
+    /// The units that went through the limit, in percent of what was possible; `None` for a vendor without figures, or
+    /// if another limit lets almost nothing through.
     pub share: Option<f64>,
     /// The share for each of the eight spans.
     pub by_span: Vec<f64>,
@@ -48,8 +48,8 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
     outcome.refusals = record.refusals.len();
     let beside = timeline.other_every > 0;
     let is_his = |at: u64| beside && at >= timeline.other_from && at < timeline.ends;
-    // The other user's calls count in every limit of the account. One of them may take the only unit that another limit,
-    // of a few units, has: no client can know of it before its own request is refused.
+    // The other user's calls count in every limit of the account. If another limit has only a few units, one call may
+    // take the last of them; no client can know that before its own request is refused.
     let tiny = |at: &usize| case.limits().nth(*at).and_then(|(_, limit)| rate(limit)).is_some_and(is_tiny);
     let is_coincidence = |at: u64, by: &usize| is_his(at) && case.number() != Some(*by) && tiny(by);
     let coincidences = record.refusals.iter().filter(|(at, by)| is_coincidence(*at, by)).count();
@@ -68,7 +68,7 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
         let mut went = [0; SPANS];
         counted.for_each(|departure| went[timeline.span_of(departure.at)] += units(departure));
-        // One refusal for each change of the other user may be, and whoever is refused has to wait as it says.
+        // One refusal is allowed for each change of the other user's rate. The client must wait as it says.
         let changes = [timeline.other_from..timeline.other_until, timeline.other_until..timeline.ends];
         let first =
             |change: &std::ops::Range<u64>| record.stops.iter().find(|stop| change.contains(&stop.heard)).copied();
@@ -108,14 +108,15 @@ fn exhausted(state: &State) -> Option<String> {
         .then(|| format!("unstopped: {left} of {told} times something left when nothing was left"))
 }
 
-/// Whether the other user's calls cannot be foreseen in a limit.
+/// Whether a limit is so small that no client can foresee the other user's calls in it.
 fn is_tiny(rate: &crate::config::Rate) -> bool {
     rate.limit < LEAST_SHARED
 }
 
-/// Checks that grants are spread out while little quota is left. With `adaptive` that is where the other user takes a part of
-/// it: what the client's own count explains has to slow nothing down, and there the judgement is that nothing is refused. Nor
-/// has the client to go slower than what the other user leaves: [`ideal`] says that this is possible.
+/// Checks that grants are spread out while less than [`SCARCE`] percent of the limit is left. With `adaptive`, checks
+/// this only while the other user takes a part of the limit: usage that the client's own count explains must not slow
+/// the client down, and without another user only refusals count as failures. The client may always use the rate that
+/// the other user leaves, which [`ideal`] counts as possible.
 fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     let rate = case.limit().and_then(rate).filter(|rate| u64::from(rate.limit) * SCARCE >= 200)?;
     let window = nanos(rate.window);
@@ -123,7 +124,8 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     let units = f64::from(case.limit().map_or(1, |limit| case.units_of_the_other(limit)));
     let others = if timeline.other_every > 0 { units / timeline.other_every as f64 } else { 0.0 };
     let left = (f64::from(rate.limit) / window as f64 - others).min(full);
-    // Who takes half of another limit, whose window is far longer, takes less than one unit of a window of this one.
+    // If the other user takes half of another limit with a far longer window, this can be less than one unit in a
+    // window of this limit.
     let is_beside = others * window as f64 >= 1.0;
     let beside = |heard: &Heard| {
         is_beside
@@ -140,7 +142,7 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
         if first.remaining * 100 >= first.limit * SCARCE || (is_adaptive && !beside(first)) {
             continue;
         }
-        // Until an answer announces more, or the window ends.
+        // Units are scarce until an answer announces more, or the window ends.
         let mut until = first.resets_at;
         let rest = heard[at..].iter().take_while(|later| later.at < first.resets_at);
         let of_it = rest.filter(|later| state.counts_with(&later.call, &first.call));
@@ -180,7 +182,7 @@ fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
     })
 }
 
-/// Checks that requests which share no limit with the refused one go on during the pause.
+/// Checks that requests that share no limit with the refused one are sent during the pause.
 fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Option<String> {
     let accident = state.record.accident?;
     let wait = accident.asks?;
@@ -193,7 +195,7 @@ fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) ->
         }) && class.call.tenant != accident.call.tenant
             && class.call.account != accident.call.account
     };
-    // Classes of single requests always have room; other classes may have used up theirs.
+    // Classes of single requests always have room in their limits; other classes may have used their limits up.
     let others: Vec<&Class> = classes.iter().filter(|class| !class.saturates).filter(apart).collect();
     let of_one = |class: &&Class| wait as f64 / timeline.look_every(class).max(1) as f64;
     let expected = others.iter().map(of_one).fold(0.0, f64::max);

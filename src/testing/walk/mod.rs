@@ -1,12 +1,12 @@
-//! The catalogue walk: for every limit of every vendor in `vendors.toml` a simulated vendor that enforces exactly what
-//! the entry says and announces it in the real vendor's format, and a client that always has more to send; on virtual
-//! time, without sockets.
+//! The catalogue walk: for every limit of every vendor in `vendors.toml`, runs a simulated vendor that enforces exactly
+//! what the entry says and announces it in the real vendor's format, and a client that always has more to send. It runs
+//! on virtual time, without sockets.
 //!
 //! The client is complete: requests go through [`IntegrationClient::send`](crate::IntegrationClient::send), and answers
 //! through all the code that reads them. Only the transport belongs to the walk. Each case has several tenants, two of
-//! them in one account, all priorities and several endpoints; one refusal that the client's own count does not explain
-//! (the accident); and for three of its eight spans another user of the first account's key, who takes half of the
-//! account's slowest limit.
+//! them in one account, all priorities and several endpoints. Each case has one refusal that the client's own count
+//! does not explain (the accident) and, for three of its eight spans, another user of the first account's key, who
+//! takes half of the account's slowest limit.
 //!
 //! | file | content |
 //! |---|---|

@@ -24,27 +24,27 @@ pub(super) fn until_next(at_ns: u64, period: u64) -> u64 {
     period - at_ns % period.max(1)
 }
 
-/// `2026-01-15T10:00:30Z`.
+/// The form `2026-01-15T10:00:30Z`.
 pub(super) fn iso(at_ns: u64) -> String {
     timestamp(epoch(at_ns)).to_string()
 }
 
-/// `Thu, 15 Jan 2026 10:00:30 GMT`.
+/// The form `Thu, 15 Jan 2026 10:00:30 GMT`.
 pub(super) fn http(at_ns: u64) -> String {
     written(epoch(at_ns), "%a, %d %b %Y %H:%M:%S GMT")
 }
 
-/// As [`http`], rounded down, as for a clock that is read.
+/// As [`http`], but rounded down, as a clock shows the time.
 pub(super) fn http_floor(at_ns: u64) -> String {
     written(BEGAN + at_ns / SECOND, "%a, %d %b %Y %H:%M:%S GMT")
 }
 
-/// `Thu Jan 15 2026 10:00:30 GMT+0000 (Coordinated Universal Time)`.
+/// The form `Thu Jan 15 2026 10:00:30 GMT+0000 (Coordinated Universal Time)`.
 pub(super) fn js(at_ns: u64) -> String {
     written(epoch(at_ns), "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)")
 }
 
-/// `1m30.5s`.
+/// A duration in the form that Go writes: `1m30.500s`.
 pub(super) fn go(ns: u64) -> String {
     let ms = ns.div_ceil(1_000_000);
     let (minutes, rest) = (ms / 60_000, ms % 60_000);

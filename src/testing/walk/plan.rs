@@ -13,9 +13,10 @@ use crate::testing::Call;
 pub(super) const WAY: u64 = 7_500_000;
 
 const SECOND: u64 = 1_000_000_000;
-/// The vendor's service time where only rates are limited.
+/// The vendor's service time if the walked limit is a rate, in nanoseconds.
 const QUICK: u64 = 10_000_000;
-/// The vendor's service time where concurrency is limited, long so that full load takes fewer than a million requests.
+/// The vendor's service time if the walked limit is one of concurrency; long, so that full load takes fewer than a
+/// million requests.
 const SLOW: u64 = 900_000_000;
 /// The most accounts that are simulated.
 const MAX_ACCOUNTS: u64 = 12;
@@ -24,8 +25,8 @@ pub(super) const LEAST_SHARED: u32 = 10;
 /// The most classes of one tenant.
 const MAX_ENDPOINTS: usize = 4;
 
-/// Spans of a case: three without another user, with the accident in the second; three with another user; and two
-/// without.
+/// The number of spans of a case: three without another user, with the accident in the second; three with another user;
+/// and two without.
 pub(super) const SPANS: usize = 8;
 
 /// The requests of one tenant to one endpoint.
@@ -34,9 +35,10 @@ pub(super) struct Class {
     pub(super) call: Call,
     /// The index of the endpoint in the entry.
     pub(super) endpoint: Option<usize>,
-    /// Whether there is always more to send; otherwise single requests that check whether the tenant is not held up.
+    /// Whether the class always has more to send. Otherwise it sends single requests, which check that nothing holds
+    /// the tenant up.
     pub(super) saturates: bool,
-    /// The time between two of those single requests, in nanoseconds, which its own limits always allow.
+    /// The time between two single requests, in nanoseconds, long enough that the class's own limits always admit them.
     pub(super) gap_ns: u64,
 }
 
@@ -44,7 +46,7 @@ pub(super) struct Class {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     pub(super) accident_at: u64,
-    /// How long the accident asks to wait, where its form can announce that.
+    /// How long the accident asks to wait, if its form can announce a wait.
     pub(super) asks_ns: u64,
     /// The longest pause that the accident may cause.
     pub(super) pause_ns: u64,
@@ -78,7 +80,7 @@ pub(super) fn classes(case: &Case) -> Vec<Class> {
     endpoints.extend((0..vendor.endpoints.len()).map(Some).filter(|endpoint| *endpoint != plain));
     let walked = case.of.and_then(|(endpoint, _)| endpoint);
     if walked.is_some() {
-        // The walked endpoint first, and one other.
+        // Keeps the walked endpoint, as the first, and one other.
         endpoints.retain(|endpoint| *endpoint != walked);
         endpoints.insert(0, walked);
         endpoints.truncate(2);
@@ -94,14 +96,14 @@ pub(super) fn classes(case: &Case) -> Vec<Class> {
     let class = |(tenant, account): (u32, u32), endpoint: Option<usize>, saturates: bool| {
         let number = endpoint.map_or(0, |at| at as u32 + 1);
         let call = Call { tenant, account, endpoint: number, cost: cost(endpoint) };
-        // Without figures nothing would bound the requests.
+        // Without a limit nothing would bound the number of requests.
         let saturates = saturates && case.of.is_some();
         Class { call, endpoint, saturates, gap_ns: gap_ns(endpoint) }
     };
     let is_walked = |endpoint: Option<usize>| walked.is_none() || endpoint == walked;
     let of_one = |tenant| endpoints.iter().map(move |endpoint| class(tenant, *endpoint, is_walked(*endpoint)));
     let mut classes: Vec<Class> = tenants.flat_map(of_one).collect();
-    // One more account, which always has room.
+    // Adds an account that always has room in its limits.
     if case.limit().is_some_and(|limit| limit.scope != Scope::Vendor) {
         classes.push(class((accounts + 1, accounts), endpoints[0], false));
     }
@@ -158,9 +160,10 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let longest_pause = asks_ns.max(announce::of(&case.vendor.name).longest_silence());
     let for_requests = (f64::from(case.depth.span_requests) / per_second * SECOND as f64) as u64;
     let windows = for_requests.div_ceil(window).max(1);
-    // A whole number of windows, so long that a pause costs little of a span.
+    // A span is a whole number of windows, long enough that a pause takes a small part of it.
     let span = window * windows.max((case.depth.span_pauses * longest_pause).div_ceil(window));
-    // Half of the slowest limit of the first class, if the vendor announces what is left of it.
+    // The other user takes half of the first class's slowest limit, if the vendor announces what is left of the walked
+    // limit.
     let first = classes.first();
     let holds = |of: Option<usize>| of.is_none() || first.is_some_and(|class| class.endpoint == of);
     let slowest = case.limits().filter(|(of, limit)| holds(*of) && rate(limit).is_some());
@@ -169,7 +172,7 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
         published.map(|(rate, units)| nanos(rate.window).saturating_mul(units.into()) / u64::from(rate.limit.max(1)));
     let may_share = is_told(case) && case.limit().and_then(rate).is_some_and(|rate| rate.limit >= LEAST_SHARED);
     let other_every = published.max().filter(|_| may_share).map_or(0, |unit| 2 * unit);
-    // One tenant can use all that its account has, and a whole window's units within a part of the window.
+    // Enough copies that one tenant can use its account's whole limit, and a window's units in a part of the window.
     let of_one = classes.iter().filter(|class| class.saturates && class.call.tenant == 0).count().max(1) as f64;
     let under_way = per_second * (2 * WAY + service_ns) as f64 / SECOND as f64;
     let ahead = if has_slots { 1.5 } else { 3.0 };
@@ -200,7 +203,7 @@ impl Timeline {
         (self.pause_ns / 10).max(50_000_000).max(class.gap_ns)
     }
 
-    /// How long such a class waits at this time.
+    /// How long a class of single requests waits after a request at `now`.
     pub(super) fn next_look(&self, class: &Class, now: u64) -> Duration {
         let often = self.look_every(class);
         let seldom = (self.ends / 400).max(often);

@@ -79,8 +79,8 @@ pub(super) struct State {
     has_slots: bool,
     endpoints: Vec<Arc<str>>,
     calls: Vec<Call>,
-    /// The endpoints whose requests may meet the accident: those without other limits of their own, where there are some. What
-    /// the accident is about would not be clear otherwise.
+    /// The endpoints whose requests may meet the accident: those with the fewest other limits of their own, so that it
+    /// is clear which limit the accident is about.
     plain: Vec<u32>,
     pub(super) record: Record,
 }
@@ -95,7 +95,8 @@ pub(super) struct Road {
 }
 
 impl Road {
-    /// `calls`: the call of each class of requests. The number of an endpoint is its index in the entry, from 1.
+    /// Makes the vendor of `case`. `calls` holds the call of each class of requests. The number of an endpoint is its
+    /// index in the entry, from 1.
     pub(super) fn new(case: &Case, timeline: Timeline, calls: Vec<Call>) -> Road {
         let mut vendor = ScriptedVendor::new([]);
         let endpoints: Vec<Arc<str>> = case.vendor.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
@@ -109,7 +110,7 @@ impl Road {
         let has_slots = case.limits().any(|(_, limit)| super::case::rate(limit).is_none());
         let first = calls.first().copied().unwrap_or(Call { tenant: 0, account: 0, endpoint: 0, cost: 1 });
         let scope = limit.map_or(Scope::Tenant, |limit| limit.scope);
-        // The other user counts as the same tenant where the limit is a tenant's.
+        // If the limit is a tenant's, the other user must be the same tenant to count in it.
         let tenant = if matches!(scope, Scope::Tenant | Scope::Endpoint) { first.tenant } else { OTHER };
         let state = State {
             vendor,
@@ -172,7 +173,7 @@ impl Transport for Road {
     }
 }
 
-/// See [`State`].
+/// Computes [`State::plain`].
 fn plain(case: &Case, calls: &[Call]) -> Vec<u32> {
     let walked = case.of.and_then(|(endpoint, _)| endpoint).map(|at| at as u32 + 1);
     let counts = |call: &&Call| walked.is_none_or(|endpoint| call.endpoint == endpoint);

@@ -1,4 +1,4 @@
-//! What a simulation ended with: grants, arrivals, refusals, ends, and a hash of them all.
+//! The results of a simulation: grants, arrivals, refusals, the ends of jobs, and a hash.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
