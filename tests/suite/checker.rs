@@ -306,7 +306,8 @@ proptest! {
     }
 }
 
-/// `cargo test --release --all-features --test suite checker a_million -- --nocapture` prints how long each definition takes.
+/// Judges a million events by each definition. `cargo test --release --all-features --test suite checker::million --
+/// --nocapture` prints how long each definition takes.
 #[test]
 fn million_events_are_judged() {
     let log: Vec<Event> = (0..1_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();

@@ -81,7 +81,7 @@ fn control_character_name_stays_bounded() {
         for value in [format!("2:\"{tabs}\":x"), format!("2:x:\"{tabs}\""), format!("2:\"{tabs}2:\"{tabs}\"")] {
             fuzz::structured(value.as_bytes());
         }
-        // Two words, joined by a dash.
+        // The parser joins the words of a name with a dash, which counts in the length.
         fuzz::structured(format!("2:{}:x", "n".repeat(length)).as_bytes());
         fuzz::structured(format!("2:{}:{}", "n".repeat(length), "m".repeat(length)).as_bytes());
     }
