@@ -1,7 +1,7 @@
 //! The only place that reads a clock.
 //!
-//! Decisions take a [`Time`] as an argument; this module is where one comes from. A `Time` counts nanoseconds since
-//! the clock's origin in a `u64` (584 years), so that the engine compares and subtracts integers: no float seconds, no
+//! Decisions take a [`Time`] as an argument, which this module provides. A `Time` counts nanoseconds since the
+//! clock's origin in a `u64` (584 years), so that the engine compares and subtracts integers: no float seconds, no
 //! panicking `Instant` arithmetic. Every operation saturates, because time may stand still or appear to go back.
 //!
 //! ```
@@ -65,7 +65,7 @@ impl Clock {
         Time::from_nanos(elapsed.as_secs().wrapping_mul(1_000_000_000).wrapping_add(elapsed.subsec_nanos() as u64))
     }
 
-    /// The wall clock, for signatures and dates. It may jump; nothing waits by it.
+    /// The wall clock, for signatures and dates. It may jump, so no wait depends on it.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
     pub fn wall(&self) -> SystemTime {
         let wall = SystemTime::now();

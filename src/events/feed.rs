@@ -107,7 +107,7 @@ impl Feed {
     /// Sends an event. Check [`is_heard`](Self::is_heard) first, so that the event is built only for a listener.
     pub(crate) fn say(&self, event: Event) {
         if let Some(ring) = self.ring.get() {
-            // The last listener may have gone in the meantime.
+            // Sending fails if the last listener has gone in the meantime.
             let _ = ring.send(event);
         }
     }

@@ -327,7 +327,7 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
-/// What is left of a limit.
+/// The remaining units of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headroom {
     remaining: u32,

@@ -91,13 +91,13 @@ async fn scopes_are_kept_apart() {
     .await;
     let calls = [
         ("/reports", "a1"),
-        ("/reports/7?x=1", "a1"), // its endpoint is spent
-        ("/reportsx", "a1"),      // another path
-        ("/", "a2"),              // its account is spent, by the other key
+        ("/reports/7?x=1", "a1"), // the limit of its endpoint is used up
+        ("/reportsx", "a1"),      // not a path of that endpoint
+        ("/", "a2"),              // the account's limit is used up by the other key
         ("/", "b"),
         ("/reports", "c"),
         ("/", "c"),
-        ("/", "d"), // the vendor is spent
+        ("/", "d"), // the vendor-wide limit is used up
     ];
     assert_eq!(statuses(&vendor, &calls).await, [200, 429, 200, 429, 200, 200, 200, 429]);
 

@@ -210,7 +210,7 @@ async fn bodies_that_lie_break_or_hang_are_errors() {
 
 #[tokio::test]
 async fn errors_of_no_kind_are_taken_too() {
-    // A body whose error is another type than the client's.
+    // A body with an error type other than the client's.
     let body = Full::<Bytes>::from("x").map_err(|never: Infallible| match never {});
     let request = http::Request::post("/pay").body(body).unwrap();
     assert!(accepted(request, 8).await.is_ok());

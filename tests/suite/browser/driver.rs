@@ -21,7 +21,7 @@ const FLAGS: &[&str] = &[
     "--disable-component-update",
     "--disable-sync",
 ];
-/// The key under which WebDriver states an element.
+/// The key of an element's id in WebDriver's JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub(super) struct Browser {
