@@ -1,8 +1,9 @@
 //! The events inside a client, as a stream: dispatches, responses, refusals, pauses, dead letters.
 //!
-//! [`IntegrationClient::events`](crate::IntegrationClient::events) starts to listen. A listener that is too slow learns
-//! how many events it has [missed](EventKind::Missed); it never delays a request. Without a listener an event costs one
-//! read of memory. Exchanges that the application makes itself, with a [`Permit`](crate::Permit), cause no events.
+//! [`IntegrationClient::events`](crate::IntegrationClient::events) starts to listen. A listener that is too slow never
+//! delays a request, but misses events, and learns [how many](EventKind::Missed). Without a listener an event costs one
+//! read of memory. An exchange that the application makes itself, with a [`Permit`](crate::Permit), causes no events of
+//! a request; if its response changes a limit, the event of that change has no `request_id`.
 //!
 //! ```
 //! use integration_client::IntegrationClient;

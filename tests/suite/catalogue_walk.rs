@@ -10,8 +10,8 @@ use integration_client::config::{Config, Sources};
 use integration_client::testing::walk::{Depth, Sum, cases};
 
 /// The most refusals, and the most limits used below 90 %, that are accepted today. The goal is zero for both: lower
-/// these with each improvement. In this short walk the figures are smaller than in the whole one, so that a pause
-/// weighs more. Recent runs had 0 refusals and 3 limits below 90 %.
+/// these with each improvement. This walk has smaller figures than the whole one, so a pause is a larger part of them.
+/// Recent runs had 0 refusals and 3 limits below 90 %.
 const MOST_REFUSED: usize = 1;
 const MOST_BELOW_90: usize = 6;
 

@@ -43,7 +43,7 @@ impl Secrets {
     }
 }
 
-/// A token keeper in memory, whose first `failures` calls fail.
+/// A token keeper in memory. Its first `failures` writes fail.
 #[derive(Clone, Default)]
 struct Kept {
     tokens: Arc<Mutex<Vec<KeptToken>>>,

@@ -503,7 +503,7 @@ fn headers_are_read_as_the_page_says() {
             };
             let (nine, seconds) = (Some(9), Some(Duration::from_secs(9)));
             let of_acme = format!("acme-{name}");
-            // Only the vendor's own prefix is recognised in front of such a name.
+            // A name that begins with `x-` is not read with another prefix in front of it.
             if name.starts_with("x-") {
                 assert_eq!(read(&of_acme, value).retry_after, None, "{of_acme}");
             }

@@ -29,7 +29,7 @@ pub(crate) const HOSTILE: &str =
 const CALLERS: &str = "\n[[callers]]\nname = \"viewer\"\ntoken = \"keys:viewer\"\ntenants = [\"*\"]\nmay = [\"view\"]\n\
     [[callers]]\nname = \"operator\"\ntoken = \"keys:operator\"\ntenants = [\"*\"]\nmay = [\"view\", \"operate\"]\n\
     [[callers]]\nname = \"sender\"\ntoken = \"keys:sender\"\ntenants = [\"*\"]\nmay = [\"send\"]\n";
-/// No retries, so that the first refusal makes a dead letter, and an idempotency key for each request.
+/// Additions to the vendor's entry: idempotency keys, and no retries, so that the first refusal makes a dead letter.
 const WHOLE: &str = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nmax_retries = 0\n";
 
 pub(crate) struct Scene {

@@ -161,8 +161,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return self.stream.shutdown().await;
             }
             let due = self.last.is_none() && self.troubles.goaway_after > 0 && self.heads >= self.troubles.goaway_after;
-            // The GOAWAY is sent in the middle of several open requests. If no more requests come, the responses are
-            // not held back for it.
+            // The GOAWAY is sent while at least four requests are open. Until then the responses are held back, but
+            // only for 5 ms if no more requests come.
             let holds = due && self.open.len() < 4 && !held;
             if due && self.open.len() >= 4 {
                 self.go_away();
