@@ -1,7 +1,7 @@
 //! The only place that reads a clock.
 //!
-//! Decisions take a [`Time`] as an argument; this module is where one comes from. A `Time` counts nanoseconds since
-//! the clock's origin in a `u64` (584 years), so that the engine compares and subtracts integers: no float seconds, no
+//! Decisions take a [`Time`] as an argument, which this module provides. A `Time` counts nanoseconds since the
+//! clock's origin in a `u64` (584 years), so that the engine compares and subtracts integers: no float seconds, no
 //! panicking `Instant` arithmetic. Every operation saturates, because time may stand still or appear to go back.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //!
 //! The system clock reads `tokio::time::Instant`, so that tests with paused time move it.
 //!
-//! What must agree between processes of one machine, and outlive them, reads `MachineTime` instead.
+//! Times that must agree between the processes of one machine, and remain valid after them, come from `MachineTime`.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ static WALL_STEP_MS: AtomicI64 = AtomicI64::new(0);
 #[doc(inline)]
 pub use crate::engine::time::{Time, nanos};
 
-/// Whole milliseconds; at most those that 64 bits hold.
+/// Returns whole milliseconds, capped at `u64::MAX`.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -45,10 +45,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock with its origin a year before now, so that moments in the past can be represented: what was sent a month ago counts
-    /// in a window of a month. One hour where the system's clock does not go back as far.
+    /// A clock whose origin lies 367 days before now, so that moments in the past can be represented: a request that
+    /// was sent a month ago counts in a window of a month. If the system's clock does not go back that far, the origin
+    /// lies one hour before now.
     ///
-    /// Inside a tokio runtime with paused time it stands still until time is advanced.
+    /// Inside a tokio runtime with paused time the clock stands still until time is advanced.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
     pub fn system() -> Clock {
         let now = tokio::time::Instant::now();
@@ -64,7 +65,7 @@ impl Clock {
         Time::from_nanos(elapsed.as_secs().wrapping_mul(1_000_000_000).wrapping_add(elapsed.subsec_nanos() as u64))
     }
 
-    /// The wall clock, for signatures and dates. It may jump; nothing waits by it.
+    /// The wall clock, for signatures and dates. It may jump, so no wait depends on it.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
     pub fn wall(&self) -> SystemTime {
         let wall = SystemTime::now();
@@ -78,34 +79,36 @@ impl Clock {
         }
     }
 
-    /// What the wall clock showed at [`Time::ZERO`], if it has not been stepped since. Calendars are reckoned from it.
+    /// What the wall clock showed at [`Time::ZERO`], if it has not been stepped since. Calendar windows are computed
+    /// from this moment.
     pub(crate) fn epoch(&self) -> SystemTime {
         let since = Duration::from_nanos(self.now().as_nanos());
         self.wall().checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// The runtime's instant of `time`, for its timers. Far moments are capped at 30 years from the origin.
+    /// Converts `time` to an instant of the runtime, for its timers. Capped at 30 years after the origin.
     pub fn instant(&self, time: Time) -> tokio::time::Instant {
         const CAP: u64 = 30 * 365 * 86_400 * 1_000_000_000;
         self.origin + Duration::from_nanos(time.as_nanos().min(CAP))
     }
 }
 
-/// What the machine says of time, in milliseconds.
+/// The machine's clocks, in milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MachineTime {
-    /// Since 1970, by the wall clock. It may be stepped, forwards and back.
+    /// The time since 1970, by the wall clock, which may be stepped forwards and back.
     pub(crate) wall_ms: i64,
-    /// Names the start of the machine that `steady_ms` counts from. Every process of the machine is told the same name. None where
+    /// The name of the machine start that `steady_ms` counts from; the same in all processes of the machine. `None` if
     /// the system has no such name.
     pub(crate) boot: Option<Arc<str>>,
-    /// Since the machine was started, the time in which it was suspended included; no step of the wall clock changes it. Without a
-    /// `boot`: since 1970 by the wall clock of the process's first look, continued by its monotonic clock.
+    /// The time since the machine was started, time in suspension included; no step of the wall clock changes it.
+    /// Without a `boot` it is the wall-clock time since 1970 at the first call in this process, continued by the
+    /// monotonic clock.
     pub(crate) steady_ms: i64,
 }
 
 impl MachineTime {
-    /// Reads it.
+    /// Reads all clocks.
     pub(crate) fn read() -> MachineTime {
         let wall_ms = whole_millis(Clock::wall_since_1970());
         let boot = boot();

@@ -1,4 +1,4 @@
-//! Calls other people's HTTP APIs for many tenants at once, without being refused for calling too much.
+//! Calls the HTTP APIs of vendors for many tenants at once, and keeps to the vendors' rate limits.
 //!
 //! ```no_run
 //! use integration_client::config::TenantEntry;
@@ -15,32 +15,33 @@
 //! ```
 //!
 //! # The life of a request
-//! 1. [`IntegrationClient::send`] finds the tenant at the vendor in the [configuration](config), joins path and base URL,
-//!    and finds the endpoint by name or path.
-//! 2. The tenant's lane is asked for a permit. It is granted at once when nobody waits for any of the request's limits
-//!    and all of them have room; otherwise the request waits for its turn: high, normal and low [priority](Priority)
-//!    share 60 / 30 / 10, and tenants that share a limit take turns.
+//! 1. [`IntegrationClient::send`] finds the tenant at the vendor in the [configuration](config), joins the path to the
+//!    base URL, and finds the endpoint by name or path.
+//! 2. The tenant's lane is asked for a permit. It is granted at once if no request waits for any of the request's
+//!    limits and all of them have room; otherwise the request waits for its turn: high, normal and low
+//!    [priority](Priority) share 60 / 30 / 10, and tenants that share a limit take turns.
 //! 3. The caller's own future performs the exchange through a [`Transport`](transport::Transport): exactly one request
 //!    per permit.
-//! 4. The vendor's answer ends the request's place in the rate limits one window later, and reading or dropping the
-//!    [`Response`] its place in the concurrency limits. What its headers say about limits may slow the lane down.
-//! 5. A refusal pauses the lane and the request goes again after that, as a failure does that is safe to repeat. What is
-//!    given up on becomes a [dead letter](dead_letter).
+//! 4. One window after the vendor's response the request no longer counts in the rate limits. Once the [`Response`] is
+//!    read or dropped, the request's slot of the concurrency limits is free. Response headers about limits may slow the
+//!    lane down.
+//! 5. A refusal pauses the lane, and the request is sent again after the pause. A failed request is sent again if a
+//!    repetition is safe. A request that is given up becomes a [dead letter](dead_letter).
 //!
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
-//! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
-//! | `tower` | [`tower`]: the client as a service of tower, and as a layer around one of yours |
-//! | `reqwest-api` | a `reqwest::Request` becomes a [`Request`], and a transport begins with a `reqwest::ClientBuilder` of yours; ties your program to reqwest 0.13 |
-//! | `reqwest-middleware` | the same two as middleware of the crate of that name |
-//! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
+//! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom through the facade of the crate `metrics` |
+//! | `tower` | [`tower`]: the client as a tower service, and as a layer around a service of yours |
+//! | `reqwest-api` | converts a `reqwest::Request` to a [`Request`], and builds a transport from a `reqwest::ClientBuilder` of yours; ties your program to reqwest 0.13 |
+//! | `reqwest-middleware` | the service and the layer of [`tower`] as middleware of the crate `reqwest-middleware` |
+//! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language send requests |
 //! | `console` | [`console`]: a console for operators in the browser |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
-// docs.rs shows at each item which feature it needs.
+// Lets docs.rs show at each item which feature the item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod capacity;

@@ -1,4 +1,4 @@
-//! What jobs in hand take in memory.
+//! How much memory a process uses for the jobs that it has in hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::alloc::System;
@@ -21,7 +21,7 @@ fn in_use() -> usize {
     stats.bytes_allocated.wrapping_sub(stats.bytes_deallocated)
 }
 
-/// Keeps each exchange and never answers.
+/// A transport that keeps each exchange, counts it and never answers.
 #[derive(Clone, Default)]
 struct Hangs(Arc<AtomicUsize>);
 
@@ -40,7 +40,7 @@ impl Transport for Hangs {
 const JOBS: usize = 60;
 const BODY: usize = 500 << 10;
 
-/// One test in this file: it measures the whole process.
+/// The only test of this file, because it measures the memory of the whole process.
 #[tokio::test(flavor = "multi_thread")]
 async fn job_in_hand_holds_its_payload_once() {
     let folder = std::env::temp_dir().join(format!("ic-memory-{}", std::process::id()));
@@ -70,7 +70,7 @@ async fn job_in_hand_holds_its_payload_once() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(transport.0.load(Relaxed), JOBS);
-    // What was on its way into the store and out of it is gone by then.
+    // By then the buffers are free through which the jobs went into the store and out of it.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let each = in_use().saturating_sub(before) / JOBS;
     assert!(each < BODY * 13 / 10, "{each} bytes are in use for a job of {BODY}");

@@ -1,7 +1,7 @@
 //! How much is logged while the store fails.
 //!
-//! One test, in a process of its own: whether an event is wanted is remembered for all threads, and a thread that nobody
-//! listens to may be the first to ask.
+//! One test, in a process of its own: tracing remembers for all threads whether an event is wanted, and a thread
+//! without a subscriber may be the first to ask.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -15,7 +15,7 @@ use integration_client::store::faults::{Fault, Moment, WHAT, Watch};
 use integration_client::testing::{Delay, FakeVendor, HeaderStyle};
 use integration_client::{IntegrationClient, Priority, Request};
 
-/// Keeps the messages of warnings and errors.
+/// A subscriber that keeps the messages of warnings and errors.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -51,7 +51,7 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Nothing can be written, and nothing be read, for as long as a test says.
+/// A disk on which nothing can be written or read while the flag is set.
 #[derive(Default)]
 struct Disk(AtomicBool);
 
@@ -100,7 +100,7 @@ async fn full_disk_is_logged_once_per_kind() {
         lines.iter().take(20).collect::<Vec<_>>()
     );
     assert!(lines.iter().all(|line| line.contains("the disk is full")), "{lines:#?}");
-    // And it is over by itself.
+    // Once the disk works again, the client recovers by itself.
     while vendor.arrivals().len() < 200 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -1,6 +1,7 @@
-//! Known secrets go through every path of the outbox, and are looked for wherever anything is written or said.
+//! Sends known secrets through every path of the outbox, and then searches files, log, errors, metrics and events for
+//! them.
 //!
-//! One test in a process of its own: it listens to all that is logged and measured.
+//! The tests have a process of their own, because one of them takes over the process's log and metrics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::{Path, PathBuf};
@@ -19,22 +20,22 @@ use integration_client::transport::SecretString;
 use integration_client::{IntegrationClient, Priority, Request};
 use metrics_util::debugging::DebuggingRecorder;
 
-/// In no file, log line, error, metric or event.
+/// Must appear in no file, log line, error, metric or event.
 const CREDENTIAL: &str = "canary-credential-3f9a1c77";
-/// The same; and it is sealed in the store.
+/// These, too, must appear nowhere. The store keeps them sealed.
 const BODY: &str = "canary-body-81c0de55";
 const QUERY: &str = "canary-query-0b7e44aa";
 const HEADER: &str = "canary-header-5d21f00d";
 const ANSWER: &str = "canary-answer-c4fe77b1";
 const CANARIES: [&str; 5] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER];
 
-/// Sealed in the store. A letter that is opened shows them, and so may an event.
+/// The store keeps these sealed. An opened dead letter shows them, and events may.
 const PATH: &str = "canary-path-77aa01c2";
 const NOTE: &str = "canary-note-e90b1d34";
 const OWN_KEY: &str = "canary-own-key-12f7a9d0";
 const AT_REST: [&str; 3] = [PATH, NOTE, OWN_KEY];
 
-/// Of 32 bytes, in base64; in no file either.
+/// The key that seals: 32 bytes in base64. Must appear in no file either.
 const KEY: &str = "Y2FuYXJ5LXNlYWwta2V5LTMyLWJ5dGVzLWxvbmctISE=";
 
 fn contains(text: &[u8], canary: &str) -> bool {
@@ -50,7 +51,7 @@ fn clean(what: &str, text: &str) {
     assert_eq!(find(text.as_bytes()), None, "{what}: {text}");
 }
 
-/// All that is logged.
+/// The whole log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -65,7 +66,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// Fails at its first call, and panics at its second.
+/// A handler that fails at its first call and panics at its second.
 #[derive(Default)]
 struct Handler(Mutex<u32>);
 
@@ -127,12 +128,12 @@ async fn until_ended(receipt: &Receipt) -> Status {
     panic!("it does not end");
 }
 
-/// Files of a folder that hold a canary, and how many bytes were looked at.
+/// Returns which files of a folder hold a canary, and how many bytes were searched.
 fn files(folder: &Path) -> (Vec<String>, usize) {
     let (mut found, mut looked) = (Vec::new(), 0);
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // Whoever closes the database last takes its log away.
+        // The last process that closes the database deletes its log, perhaps just now.
         let Ok(bytes) = std::fs::read(&path) else { continue };
         looked += bytes.len();
         let sealed = AT_REST.iter().copied().filter(|canary| contains(&bytes, canary));
@@ -156,7 +157,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn secrets_are_never_written_or_logged() {
     let log = Log::default();
     let writer = log.clone();
-    // All of ours and of the database's; the transport's own crates log bytes at trace, which is theirs to say.
+    // All events of this project and of sqlx. The HTTP crates are left out, because they log raw bytes at trace level.
     let is_meant = |metadata: &tracing::Metadata<'_>| {
         metadata.target().starts_with("integration_client") || metadata.target().starts_with("sqlx")
     };
@@ -182,7 +183,7 @@ fn secrets_are_never_written_or_logged() {
         .fault(When::path("/reset").first(1), VendorFault::Status(500));
     let vendor = serving.block_on(vendor.start()).unwrap();
 
-    // A process that ends in the middle of an exchange.
+    // This runtime stands for a process that ends in the middle of an exchange.
     let stalled = dying.block_on(async {
         let client = client(&vendor, &store, true, "sealed").await;
         let receipt = client.outbox().enqueue("acme", Priority::High, post("/stalls")).await.unwrap();
@@ -233,7 +234,7 @@ fn secrets_are_never_written_or_logged() {
             assert!(letters.redrive(&receipt.id()).await.unwrap());
             until_ended(receipt).await;
         }
-        // Whatever is refused says why, and not what.
+        // Errors of refused requests state the reason and none of the content.
         let mut errors = Vec::new();
         let large = post("/a").body(format!("{BODY}{}", "x".repeat(20_000)));
         errors.push(client.outbox().enqueue("acme", Priority::Low, large).await.unwrap_err());
@@ -254,7 +255,7 @@ fn secrets_are_never_written_or_logged() {
         broken.0.store(true, Relaxed);
         errors.push(client.outbox().enqueue("acme", Priority::Low, post("/a")).await.unwrap_err());
         broken.0.store(false, Relaxed);
-        // A plain send that is given up leaves a letter too.
+        // A plain send that is given up becomes a dead letter too.
         vendor.set_outage(Outage::Unavailable);
         errors.push(client.send("acme", Priority::High, post("/a")).await.unwrap_err());
         let expiring = post("/a").deadline(Duration::from_millis(300));
@@ -270,7 +271,7 @@ fn secrets_are_never_written_or_logged() {
         client.shutdown(Duration::from_secs(5)).await;
         drop(client);
 
-        // Without the key nothing is opened, and nothing is given up for it.
+        // Without the key the client opens nothing, and gives up no request because of that.
         let keyless = self::client(&vendor, &store, false, "sealed").await;
         let error = keyless.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap_err();
         assert!(error.to_string().contains("seal_key"), "{error}");

@@ -31,8 +31,8 @@ use crate::error::Error;
 /// left the process when `write` returns, and is on the disk after [`flush`](DeadLetterSink::flush).
 pub struct JsonLinesSink {
     path: PathBuf,
-    /// Locked until the disk operation ends, even if its caller has gone: a disk that hangs then occupies one thread,
-    /// and not one for each retry.
+    /// Locked until the disk operation ends, even if its caller has gone away: so a disk that hangs occupies one
+    /// thread, and not one for each retry.
     file: Arc<Mutex<LinesFile>>,
 }
 

@@ -112,8 +112,8 @@ pub enum Reason {
     Exhausted,
     /// The vendor may have acted on the request, and a repetition might make it act twice.
     Ambiguous,
-    /// The vendor answered that it will not act, or the request cannot be sent as it is. For accepted requests only:
-    /// for plain sends the answer goes to the caller.
+    /// The vendor responded that it will not act, or the request cannot be sent as it is. For accepted requests only: a
+    /// plain send returns the response to its caller.
     Rejected,
     /// The request was not delivered in time. The deadline of an accepted request passed; or the vendor refused a
     /// request without a deadline, and the next attempt would have come later than the longest time that a caller is
@@ -153,7 +153,7 @@ pub struct AttemptRecord {
     pub at: Timestamp,
     /// How far the attempt came.
     pub phase: Phase,
-    /// The status of the vendor's answer.
+    /// The status of the vendor's response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// How long the vendor asked to wait, in milliseconds.
@@ -162,11 +162,11 @@ pub struct AttemptRecord {
     /// What failed. The text holds no credential, no body and no query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The text of the vendor's answer, as far as the vendor's entry allows to keep it ([`Keep`](crate::config::Keep)).
-    /// Only of the answer that ended an accepted request.
+    /// The text of the vendor's response, as far as the vendor's entry allows to keep it
+    /// ([`Keep`](crate::config::Keep)). Kept only of the response that ended an accepted request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The time from the start to the answer's headers or to the failure, in milliseconds.
+    /// The time from the start to the response headers or to the failure, in milliseconds.
     pub took_ms: u64,
 }
 
@@ -182,12 +182,12 @@ impl AttemptRecord {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Phase {
-    /// No byte of the request left.
+    /// No byte of the request was sent.
     NotSent,
     /// The request reached the vendor, which said that it did not process it.
     Unprocessed,
-    /// The request may have reached the vendor; no answer came.
+    /// The request may have reached the vendor; no response arrived.
     MaybeSent,
-    /// The vendor answered.
+    /// The vendor responded.
     Answered,
 }

@@ -66,7 +66,8 @@ impl LetterRequest {
         }
     }
 
-    /// The request that a letter or a row keeps whole, to `vendor`. `None` for an outline, and for a method that is none.
+    /// Builds the request to `vendor` from a letter or a row that keeps it whole. `None` for an outline, and for an
+    /// invalid method.
     pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
         let LetterRequest::Whole { method, path, headers, body } = self else { return None };
         let method = Method::from_bytes(method.as_bytes()).ok()?;

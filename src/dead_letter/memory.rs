@@ -1,4 +1,4 @@
-//! A sink in memory.
+//! A sink that keeps letters in memory.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -11,7 +11,7 @@ use crate::BoxFuture;
 
 /// Keeps the newest letters in memory: for tests, and for pages that show recent failures.
 ///
-/// Give the client an `Arc` of it, and keep a clone.
+/// Give the client an `Arc` of the sink, and keep a clone to read the letters.
 #[derive(Debug)]
 pub struct MemorySink {
     capacity: usize,

@@ -1,4 +1,4 @@
-//! Reads letters back, whatever the file holds.
+//! Reads letters from a file, and reports its lines that are not letters.
 
 use std::fmt;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::lines_file::MAX_LINE_BYTES;
 /// The most bad lines that are listed. A file of another kind may have millions.
 const MAX_BAD: usize = 1000;
 
-/// A file of letters could not be read, at least not completely.
+/// A file of letters could not be read completely.
 pub struct ReadError {
     path: PathBuf,
     letters: Vec<DeadLetter>,

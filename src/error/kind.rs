@@ -1,4 +1,4 @@
-//! What can fail.
+//! The kinds of errors.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A vendor or tenant table cannot be used; the message names line and column.
+    /// The configuration of vendors or tenants cannot be used; the message names line and column.
     Config,
     /// The tenant is not configured for this vendor.
     UnknownTenant,
@@ -17,24 +17,27 @@ pub enum ErrorKind {
     UnknownEndpoint,
     /// The request cannot be sent as it is: a forbidden header, a malformed path, a body that is too large.
     InvalidRequest,
-    /// Too many requests wait already.
+    /// Too many requests are waiting already.
     QueueFull,
-    /// The deadline or the longest wait the caller allows has passed, or will have before the limits allow the request.
+    /// The deadline or the longest wait that the caller allows has passed, or will pass before the limits allow the
+    /// request.
     Deadline,
     /// The request costs more than its limit can ever hold.
     CostAboveCapacity,
-    /// `try_send` or `try_acquire`: not now. [`Error::retry_after`](crate::Error::retry_after) says when at the earliest.
+    /// `try_send` or `try_acquire` would have had to wait for a permit.
+    /// [`Error::retry_after`](crate::Error::retry_after) states the earliest time for another try.
     NotNow,
-    /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
-    /// [`Error::retry_after`](crate::Error::retry_after) says when. The request is still the caller's, unless it has become a dead letter
-    /// ([`Error::letter_id`](crate::Error::letter_id)): the vendor has refused it, and no deadline was stated.
+    /// The vendor accepts no request before a time that lies after this request's deadline, or too far ahead to wait
+    /// for. [`Error::retry_after`](crate::Error::retry_after) states the time. The caller may send the request again
+    /// then, unless the request has become a dead letter ([`Error::letter_id`](crate::Error::letter_id)): that happens
+    /// when the vendor has refused it and no deadline was stated.
     RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,
     /// No connection could be made: name resolution, connect, a TLS handshake that broke off.
     Connect,
-    /// The vendor's certificate is invalid (expired, for another host, or not signed by a trusted authority), or client and
-    /// vendor support no TLS version in common. A retry would fail in the same way, so there is none.
+    /// The vendor's certificate is invalid (expired, for another host, or not signed by a trusted authority), or client
+    /// and vendor support no TLS version in common. A retry would fail in the same way, so there is none.
     Tls,
     /// The exchange did not end in time.
     Timeout,
@@ -42,12 +45,13 @@ pub enum ErrorKind {
     Protocol,
     /// The response is larger than the cap.
     ResponseTooLarge,
-    /// All retries are used, or no more are allowed. [`Error::response`](crate::Error::response) is the vendor's last answer, if it answered;
-    /// [`Error::letter_id`](crate::Error::letter_id) the dead letter that the request has become.
+    /// All retries are used, or no more are allowed. [`Error::response`](crate::Error::response) is the vendor's last
+    /// response, if there was one, and [`Error::letter_id`](crate::Error::letter_id) is the dead letter that the
+    /// request has become.
     Exhausted,
-    /// The vendor answered with a status of 400 or above, and the caller asked for an error then.
+    /// The vendor's response has a status of 400 or above, and the caller asked for an error in that case.
     Status,
-    /// The response body is not what the caller asked for, for example not JSON.
+    /// The response body does not fit the type that the caller asked for; it is not JSON, for example.
     Decode,
     /// The tenant was removed while the request waited.
     Retired,
@@ -60,7 +64,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Its name in snake case, as spans and metrics state it.
+    /// The name in snake case, as it stands in spans and metrics.
     ///
     /// ```
     /// assert_eq!(integration_client::ErrorKind::QueueFull.as_str(), "queue_full");
@@ -94,7 +98,7 @@ impl ErrorKind {
     }
 }
 
-/// Every kind of error, at the place of its number.
+/// All kinds of errors; each stands at the index that equals its discriminant.
 pub(crate) const KINDS: [ErrorKind; 23] = [
     ErrorKind::Config,
     ErrorKind::UnknownTenant,
@@ -121,7 +125,7 @@ pub(crate) const KINDS: [ErrorKind; 23] = [
     ErrorKind::KeyReused,
 ];
 
-/// A kind that is added without a place here does not compile.
+/// Makes the compiler refuse a new kind that is missing in [`KINDS`].
 const _: () = {
     let mut number = 0;
     while number < KINDS.len() {

@@ -33,7 +33,7 @@ pub struct Error(Box<Inner>);
 /// The result of a call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of code that is not this crate's: a resolver, a sink, a handler.
+/// An error of code outside this crate: a resolver, a sink, a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Inner {
@@ -44,7 +44,7 @@ struct Inner {
     response: Option<LastResponse>,
     letter: Option<String>,
     job: Option<String>,
-    /// 0 where it is of no send.
+    /// The number of the send; 0 if no send ended with this error.
     request: u64,
     tenant: Option<Box<str>>,
     vendor: Option<Box<str>>,
@@ -52,23 +52,23 @@ struct Inner {
     source: Option<BoxError>,
 }
 
-/// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
-/// written. Its JSON is its [name](Delivery::as_str).
+/// Whether the vendor may have acted on the request. In an error of the store: whether the store may have written the
+/// data. The JSON of a value is its [name](Delivery::as_str).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// No byte of the request left, or nothing was written: doing it again is safe.
+    /// No byte of the request was sent, or nothing was written: a repetition is safe.
     NotSent,
-    /// The vendor said that it did not act, by its answer or by refusing the HTTP/2 stream.
+    /// The vendor said that it did not act, by its response or by refusing the HTTP/2 stream.
     Rejected,
     /// The request may have reached the vendor, or the store; the outcome is unknown.
     Ambiguous,
-    /// The vendor answered; only reading the response failed.
+    /// The vendor responded; only reading the response failed.
     Delivered,
 }
 
 impl Delivery {
-    /// Its name in snake case: `not_sent`, `rejected`, `ambiguous`, `delivered`.
+    /// The name in snake case: `not_sent`, `rejected`, `ambiguous`, `delivered`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Delivery::NotSent => "not_sent",
@@ -97,12 +97,12 @@ impl Error {
         }))
     }
 
-    /// An error before the first byte left.
+    /// An error that occurred before the first byte was sent.
     pub(crate) fn not_sent(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error::new(kind, Delivery::NotSent, message)
     }
 
-    /// An error of a request of `tenant` to `vendor`; the message begins with both names.
+    /// An error of a request of `tenant` to `vendor`. The message begins with both names.
     pub(crate) fn of_tenant(
         tenant: &str,
         vendor: &str,
@@ -144,7 +144,7 @@ impl Error {
         self
     }
 
-    /// The job that may have been accepted.
+    /// Adds the id of the job that may have been accepted.
     pub(crate) fn with_job(mut self, id: String) -> Error {
         self.0.message.push_str("; ask for the receipt ");
         self.0.message.push_str(&id);
@@ -152,19 +152,19 @@ impl Error {
         self
     }
 
-    /// The same, where it is certain that the exchange did not begin.
+    /// Sets the delivery to `NotSent`, because the exchange certainly did not begin.
     pub(crate) fn before_the_exchange(mut self) -> Error {
         self.0.delivery = Delivery::NotSent;
         self
     }
 
-    /// Which send it ended.
+    /// Sets the number of the send that ended with this error.
     pub(crate) fn of_request(mut self, id: u64) -> Error {
         self.0.request = id;
         self
     }
 
-    /// The tenant and the vendor that the caller named.
+    /// Adds the tenant and the vendor that the caller named, unless they are set.
     pub(crate) fn named(mut self, tenant: &str, vendor: Option<&str>) -> Error {
         self.0.tenant.get_or_insert_with(|| tenant.into());
         if self.0.vendor.is_none() {
@@ -173,7 +173,7 @@ impl Error {
         self
     }
 
-    /// Exchanges that were begun.
+    /// Sets the number of exchanges that were begun.
     pub(crate) fn after_attempts(mut self, attempts: u32) -> Error {
         self.0.attempts = attempts;
         self
@@ -184,22 +184,22 @@ impl Error {
         self.0.tenant.as_deref()
     }
 
-    /// The vendor to which the request was to go, where it is known.
+    /// The vendor that the request was for, if known.
     pub fn vendor(&self) -> Option<&str> {
         self.0.vendor.as_deref()
     }
 
-    /// Exchanges with the vendor that were begun before the request failed.
+    /// The number of exchanges with the vendor that were begun before the request failed.
     pub fn attempts(&self) -> u32 {
         self.0.attempts
     }
 
-    /// The status of the vendor's last answer, where that is why there is no response.
+    /// The status of the vendor's last response, if that response is the reason for the error.
     pub fn status(&self) -> Option<StatusCode> {
         self.0.response.as_ref().map(LastResponse::status)
     }
 
-    /// Whether time ran out: that of one exchange ([`ErrorKind::Timeout`]) or of the whole request
+    /// Whether the time ran out for one exchange ([`ErrorKind::Timeout`]) or for the whole request
     /// ([`ErrorKind::Deadline`]).
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Deadline)
@@ -210,8 +210,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls)
     }
 
-    /// Whether the same request may be sent again without doing twice what the vendor does: no byte left, or the vendor said
-    /// that it did not act. An idempotent request may be sent again in any case.
+    /// Whether the same request can be sent again without the risk that the vendor acts twice: no byte was sent, or the
+    /// vendor said that it did not act. An idempotent request may be sent again in any case.
     ///
     /// ```
     /// # use integration_client::{IntegrationClient, Priority, Request};
@@ -227,12 +227,12 @@ impl Error {
     }
 
     /// The number of the send that ended with this error, as its [events](crate::events::Event::request_id) state it;
-    /// none where no send did.
+    /// `None` if no send ended with this error.
     pub fn request_id(&self) -> Option<u64> {
         (self.0.request > 0).then_some(self.0.request)
     }
 
-    /// What the vendor answered last, where that is why there is no response.
+    /// The vendor's last response, if it is the reason for the error.
     pub fn response(&self) -> Option<&LastResponse> {
         self.0.response.as_ref()
     }
@@ -242,16 +242,16 @@ impl Error {
         self.0.letter.as_deref()
     }
 
-    /// The id of the job that [`enqueue`](crate::outbox::Outbox::enqueue) may have accepted all the same, where its
-    /// [`delivery`](Self::delivery) is [`Delivery::Ambiguous`]: the word about the commit was lost.
-    /// [`receipt`](crate::outbox::Outbox::receipt) of this id says what became of it:
-    /// [`Status::Unknown`](crate::outbox::Status::Unknown) once the store answers again means that it was not accepted, unless
-    /// an earlier request with the same idempotency key was.
+    /// The id of the job that [`enqueue`](crate::outbox::Outbox::enqueue) may have accepted in spite of this error: if
+    /// the [`delivery`](Self::delivery) is [`Delivery::Ambiguous`], the store's confirmation of the commit was lost.
+    /// [`receipt`](crate::outbox::Outbox::receipt) of this id shows the state of the job. If the store is reachable
+    /// again and shows [`Status::Unknown`](crate::outbox::Status::Unknown), the request was not accepted, unless an
+    /// earlier request with the same idempotency key was.
     pub fn job_id(&self) -> Option<&str> {
         self.0.job.as_deref()
     }
 
-    /// What failed.
+    /// The kind of the error: what failed.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -261,13 +261,13 @@ impl Error {
         self.0.delivery
     }
 
-    /// How long after the error was made the request could go at the earliest, where that is known.
+    /// The shortest wait, counted from this error, after which the request can be sent again, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 }
 
-/// An answer that was not handed on as a response.
+/// A response of the vendor that the caller got as a part of an error.
 #[derive(Clone)]
 pub struct LastResponse {
     status: StatusCode,
@@ -290,14 +290,14 @@ impl LastResponse {
         &self.headers
     }
 
-    /// The first 16 KiB of the body, or what had come within a second.
+    /// The first 16 KiB of the body, or the part of it that arrived within a second.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 }
 
 impl fmt::Debug for LastResponse {
-    /// The status, and how much there is.
+    /// Shows the status, the number of headers and the size of the body.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LastResponse")
             .field("status", &self.status)

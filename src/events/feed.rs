@@ -1,8 +1,8 @@
 //! Delivers events from the client to its listeners.
 //!
-//! A ring of the latest events (tokio's broadcast channel): a listener that falls behind loses the oldest events and
-//! learns how many. The channel counts its listeners under a lock, so they are counted here as well, without one. The
-//! ring is created for the first listener.
+//! Events go through a ring of the latest ones (tokio's broadcast channel): a listener that falls behind loses the
+//! oldest events and learns how many. The channel counts its listeners under a lock, so this module counts them as
+//! well, without one. The ring is created for the first listener.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -36,9 +36,9 @@ struct LastId(AtomicU64);
 
 #[derive(Default)]
 struct Counts {
-    /// All of them.
+    /// The number of all listeners.
     listeners: AtomicUsize,
-    /// Those who want `dispatched` and `completed` too.
+    /// The number of listeners that want `dispatched` and `completed` too.
     of_all: AtomicUsize,
     missed: AtomicU64,
 }
@@ -48,7 +48,7 @@ impl Feed {
         Feed { capacity, ring: OnceLock::new(), counts: Arc::default(), last_id: LastId::default() }
     }
 
-    /// The number of a new send.
+    /// Returns the number of a new send.
     #[inline]
     pub(crate) fn next_id(&self) -> u64 {
         self.last_id.0.fetch_add(1, Relaxed) + 1
@@ -77,7 +77,7 @@ impl Feed {
         }
     }
 
-    /// Sends an event of a send, or of an exchange that no send made.
+    /// Sends an event of a send, or, without a `request_id`, of an exchange that belongs to no send.
     pub(crate) fn tell_for(&self, request_id: Option<u64>, tenant: &Tenant, kind: impl FnOnce() -> EventKind) {
         match request_id {
             Some(id) => self.tell(id, tenant, kind),
@@ -107,7 +107,7 @@ impl Feed {
     /// Sends an event. Check [`is_heard`](Self::is_heard) first, so that the event is built only for a listener.
     pub(crate) fn say(&self, event: Event) {
         if let Some(ring) = self.ring.get() {
-            // The last listener may have gone in the meantime.
+            // Sending fails if the last listener has gone in the meantime.
             let _ = ring.send(event);
         }
     }
@@ -121,8 +121,8 @@ impl Feed {
         self.listen_as(true, true)
     }
 
-    /// Listens for somebody who looks on: what such a listener misses is no event that anybody relied on, and is not counted.
-    /// It gets no `dispatched` and `completed` until [`Events::hear_all`].
+    /// Returns a listener that only displays events. Events that it misses are not counted, because nothing relies on
+    /// them. It does not ask for `dispatched` and `completed` until [`Events::hear_all`].
     #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console looks on"))]
     pub(crate) fn look_on(&self) -> Events {
         self.listen_as(false, false)
@@ -147,19 +147,19 @@ impl Feed {
 pub struct Events {
     state: State,
     counts: Arc<Counts>,
-    /// What it misses is counted.
+    /// Whether the events that this listener misses are counted.
     is_counted: bool,
-    /// It gets `dispatched` and `completed` too.
+    /// Whether this listener wants `dispatched` and `completed` too.
     hears_all: bool,
 }
 
-/// Waits for an event, and gives the receiver back with it.
+/// A future that waits for an event and returns the receiver with it.
 type Receiving = BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>;
 
 enum State {
     Ready(Receiver<Event>),
-    /// The channel registers a waker only through a future, which owns the receiver meanwhile.
-    /// The lock makes it `Sync`; nobody ever waits for it.
+    /// The channel registers a waker only through a future, which owns the receiver meanwhile. The lock makes the
+    /// future `Sync`; it is never contended.
     Waiting(Mutex<Receiving>),
     Ended,
 }
@@ -170,7 +170,8 @@ impl Events {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Whether it wants `dispatched` and `completed` too. While another listener wants them, it gets them in any case.
+    /// Sets whether this listener wants `dispatched` and `completed` too. While another listener wants them, this one
+    /// gets them in any case.
     pub(crate) fn hear_all(&mut self, hears_all: bool) {
         match (self.hears_all, hears_all) {
             (false, true) => self.counts.of_all.fetch_add(1, Relaxed),

@@ -1,8 +1,9 @@
-//! The events inside a client, as a stream: dispatches, answers, refusals, pauses, dead letters.
+//! The events inside a client, as a stream: dispatches, responses, refusals, pauses, dead letters.
 //!
-//! [`IntegrationClient::events`](crate::IntegrationClient::events) starts to listen. A listener that is too slow learns
-//! how many events it has [missed](EventKind::Missed); it never delays a request. Without a listener an event costs one
-//! read of memory. Exchanges that the application makes itself, with a [`Permit`](crate::Permit), cause no events.
+//! [`IntegrationClient::events`](crate::IntegrationClient::events) starts to listen. A listener that is too slow never
+//! delays a request, but misses events, and learns [how many](EventKind::Missed). Without a listener an event costs one
+//! read of memory. An exchange that the application makes itself, with a [`Permit`](crate::Permit), causes no events of
+//! a request; if its response changes a limit, the event of that change has no `request_id`.
 //!
 //! ```
 //! use integration_client::IntegrationClient;
@@ -34,8 +35,9 @@ pub(crate) use self::feed::{CAPACITY, Feed};
 
 /// An event: what happened, and to which request, tenant and vendor.
 ///
-/// Its JSON is one flat object: these fields, `event` with the [name](EventKind::as_str) of what happened, and the fields of
-/// that. Fields without a value are left out. Times are in whole milliseconds, in fields that end in `_ms`.
+/// The JSON of an event is one flat object: these fields, `event` with the [name](EventKind::as_str) of what happened,
+/// and the fields of that kind. Fields without a value are left out. Times are in whole milliseconds, in fields that
+/// end in `_ms`.
 ///
 /// ```
 /// # use integration_client::IntegrationClient;
@@ -90,7 +92,7 @@ pub struct LimitOf {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// An attempt has its permit, and its exchange starts now.
+    /// An attempt has got its permit, and its exchange starts now.
     #[non_exhaustive]
     Dispatched {
         /// The vendor's endpoint. For a request to no endpoint the template of its path, which begins with a slash and
@@ -105,15 +107,15 @@ pub enum EventKind {
         #[serde(rename = "waited_ms", serialize_with = "as_millis")]
         waited: Duration,
     },
-    /// The caller has got the answer, whatever its status. The body is still to be read.
+    /// The caller has got the response, whatever its status. The body is still to be read.
     #[non_exhaustive]
     Completed {
-        /// The answer's status.
+        /// The status of the response.
         #[serde(serialize_with = "as_number")]
         status: StatusCode,
         /// The number of attempts.
         attempts: u32,
-        /// The time from `send` to the answer's headers.
+        /// The time from `send` to the response headers.
         #[serde(rename = "elapsed_ms", serialize_with = "as_millis")]
         elapsed: Duration,
     },
@@ -141,7 +143,7 @@ pub enum EventKind {
         /// The limit.
         limit: LimitOf,
     },
-    /// The vendor refused an attempt temporarily: with a 429, with an answer that a [`Classifier`](crate::Classifier)
+    /// The vendor refused an attempt temporarily: with a 429, with a response that a [`Classifier`](crate::Classifier)
     /// counts as one, or by refusing the HTTP/2 stream.
     #[non_exhaustive]
     Refused {
@@ -181,8 +183,8 @@ pub enum EventKind {
         /// The units per window that the lane uses from now on.
         per_window: u64,
     },
-    /// The vendor's answers announce another limit than its entry configures. At most one event a minute. A lower limit
-    /// is applied at once. A higher one changes nothing until it is configured in the entry.
+    /// The vendor's responses announce another limit than its entry configures. At most one event a minute. A lower
+    /// limit is applied at once. A higher one changes nothing until it is configured in the entry.
     #[non_exhaustive]
     LimitStated {
         /// The limit's name in the entry.
@@ -201,7 +203,7 @@ pub enum EventKind {
         /// The stated cost.
         cost: u32,
     },
-    /// A request was given up, and is a dead letter.
+    /// A request was given up and has become a dead letter.
     #[non_exhaustive]
     DeadLettered {
         /// The letter's id.
@@ -246,7 +248,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Its name in snake case, as its JSON states it.
+    /// The name in snake case, as it stands in the JSON.
     pub const fn as_str(&self) -> &'static str {
         match self {
             EventKind::Dispatched { .. } => "dispatched",

@@ -1,4 +1,4 @@
-//! Which headers of a request that comes in go on to the vendor.
+//! Decides which headers of an incoming request are passed on to the vendor.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
@@ -6,11 +6,12 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 use crate::config::{AuthScheme, CONNECTION_HEADERS};
 use crate::transport::auth::header_of;
 
-/// Removes what belongs to the connection that the request came by, and what the vendor's `auth` sets: every SDK sets some
-/// credential, and the tenant's takes its place. A vendor with `auth = "none"` gets the caller's.
+/// Removes the headers that belong to the caller's connection, and the headers that the vendor's `auth` sets: every SDK
+/// sets some credential, and the tenant's credential replaces it. A vendor with `auth = "none"` gets the caller's
+/// credential.
 ///
-/// A [`Request`](crate::Request) with such a header is refused when it is sent, because its author wrote it by mistake. An
-/// SDK cannot know better.
+/// A [`Request`](crate::Request) with such a header is refused when it is sent, because its author wrote the header by
+/// mistake. An SDK cannot know better.
 pub(crate) fn strip(headers: &mut HeaderMap, auth: &AuthScheme) {
     for name in named_by_connection(headers) {
         headers.remove(name);
@@ -26,13 +27,13 @@ pub(crate) fn strip(headers: &mut HeaderMap, auth: &AuthScheme) {
         headers.remove(AUTHORIZATION);
         headers.remove(COOKIE);
     }
-    // An entry with a name that is none is refused when the request is sent.
+    // An entry with an invalid header name is ignored here: sending the request fails because of it.
     if let Ok(Some(name)) = header_of(auth) {
         headers.remove(name);
     }
 }
 
-/// The headers that `Connection` names: they are for the next hop alone (RFC 9110, section 7.6.1).
+/// Returns the headers that `Connection` names: they are for the next hop alone (RFC 9110, section 7.6.1).
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// `Connection: authorization` must not smuggle anything in, only out.
+    /// `Connection: authorization` removes the caller's `Authorization`, and must not remove or add anything else.
     #[test]
     fn connection_removes_what_it_names_and_nothing_else() {
         let given = [("connection", "authorization"), ("authorization", "Bearer x"), ("x-kept", "1")];

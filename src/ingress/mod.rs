@@ -1,9 +1,9 @@
-//! Requests that come in as `http::Request`s: from SDKs through a service, or from other programs through the gateway.
+//! Converts incoming `http::Request`s: from SDKs through a tower service, or from other programs through the gateway.
 //!
-//! An SDK knows nothing of this client, and sets what it would set for a direct call: a credential of its own, `Host`,
-//! `Content-Length`. [`accept`] makes of its request one of ours: the headers that are the client's or the connection's
-//! are dropped, options are taken out of extensions and headers, and the body is kept in memory, where it may be, so that
-//! it can be sent again.
+//! An SDK does not know this client and sets what it would set for a direct call: a credential of its own, `Host`,
+//! `Content-Length`. [`accept`] converts its request to a [`Request`](crate::Request) of this client: it drops the
+//! headers that the client or the connection sets, takes options from extensions and headers, and keeps a body of
+//! known, small size in memory so that a retry can send it again.
 
 mod headers;
 mod options;

@@ -1,4 +1,4 @@
-//! How one request is to be sent: [`SendOptions`], by code or by headers.
+//! [`SendOptions`]: how one request is sent, stated in code or in headers.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::config::{OnAmbiguous, parse_duration};
 use crate::request::Request;
 use crate::signals::POINTS;
 
-/// The headers of options begin with this.
+/// The prefix of all option headers.
 const PREFIX: &str = "integration-";
 
-/// The headers that are options.
+/// The names of the option headers.
 const KNOWN: [&str; 7] = [
     "integration-priority",
     "integration-deadline",
@@ -24,17 +24,18 @@ const KNOWN: [&str; 7] = [
     "integration-on-ambiguous",
 ];
 
-/// So much before an SDK gives up, it hears of it: time for our answer to reach it.
+/// The deadline of a request is this much shorter than the SDK's timeout, so that an error of ours reaches the SDK
+/// before it gives up.
 const BEFORE_THE_SDK: Duration = Duration::from_millis(250);
 
-/// How one request is to be sent, where the request is an `http::Request`: put it into the request's extensions.
+/// How one `http::Request` is sent. Put the options into the request's extensions.
 ///
-/// An SDK that lets its user set headers but no extensions may say the same by headers: `Integration-Priority` (`high`,
-/// `normal`, `low`), `Integration-Deadline` and `Integration-Max-Wait` (`30s`, `500ms`), `Integration-Cost` (`5`, or
-/// `input_tokens=1800, output_tokens=1024`), `Integration-Endpoint`, `Integration-Idempotency-Key` and
-/// `Integration-On-Ambiguous` (`fail`, `park`, `resend`). What the extensions say counts before the headers, and these before
-/// what the service was made with. None of these headers reaches the vendor. A value that cannot be read is an error, and so is
-/// another header that begins with `Integration-`.
+/// An SDK that lets its user set headers but no extensions can state the same in headers: `Integration-Priority`
+/// (`high`, `normal`, `low`), `Integration-Deadline` and `Integration-Max-Wait` (`30s`, `500ms`), `Integration-Cost`
+/// (`5`, or `input_tokens=1800, output_tokens=1024`), `Integration-Endpoint`, `Integration-Idempotency-Key` and
+/// `Integration-On-Ambiguous` (`fail`, `park`, `resend`). Options in the extensions override those in the headers, and
+/// both override the defaults of the service. None of these headers reaches the vendor. A value that cannot be read is
+/// an error, and so is any other header that begins with `Integration-`.
 ///
 /// ```
 /// use integration_client::{Priority, SendOptions};
@@ -56,33 +57,34 @@ pub struct SendOptions {
 }
 
 impl SendOptions {
-    /// Nothing is stated: the defaults of the service count, and then those of the client.
+    /// Options that state nothing: the defaults of the service apply, and then those of the client.
     pub fn new() -> SendOptions {
         SendOptions::default()
     }
 
-    /// The tier that the request waits in. [`Priority::Normal`] unless stated.
+    /// Sets the tier that the request waits in. The default is [`Priority::Normal`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> SendOptions {
         self.priority = Some(priority);
         self
     }
 
-    /// As [`Request::deadline`].
+    /// Sets the same as [`Request::deadline`].
     #[must_use]
     pub fn deadline(mut self, total: Duration) -> SendOptions {
         self.deadline = Some(total);
         self
     }
 
-    /// As [`Request::max_wait`]. Zero: now or not at all, as [`try_send`](crate::IntegrationClient::try_send).
+    /// Sets the same as [`Request::max_wait`]. With zero the request is sent at once or fails, as with
+    /// [`try_send`](crate::IntegrationClient::try_send).
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> SendOptions {
         self.max_wait = Some(wait);
         self
     }
 
-    /// As [`Request::cost`]; one of each kind.
+    /// Sets the same as [`Request::cost`]. A second call with the same kind replaces the first.
     #[must_use]
     pub fn cost(mut self, kind: impl AsRef<str>, units: u32) -> SendOptions {
         let kind = CompactString::from(kind.as_ref());
@@ -91,28 +93,28 @@ impl SendOptions {
         self
     }
 
-    /// As [`Request::endpoint`].
+    /// Sets the same as [`Request::endpoint`].
     #[must_use]
     pub fn endpoint(mut self, name: impl AsRef<str>) -> SendOptions {
         self.endpoint = Some(name.as_ref().into());
         self
     }
 
-    /// As [`Request::idempotency_key`].
+    /// Sets the same as [`Request::idempotency_key`].
     #[must_use]
     pub fn idempotency_key(mut self, key: impl AsRef<str>) -> SendOptions {
         self.idempotency_key = Some(key.as_ref().into());
         self
     }
 
-    /// As [`Request::on_ambiguous`].
+    /// Sets the same as [`Request::on_ambiguous`].
     #[must_use]
     pub fn on_ambiguous(mut self, what: OnAmbiguous) -> SendOptions {
         self.on_ambiguous = Some(what);
         self
     }
 
-    /// These, and of `other` what these do not state.
+    /// Returns these options, completed with those of `other` that these do not state.
     #[must_use]
     pub fn or(mut self, other: &SendOptions) -> SendOptions {
         for (kind, units) in &other.costs {
@@ -131,12 +133,12 @@ impl SendOptions {
         }
     }
 
-    /// The priority that the request is sent with.
+    /// The priority that the request is sent with: the stated one, or [`Priority::Normal`].
     pub fn stated_priority(&self) -> Priority {
         self.priority.unwrap_or_default()
     }
 
-    /// The deadline, where one is stated.
+    /// The deadline, if one is stated.
     pub fn stated_deadline(&self) -> Option<Duration> {
         self.deadline
     }
@@ -153,18 +155,19 @@ impl SendOptions {
         self.endpoint.as_deref()
     }
 
-    /// Ends no later than the caller stops to wait for it.
+    /// Shortens the deadline to `limit`, after which the caller no longer waits.
     pub(crate) fn before(mut self, limit: Option<Duration>) -> SendOptions {
         self.deadline = self.deadline.into_iter().chain(limit).min();
         self
     }
 
-    /// Sent now or not at all.
+    /// Whether the request is sent at once or fails, without a wait for a permit.
     pub(crate) fn is_immediate(&self) -> bool {
         self.max_wait == Some(Duration::ZERO)
     }
 
-    /// The request as it is to be sent, but for its priority.
+    /// Sets these options on `request`. Priority and an immediate send are no properties of a [`Request`], so the
+    /// caller passes them on itself.
     pub(crate) fn apply(self, mut request: Request) -> Request {
         let is_immediate = self.is_immediate();
         if let Some(total) = self.deadline {
@@ -188,10 +191,10 @@ impl SendOptions {
         request
     }
 
-    /// Takes the options out of `headers`: none that begins with `Integration-` is left.
+    /// Takes the options out of `headers`. Without an error no header is left that begins with `Integration-`.
     ///
     /// # Errors
-    /// What is wrong with one of them, and what to write instead.
+    /// A sentence that says what is wrong with one of the headers, and what to write instead.
     pub(crate) fn take(headers: &mut HeaderMap) -> Result<SendOptions, String> {
         let mut options = SendOptions::new();
         let stated: Vec<HeaderName> =
@@ -239,7 +242,7 @@ impl SendOptions {
     }
 }
 
-/// The value of a header that is stated once.
+/// Returns the value of a header, which must be stated exactly once.
 fn single<'h>(name: &str, headers: &'h HeaderMap) -> Result<&'h str, String> {
     let mut values = headers.get_all(name).iter();
     match (values.next().map(HeaderValue::to_str), values.next()) {
@@ -249,13 +252,13 @@ fn single<'h>(name: &str, headers: &'h HeaderMap) -> Result<&'h str, String> {
     }
 }
 
-/// `5`, or `input_tokens=1800, output_tokens=1024`.
+/// Reads `5`, which is of the kind `points`, or `input_tokens=1800, output_tokens=1024`.
 fn costs(text: &str) -> Option<Vec<(CompactString, u32)>> {
     let mut costs: Vec<(CompactString, u32)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let (kind, units) = part.split_once('=').unwrap_or((POINTS, part));
         let (kind, units) = (CompactString::from(kind.trim()), units.trim());
-        // `parse` would take a sign.
+        // `parse` would accept a sign.
         let is_number = !units.is_empty() && units.bytes().all(|byte| byte.is_ascii_digit());
         if kind.is_empty() || !is_number || costs.iter().any(|(own, _)| *own == kind) {
             return None;
@@ -265,11 +268,12 @@ fn costs(text: &str) -> Option<Vec<(CompactString, u32)>> {
     Some(costs)
 }
 
-/// How long the SDK that made a request waits for the answer, where its headers say so, less a little. They are the vendor's
-/// or a proxy's, and stay in the request; one that cannot be read says nothing.
+/// Returns how long the SDK that made a request waits for the response, if headers state it, less [`BEFORE_THE_SDK`]
+/// but at least half. These headers are meant for the vendor or for a proxy, so they stay in the request, and a value
+/// that cannot be read is ignored.
 pub(crate) fn callers_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
-    // Those of OpenAI and Anthropic, in seconds.
+    // The SDKs of OpenAI and Anthropic state seconds.
     let seconds = ["x-stainless-read-timeout", "x-stainless-timeout"].into_iter().filter_map(text);
     let seconds = seconds.filter_map(|text| {
         let seconds: f64 = text.parse().ok()?;
@@ -281,7 +285,7 @@ pub(crate) fn callers_timeout(headers: &HeaderMap) -> Option<Duration> {
     Some(shortest.saturating_sub(BEFORE_THE_SDK).max(shortest / 2))
 }
 
-/// At most eight digits and a unit.
+/// Reads the value of `grpc-timeout`: one to eight digits and a unit.
 fn grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());

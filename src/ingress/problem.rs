@@ -1,9 +1,9 @@
-//! Errors of ours as HTTP answers: RFC 9457 problem documents, with what SDKs need to show their sentence and not to repeat
-//! what must not be repeated.
+//! Turns errors of this client into HTTP responses: RFC 9457 problem documents, with the members and headers that SDKs
+//! need to show the error's text and to leave out retries that would do harm.
 //!
-//! OpenAI's and Stripe's SDKs read `error.message` and know no problem documents; octokit reads JSON of the exact type
-//! `application/json` alone. Which statuses an SDK repeats decides the table: octokit repeats all but 400, 401, 403, 404,
-//! 410, 422 and 451, whatever the method.
+//! The SDKs of OpenAI and Stripe read `error.message` and do not know problem documents; octokit reads JSON only of the
+//! exact type `application/json`. The table of statuses follows from which statuses an SDK retries: octokit retries all
+//! but 400, 401, 403, 404, 410, 422 and 451, whatever the method.
 
 use std::time::Duration;
 
@@ -17,28 +17,28 @@ use serde_json::json;
 
 use crate::error::{Delivery, Error, ErrorKind};
 
-/// An error as it is answered.
+/// An error as it is sent to the caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// In snake case.
+    /// The kind of the error, in snake case.
     pub(crate) kind: &'static str,
     pub(crate) detail: String,
-    /// The error of RFC 9209, section 2.3.
+    /// The error type of the `Proxy-Status` header (RFC 9209, section 2.3).
     pub(crate) proxy_error: &'static str,
     pub(crate) retry_after: Option<Duration>,
-    /// The caller may send the same again.
+    /// Whether the caller may send the same request again.
     pub(crate) may_repeat: bool,
     pub(crate) delivery: Delivery,
     pub(crate) request_id: Option<u64>,
     pub(crate) letter_id: Option<String>,
-    /// It answers a repetition that was not sent.
+    /// Whether this is the response to a repeated request, which was not sent.
     pub(crate) is_repeated: bool,
 }
 
 impl Problem {
-    /// What `error` is answered with. `may_act_twice`: a second execution does no harm, by the method, by a key, or because
-    /// the vendor's entry or the caller says so.
+    /// Returns the response for `error`. `may_act_twice` says that a second execution does no harm: because of the
+    /// method, because of a key, or because the vendor's entry or the caller says so.
     pub(crate) fn of(error: &Error, may_act_twice: bool) -> Problem {
         use ErrorKind as Kind;
         let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
@@ -46,7 +46,7 @@ impl Problem {
             _ if is_open && !may_act_twice => (422, "http_response_incomplete", false),
             Kind::InvalidRequest | Kind::UnknownEndpoint => (400, "http_request_error", false),
             Kind::CostAboveCapacity | Kind::KeyReused => (422, "http_request_denied", false),
-            // Not 404: a program that synchronises takes that for "deleted at the vendor".
+            // Not 404: a program that synchronises data would take it to mean that the vendor has deleted the object.
             Kind::UnknownTenant | Kind::UnknownVendor | Kind::Retired => (403, "http_request_denied", false),
             Kind::RetryLater | Kind::NotNow => (429, "http_request_denied", true),
             Kind::QueueFull => (503, "connection_limit_reached", true),
@@ -76,7 +76,7 @@ impl Problem {
         }
     }
 
-    /// The answer to a request with this `Accept` header.
+    /// Builds the response to a request with this `Accept` header.
     pub(crate) fn answer(&self, accept: Option<&HeaderValue>) -> Response<Bytes> {
         let retry_s = self.retry_after.map(|wait| wait.as_millis().div_ceil(1000).max(1));
         let mut document = json!({
@@ -86,7 +86,7 @@ impl Problem {
             "detail": self.detail,
             "kind": self.kind,
             "delivery": self.delivery,
-            // What SDKs read that know no problem documents.
+            // SDKs that do not know problem documents read these members.
             "message": self.detail,
             "error": { "type": type_of(self.status), "code": self.kind, "message": self.detail },
         });
@@ -156,14 +156,14 @@ pub(crate) fn last_response(
     Some(answer)
 }
 
-/// Tells the SDKs that heed it not to send the request again.
+/// Sets the headers that tell some SDKs not to retry the request.
 fn never_repeat(headers: &mut HeaderMap) {
     for name in ["x-should-retry", "stripe-should-retry"] {
         headers.insert(name, HeaderValue::from_static("false"));
     }
 }
 
-/// That of problem documents only for callers that take it.
+/// Returns the media type of problem documents for callers that accept it, and `application/json` for all others.
 fn media_type(accept: Option<&HeaderValue>) -> &'static str {
     const PROBLEM: &str = "application/problem+json";
     match accept.map(|value| value.to_str().unwrap_or_default().trim()) {
@@ -187,7 +187,7 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
-/// The word that OpenAI's and Stripe's SDKs expect.
+/// Returns the `type` that the SDKs of OpenAI and Stripe expect in `error`.
 fn type_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 | 407 => "authentication_error",

@@ -1,4 +1,4 @@
-//! From an `http::Request` to a request of the client.
+//! Converts an `http::Request` to a [`Request`] of this client.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,32 +18,32 @@ use crate::request::{Priority, Request, Target};
 use crate::route::Route;
 use crate::transport::{Body, target};
 
-/// The longest time in which a body is read that is to be kept in memory, where no deadline is stated.
+/// The time limit for reading a body into memory, if no deadline is stated.
 const BODY: Duration = Duration::from_secs(60);
 
-/// A request that came in, in the client's own form.
+/// An incoming request in the client's own form.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) request: Request,
     pub(crate) priority: Priority,
-    /// It is sent now or not at all.
+    /// Whether the request is sent at once or fails, without a wait for a permit.
     pub(crate) immediate: bool,
-    /// What the request itself says, and no default.
+    /// The deadline that the request itself states; no default is filled in.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway tells streams by it"))]
     pub(crate) stated_deadline: Option<Duration>,
 }
 
-/// Makes a request to the vendor of `route` of one that came in, with the options of its extensions and headers, and of
-/// `defaults` what these do not state.
+/// Converts an incoming request to a request to the vendor of `route`. Options come from its extensions, then from its
+/// headers, and then from `defaults`.
 ///
-/// A URI without a host is below the vendor's base URL. One with a host must lie below it.
+/// A URI without a host is taken as a path below the vendor's base URL. A URI with a host must lie below the base URL.
 ///
-/// A body whose length is known and at most `buffer_up_to` bytes is read into memory, so that it can be sent again. Another
-/// is sent once, as it comes.
+/// A body whose length is known and at most `buffer_up_to` bytes is read into memory, so that a retry can send it
+/// again. Any other body is sent once, as it arrives.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidRequest`] where a header cannot be read, the URI is another host's or the body broke off;
-/// [`ErrorKind::Deadline`] where the body did not come in time. The rest is checked when the request is sent.
+/// [`ErrorKind::InvalidRequest`] if a header cannot be read, the URI is not below the base URL, or the body broke off;
+/// [`ErrorKind::Deadline`] if the body did not arrive in time. Everything else is checked when the request is sent.
 pub(crate) async fn accept<B>(
     request: http::Request<B>,
     route: &Route,
@@ -82,7 +82,7 @@ where
             Err(_) => return late(),
         },
     };
-    // What it took to read the body counts.
+    // The time that it took to read the body counts towards the deadline.
     let left = options.stated_deadline().map(|total| total.saturating_sub(clock.now().since(began)));
     if left == Some(Duration::ZERO) && options.stated_deadline() != left {
         return late();
@@ -91,7 +91,7 @@ where
     Ok(Accepted { request: options.before(left).apply(request), priority, immediate, stated_deadline })
 }
 
-/// A request to the route's vendor for what `uri` names.
+/// Returns a request to the route's vendor for `uri`.
 fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error> {
     let refuse = |why: &str| Err(route.not_sent(ErrorKind::InvalidRequest, why));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -108,7 +108,7 @@ fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error>
         return refuse(request.problem().unwrap_or("the URL cannot be read"));
     };
     match target::relative(&base, url) {
-        // Below the base URL as well, and there is no path that says so.
+        // The URL is the base URL itself, perhaps with a query. A path begins with a slash, so none can express that.
         Ok(below) if !below.starts_with('/') => Ok(request),
         Ok(below) => Ok(Request::new(method, &*route.vendor.name, below)),
         Err(why) => {
@@ -122,7 +122,8 @@ fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error>
     }
 }
 
-/// The path without the query parameter in which the vendor takes the tenant's credential: the SDK has put its own there.
+/// Returns the path without the query parameter that carries the credential at this vendor: the SDK has put its own
+/// credential there, and the tenant's replaces it.
 pub(crate) fn without_credential<'p>(path: &'p str, auth: &AuthScheme) -> Cow<'p, str> {
     let AuthScheme::Query { name } = auth else { return path.into() };
     let Some((before, query)) = path.split_once('?') else { return path.into() };

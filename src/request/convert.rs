@@ -1,4 +1,4 @@
-//! What becomes a [`Request`]: requests of reqwest and of the crate `http`, and URLs.
+//! Conversions to a [`Request`]: from requests of reqwest and of the crate `http`, and from URLs.
 
 use http::{Method, Uri};
 use url::Url;
@@ -8,7 +8,8 @@ use crate::transport::Body;
 
 #[cfg(feature = "reqwest-api")]
 impl From<reqwest::Request> for Request {
-    /// Its [timeout](reqwest::RequestBuilder::timeout) becomes the [deadline](Request::deadline).
+    /// The [timeout](reqwest::RequestBuilder::timeout) of the reqwest request becomes the
+    /// [deadline](Request::deadline).
     fn from(mut request: reqwest::Request) -> Request {
         let body = request.body_mut().take().map(Body::from).unwrap_or_default();
         let headers = std::mem::take(request.headers_mut());
@@ -21,7 +22,7 @@ impl From<reqwest::Request> for Request {
 }
 
 impl<T: Into<Body>> From<http::Request<T>> for Request {
-    /// Its URI must be a whole URL. Version and extensions are dropped.
+    /// The URI must be a whole URL. Version and extensions are dropped.
     fn from(request: http::Request<T>) -> Request {
         let (parts, body) = request.into_parts();
         let mut converted = Request::at_url(parts.method, &parts.uri.to_string());
@@ -42,7 +43,7 @@ impl Request {
     pub(crate) fn at_url(method: Method, text: &str) -> Request {
         let has_no_path = |url: &Url| url.path() == "/" && text.parse::<Uri>().is_ok_and(|uri| uri.path() == "/");
         match Url::parse(text) {
-            // Parsing resolves dots and drops line ends; a URL that reads differently afterwards is not repaired.
+            // Parsing resolves dots and drops line ends. A URL that parsing changes is refused, not repaired.
             Ok(url) if url.as_str() == text || has_no_path(&url) => Request::with_target(method, Target::Url(url)),
             _ => {
                 let nowhere = Target::Path { vendor: "".into(), path: String::new() };

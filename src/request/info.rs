@@ -1,25 +1,26 @@
-//! A response as other crates know responses.
+//! The conversion of a [`Response`] to an `http::Response`, which other crates accept.
 
 use std::time::Duration;
 
 use super::response::{Headroom, Response, ResponseBody};
 
-/// What it took to get a response: in the extensions of the `http::Response` that a [`Response`] becomes.
+/// Waits and attempts before a response. Found in the extensions of the `http::Response` that a [`Response`] is
+/// converted to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ResponseInfo {
-    /// As [`Response::waited`].
+    /// The same as [`Response::waited`].
     pub waited: Duration,
-    /// As [`Response::attempts`].
+    /// The same as [`Response::attempts`].
     pub attempts: u32,
-    /// As [`Response::request_id`].
+    /// The same as [`Response::request_id`].
     pub request_id: u64,
-    /// As [`Response::headroom`].
+    /// The same as [`Response::headroom`].
     pub headroom: Option<Headroom>,
 }
 
 impl From<Response> for http::Response<ResponseBody> {
-    /// Status, version, headers and body; [`ResponseInfo`] is in the extensions.
+    /// Status, version, headers and body are kept; [`ResponseInfo`] is in the extensions.
     fn from(mut response: Response) -> http::Response<ResponseBody> {
         let info = ResponseInfo {
             waited: response.waited(),

@@ -34,8 +34,8 @@ pub use http::Method;
 /// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest).
 ///
 /// **Paths** are sent byte for byte, so they must be encoded already: only the characters of RFC 3986, no space, no
-/// control or non-ASCII byte, no backslash, no fragment, no `.` or `..` segment in any encoding. [`segment`](Request::segment)
-/// and [`query`](Request::query) encode for you.
+/// control or non-ASCII byte, no backslash, no fragment, no `.` or `..` segment in any encoding.
+/// [`segment`](Request::segment) and [`query`](Request::query) encode for you.
 ///
 /// **Headers** that belong to the connection (`Host`, `Content-Length`, `Transfer-Encoding`, `Connection`, `Upgrade`,
 /// `TE`, `Trailer`, `Keep-Alive`, `Expect`, `Proxy-*`) are refused. So are `Authorization`, `Cookie` and the vendor's
@@ -53,8 +53,8 @@ pub use http::Method;
 ///     .deadline(Duration::from_secs(30));
 /// ```
 ///
-/// An [`http::Request`] becomes one by `From`, and with the feature `reqwest-api` a [`reqwest::Request`]. Its URL must then lie below the base URL of a
-/// vendor, and the same rules hold.
+/// `From` converts an [`http::Request`], and with the feature `reqwest-api` a [`reqwest::Request`]. Their URL must lie
+/// below the base URL of a vendor, and the same rules apply.
 pub struct Request {
     /// Boxed, because a request is moved several times before it is sent.
     pub(crate) parts: Box<Parts>,
@@ -118,9 +118,9 @@ impl Request {
         Request::new(Method::HEAD, vendor, path)
     }
 
-    /// Appends `/` and `value` to the path, encoded, so that a slash or a question mark in it is data.
+    /// Appends `/` and `value` to the path. The value is encoded, so that a slash or a question mark in it is data.
     ///
-    /// `.` and `..` and the empty string are refused: no encoding makes them data.
+    /// A value of `.`, `..` or the empty string is refused: no encoding makes it data.
     #[must_use]
     pub fn segment(mut self, value: impl fmt::Display) -> Request {
         let value = value.to_string();
@@ -147,7 +147,7 @@ impl Request {
         self
     }
 
-    /// Adds a header; one of the same name stays beside it. The value is ASCII without control bytes, or any bytes
+    /// Adds a header; another header of the same name stays. The value is ASCII without control bytes, or any bytes
     /// above 127 (a [`HeaderValue`]).
     #[must_use]
     pub fn header<N, V>(mut self, name: N, value: V) -> Request
@@ -209,13 +209,15 @@ impl Request {
         self
     }
 
-    /// What the request takes of limits that count this kind of points: limits whose `unit` in the vendor's entry is
-    /// `kind`. That is `points`, or a kind that the entry declares in `costs`, such as `input_tokens`. 0 counts as 1.
+    /// States how many units the request takes of limits that count this kind of points: limits whose `unit` in the
+    /// vendor's entry is `kind`. That is `points`, or a kind that the entry declares in `costs`, such as
+    /// `input_tokens`. 0 counts as 1.
     ///
-    /// What is not stated follows the endpoint's `costs`, or the vendor's. The cost is taken when the request goes, and put
-    /// right by what the response says it was, where the entry tells the place (`dialect.costs`). If none of the request's
-    /// limits counts this kind, the cost is ignored, and the client says so once for each vendor: by a warning in the log and
-    /// the event [`CostIgnored`](crate::events::EventKind::CostIgnored).
+    /// The cost of a kind that is not stated comes from the endpoint's `costs`, or from the vendor's. The cost is taken
+    /// when the request gets its permit, and corrected when the response states the actual cost, if the entry says
+    /// where (`dialect.costs`). If none of the request's limits counts this kind, the cost is ignored, and the client
+    /// says so once for each vendor: by a warning in the log and the event
+    /// [`CostIgnored`](crate::events::EventKind::CostIgnored).
     ///
     /// ```
     /// use integration_client::Request;
@@ -237,19 +239,18 @@ impl Request {
         self.with_problem("a kind of points is the `unit` of a limit, 1 to 128 bytes")
     }
 
-    /// States how many bytes the bodies of the request and of its response have, for vendors with limits in bytes. A
-    /// streamed body needs it; a body in memory is counted as it is. Where nothing states the response's size, the client
-    /// expects the size of that vendor's recent responses.
+    /// States how many bytes the bodies of the request and of its response have, for vendors with limits in bytes.
+    /// Needed for a streamed body; a body in memory is counted by its actual size. If nothing states the response's
+    /// size, the client expects the size of that vendor's recent responses.
     #[must_use]
     pub fn expect_bytes(mut self, request: u32, response: u32) -> Request {
         self.parts.notes.get_or_insert_default().bytes = Some((request, response));
         self
     }
 
-    /// The longest time from `send` to the end of the response body, waits and retries included. A request that cannot
-    /// be tried again before then fails with [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). The default is the
-    /// client's
-    /// [`default_deadline`](crate::IntegrationClientBuilder::default_deadline).
+    /// Sets the longest time from `send` to the end of the response body, waits and retries included. A request that
+    /// cannot be tried again before then fails with [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). The
+    /// default is the client's [`default_deadline`](crate::IntegrationClientBuilder::default_deadline).
     #[doc(alias = "timeout")]
     #[must_use]
     pub fn deadline(mut self, total: Duration) -> Request {
@@ -257,14 +258,14 @@ impl Request {
         self
     }
 
-    /// The longest wait for the limits to allow an attempt.
+    /// Sets the longest wait for the permit of an attempt.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Request {
         self.parts.max_wait = Some(wait);
         self
     }
 
-    /// The longest time for one attempt, response body included. The default is the vendor's `attempt_timeout`.
+    /// Sets the longest time for one attempt, response body included. The default is the vendor's `attempt_timeout`.
     #[doc(alias = "timeout")]
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> Request {
@@ -272,8 +273,9 @@ impl Request {
         self
     }
 
-    /// The [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header) of the caller's span. Sent only to
-    /// vendors whose entry says `propagate_trace`, because trace ids would tell other vendors about the caller's system.
+    /// Sets the [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header) of the caller's span. The
+    /// header is sent only to vendors whose entry says `propagate_trace`, because trace ids would tell other vendors
+    /// about the caller's system.
     #[must_use]
     pub fn trace_parent(mut self, value: impl AsRef<str>) -> Request {
         match HeaderValue::from_str(value.as_ref()) {
@@ -285,9 +287,9 @@ impl Request {
         }
     }
 
-    /// Sets the idempotency key, by which the vendor recognizes a request that it has already seen. Retries and redrives
-    /// of the request carry the same key. Where the key goes, and with which requests, is stated in the vendor's entry
-    /// (`[vendors.NAME.idempotency]`); a request that it covers and that has no key gets one of 128 random bits.
+    /// Sets the idempotency key, by which the vendor recognizes a request that it has already seen. Retries and
+    /// redrives of the request carry the same key. The vendor's entry (`[vendors.NAME.idempotency]`) states where the
+    /// key goes and which requests carry one; such a request without a key gets one of 128 random bits.
     ///
     /// A key that cannot be sent with this request is an error before the request is sent, unless the entry says
     /// `on_unsendable = "warn"`.
@@ -317,17 +319,18 @@ impl Request {
         self
     }
 
-    /// Has the outcome of the request written into the store's table of replies when its job ends, where the request is accepted
-    /// by [`enqueue`](crate::outbox::Outbox::enqueue), a batch or a message source: for senders in other processes. See
-    /// [`Outbox::replies`](crate::outbox::Outbox::replies). [`metadata`](Self::metadata) comes back with it.
+    /// Has the outcome of the request written into the store's table of replies when its job ends, for senders in other
+    /// processes. For requests that are accepted by [`enqueue`](crate::outbox::Outbox::enqueue), a batch or a message
+    /// source; see [`Outbox::replies`](crate::outbox::Outbox::replies). The reply contains the request's
+    /// [`metadata`](Self::metadata).
     pub fn reply(mut self) -> Request {
         self.parts.notes.get_or_insert_default().reply = true;
         self
     }
 
-    /// [`reply`](Self::reply), to a queue, subject or topic of this name where the replies are
-    /// [delivered](crate::outbox::Outbox::deliver_replies) to a target that lets senders name one. 1 to 255 characters without
-    /// control characters.
+    /// As [`reply`](Self::reply), and names the queue, subject or topic for the reply. The name applies if replies are
+    /// [delivered](crate::outbox::Outbox::deliver_replies) to a target that lets senders name one. It has 1 to 255
+    /// characters and no control characters.
     #[must_use]
     pub fn reply_to(mut self, name: impl AsRef<str>) -> Request {
         let name = name.as_ref();
@@ -340,8 +343,8 @@ impl Request {
         self
     }
 
-    /// What to do after an exchange with an unknown outcome: the vendor may have acted, or not. Without this setting the
-    /// vendor's policy decides.
+    /// Sets what to do after an exchange with an unknown outcome: the vendor may have acted, or not. Without this
+    /// setting the vendor's policy decides.
     #[must_use]
     pub fn on_ambiguous(mut self, what: OnAmbiguous) -> Request {
         self.parts.on_ambiguous = Some(what);
@@ -353,7 +356,7 @@ impl Request {
         self
     }
 
-    /// The request states the key that it was accepted with.
+    /// Sets the idempotency key that the request was accepted with.
     pub(crate) fn accepted_key(mut self, key: &str) -> Request {
         self.parts.notes.get_or_insert_default().key_was_accepted = true;
         self.idempotency_key(key)
@@ -373,7 +376,7 @@ fn push_pair(query: &mut String, name: &str, value: &str) {
     let _ = write!(query, "{}={}", target::encode(name), target::encode(value));
 }
 
-/// `00-32 hex-16 hex-2 hex`, lower case, ids not all zero.
+/// Whether `text` has the form `00-TRACE-PARENT-FLAGS` with 32, 16 and 2 lower-case hex digits, and no id is all zeros.
 fn is_trace_parent(text: &str) -> bool {
     let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = text.split('-');

@@ -13,7 +13,7 @@ use url::Url;
 use crate::config::OnAmbiguous;
 use crate::transport::Body;
 
-/// The parts of a request that are set one by one.
+/// The fields of a [`Request`](super::Request), in one allocation.
 pub(crate) struct Parts {
     pub(crate) method: Method,
     pub(crate) target: Target,
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
     pub(crate) endpoint: Option<Box<str>>,
-    /// By kind of points; one of each.
+    /// The stated costs by kind of points; each kind at most once.
     pub(crate) costs: Vec<(CompactString, u32)>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) max_wait: Option<Duration>,
@@ -30,26 +30,27 @@ pub(crate) struct Parts {
     pub(crate) trace_parent: Option<HeaderValue>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Option<Box<Notes>>,
-    /// Set when an exchange of it may have begun.
+    /// Set to true when an exchange of the request may have begun.
     pub(crate) begun: Option<Arc<AtomicBool>>,
     /// The first mistake that the builder methods found.
     pub(super) problem: Option<Box<str>>,
 }
 
-/// What goes into a dead letter beside the request.
+/// Rarely used settings of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) idempotency_key: Option<Box<str>>,
-    /// The key came with a request that was accepted before: it stands in the request, where the vendor's entry said then.
+    /// Whether the key was set when the request was accepted. The request then carries the key already, at the place
+    /// that the vendor's entry named at that time.
     pub(crate) key_was_accepted: bool,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Bytes of the request's body and of the answer's.
+    /// The stated sizes of the request body and of the response body, in bytes.
     pub(crate) bytes: Option<(u32, u32)>,
-    /// The answer is to be kept, where the request is accepted by `enqueue`.
+    /// Whether the response body is kept in the store, for a request that is accepted by `enqueue`.
     pub(crate) keep_response: bool,
-    /// Its outcome is to be written into the store's table of replies.
+    /// Whether the outcome is written into the store's table of replies.
     pub(crate) reply: bool,
-    /// Where its sender wants the reply, as a target of replies knows the place.
+    /// The queue, subject or topic to which the reply is delivered.
     pub(crate) reply_to: Option<Box<str>>,
 }
 
@@ -58,6 +59,6 @@ pub(crate) struct Notes {
 pub(crate) enum Target {
     /// A path (and query) below a vendor's base URL.
     Path { vendor: CompactString, path: String },
-    /// A whole URL. The client finds the vendor with the base URL that it begins with.
+    /// A whole URL. The client finds the vendor whose base URL it begins with.
     Url(Url),
 }

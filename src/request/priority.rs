@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 /// How urgent a request is: the tier that it waits in.
 ///
-/// When all three wait, they share what the limits allow 60 / 30 / 10; what one does not use is lent to the others at
-/// once. The last fifth of a vendor's window (what lies above the safety share) is high's alone, so that a burst of
-/// lower priority never locks it out.
+/// If requests of all three priorities wait, they share what the limits allow 60 / 30 / 10; a share that one priority
+/// does not use goes to the others at once. The last fifth of a vendor's window (the part above the safety share) is
+/// reserved for high priority, so that a burst of lower priority never locks it out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// A person or another system waits for the answer.
+    /// A person or another system waits for the response.
     High,
-    /// The usual.
+    /// Most requests. The default.
     #[default]
     Normal,
     /// Bulk work that may take its time.
@@ -22,7 +22,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Its place among the priorities: 0 for high, 2 for low.
+    /// The position among the priorities: 0 for high, 2 for low.
     pub(crate) fn rank(self) -> u8 {
         self as u8
     }

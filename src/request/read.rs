@@ -1,4 +1,4 @@
-//! What can be read of a request: its parts, a copy of it, and its text in logs.
+//! Reads a request: accessors of its parts, a copy, and its text in logs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::transport::target;
 
 impl Request {
-    /// A copy of the request, which shares its body; `None` where the body is a stream.
+    /// Returns a copy of the request, which shares the body; `None` if the body is a stream.
     ///
     /// ```
     /// use integration_client::Request;
@@ -50,8 +50,8 @@ impl Request {
         &self.parts.method
     }
 
-    /// The vendor that was named. `None` for a request made from a URL: the client finds its vendor when it sends the
-    /// request.
+    /// The vendor that the request names. `None` for a request made from a URL: the client finds its vendor when it
+    /// sends the request.
     pub fn vendor(&self) -> Option<&str> {
         match &self.parts.target {
             Target::Path { vendor, .. } => Some(vendor),
@@ -59,7 +59,7 @@ impl Request {
         }
     }
 
-    /// The path, below the vendor's base URL where a vendor was named; without the query.
+    /// The path without the query. If the request names a vendor, the path is relative to the vendor's base URL.
     pub fn path(&self) -> &str {
         match &self.parts.target {
             Target::Path { path, .. } => path.split_once('?').map_or(path, |(path, _)| path),
@@ -77,7 +77,7 @@ impl Request {
         self.parts.body.bytes()
     }
 
-    /// The vendor's name, for the error of a request that is not there any more.
+    /// A copy of the vendor's name, for errors that are made after the request itself is gone.
     pub(crate) fn vendor_name(&self) -> Option<CompactString> {
         match &self.parts.target {
             Target::Path { vendor, .. } => Some(vendor.clone()),
@@ -89,7 +89,7 @@ impl Request {
         self.parts.problem.as_deref()
     }
 
-    /// The path below `base`, without the query: what endpoints are matched against.
+    /// Returns the path below `base`, without the query. Endpoints are matched against this path.
     pub(crate) fn path_below(&self, base: &Url) -> Result<&str, Error> {
         let target = match &self.parts.target {
             Target::Path { path, .. } => path,
@@ -101,7 +101,7 @@ impl Request {
 }
 
 impl fmt::Debug for Request {
-    /// Header names but no values, the path but no query, the body's size but no content.
+    /// Shows header names without values, the path without the query, and the body's size without content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Request");
         out.field("method", &self.parts.method);

@@ -1,4 +1,4 @@
-//! What a vendor answered, and what it took to get there.
+//! The response of a vendor, and the waits and attempts before it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,14 +24,14 @@ use crate::transport::{AnswerBody, TransportError};
 /// A vendor's response, with a body that has not been read yet. Any status is a response; see
 /// [`Response::error_for_status`].
 ///
-/// The request's place in a concurrency limit is kept until the body has been read or this has been dropped. A short body
-/// that came together with the headers has been read by then.
+/// The request keeps its slot of a concurrency limit until the body has been read or the response has been dropped. A
+/// short body that arrived together with the headers counts as read.
 pub struct Response {
-    /// One pointer: an answer passes through several hands before it is the caller's, and is copied each time.
+    /// Boxed: several functions return the response before the caller gets it, and each return would copy all fields.
     parts: Box<Parts>,
 }
 
-/// What a response is made of.
+/// The fields of a [`Response`].
 pub(crate) struct Parts {
     pub(crate) status: StatusCode,
     pub(crate) version: Version,
@@ -63,7 +63,7 @@ impl Response {
         &self.parts.headers
     }
 
-    /// Exchanges it took: 1 for an answer to the first.
+    /// The number of exchanges that it took; 1 if the first one brought this response.
     pub fn attempts(&self) -> u32 {
         self.parts.attempts
     }
@@ -72,12 +72,12 @@ impl Response {
         std::mem::take(&mut self.parts.headers)
     }
 
-    /// How long the request waited for its permit; zero when it was granted at once.
+    /// How long the request waited for its permit; zero if the permit was granted at once.
     pub fn waited(&self) -> Duration {
         self.parts.waited
     }
 
-    /// What it waited for last; none when it was granted at once.
+    /// What the request waited for last; `None` if its permit was granted at once.
     pub fn waited_for(&self) -> Option<&WaitReason> {
         self.parts.reason.as_ref()
     }
@@ -87,13 +87,14 @@ impl Response {
         self.parts.body.request_id
     }
 
-    /// What was left of the tightest limit when the answer came: by our own count, or by the vendor's last word of that limit
-    /// where that is lower. None where neither the vendor's entry nor its answers state a limit.
+    /// What was left of the tightest limit when the response arrived: by the client's own count, or by the vendor's
+    /// last report about that limit, whichever is lower. `None` if neither the vendor's entry nor its responses state a
+    /// limit.
     pub fn headroom(&self) -> Option<Headroom> {
         self.parts.headroom
     }
 
-    /// The answer itself, or an error if its status is 400 or above.
+    /// Returns the response itself, or an error if its status is 400 or above.
     ///
     /// # Errors
     /// [`ErrorKind::Status`]; the message names tenant, vendor and status. Its [`delivery`](Error::delivery) is
@@ -112,10 +113,10 @@ impl Response {
     /// Reads the body to its end.
     ///
     /// # Errors
-    /// Larger than the vendor's `max_response_bytes` (decoded), later than the deadline, or cut short.
+    /// The decoded body is larger than the vendor's `max_response_bytes`, arrives after the deadline, or is cut short.
     #[inline]
     pub fn bytes(self) -> impl Future<Output = Result<Bytes, Error>> + Send {
-        // The headers are not kept while the body comes.
+        // The headers are dropped here, and not kept while the body arrives.
         let mut body = self.parts.body;
         async move {
             match body.meter() {
@@ -128,7 +129,7 @@ impl Response {
         }
     }
 
-    /// Reads the body as UTF-8; what is not becomes U+FFFD.
+    /// Reads the body as UTF-8; invalid bytes become U+FFFD.
     ///
     /// # Errors
     /// As [`bytes`](Response::bytes).
@@ -140,7 +141,7 @@ impl Response {
     /// Reads the body as JSON.
     ///
     /// # Errors
-    /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column when it is not what `T` wants.
+    /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column if the body does not fit `T`.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         let (tenant, request_id) = (self.parts.body.route.clone(), self.parts.body.request_id);
         let bytes = self.bytes().await?;
@@ -155,14 +156,14 @@ impl Response {
         })
     }
 
-    /// All of the body is here, and it did not break off.
+    /// Whether all of the body has arrived, without an error.
     #[cfg(feature = "gateway")]
     pub(crate) fn is_whole(&self) -> bool {
         self.parts.body.body.is_whole()
     }
 
-    /// Lets the body come for as long as it takes, where the deadline of the request would cut it off: for streams such as
-    /// server-sent events. Reading ends with an error once nothing has come for `idle`.
+    /// Removes the deadline from the body, for streams such as server-sent events that last longer than the request's
+    /// deadline. Instead, reading ends with an error once nothing has arrived for `idle`.
     ///
     /// ```no_run
     /// # use integration_client::{IntegrationClient, Priority, Request, Error};
@@ -181,7 +182,7 @@ impl Response {
         self
     }
 
-    /// The next piece of the body; none at its end.
+    /// Returns the next piece of the body; `None` at its end.
     ///
     /// # Errors
     /// As [`bytes`](Response::bytes).
@@ -195,7 +196,7 @@ impl Response {
         Ok(None)
     }
 
-    /// The body as a stream, to be passed on.
+    /// Returns the body as a stream.
     pub fn into_body(self) -> ResponseBody {
         self.parts.body
     }
@@ -214,20 +215,20 @@ impl fmt::Debug for Response {
     }
 }
 
-/// What a response's body decides about its request's cost.
+/// Settles the cost of a request by its response body.
 #[derive(Default)]
 pub(crate) struct Settling {
-    /// Reads from the body what the request cost.
+    /// Reads the actual cost from the body.
     pub(crate) meter: Option<Meter>,
     pub(crate) remembers: Option<Remembers>,
 }
 
-/// A response's body. Ends at the deadline and at the size cap whatever the vendor does.
+/// The body of a response. Reading fails at the deadline and at the size cap, so a vendor cannot make it last longer.
 pub struct ResponseBody {
     body: AnswerBody,
-    /// Given up with the last byte; none where that has come.
+    /// The permit, which ends with the last byte of the body; `None` after that.
     held: Option<PermitGuard>,
-    /// What the body decides about the request's cost. Boxed: of few vendors it does.
+    /// Boxed, because the body states the cost at few vendors only.
     settling: Option<Box<Settling>>,
     route: Arc<Route>,
     request_id: u64,
@@ -238,7 +239,7 @@ impl ResponseBody {
         ResponseBody { body, held, settling: None, route, request_id }
     }
 
-    /// With what the body decides about the request's cost.
+    /// Sets how the body settles the request's cost.
     pub(crate) fn settling(mut self, settling: Option<Settling>) -> ResponseBody {
         self.settling = settling.map(Box::new);
         self
@@ -252,7 +253,7 @@ impl ResponseBody {
         error.into_error(&self.route).of_request(self.request_id)
     }
 
-    /// Nothing more of it will be read.
+    /// Ends the permit, because nothing more of the body will be read.
     #[inline]
     fn ended(&mut self) {
         if let Some(held) = self.held.take() {
@@ -326,7 +327,7 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
-/// What is left of a limit.
+/// The remaining units of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headroom {
     remaining: u32,
@@ -338,7 +339,7 @@ impl Headroom {
         Headroom { remaining: pair.0, limit: pair.1 }
     }
 
-    /// Units that are left in the current window, or free slots.
+    /// The units that are left in the current window, or the free slots.
     pub fn remaining(self) -> u32 {
         self.remaining
     }
@@ -357,7 +358,8 @@ impl Headroom {
     }
 }
 
-/// What an answer that a [`Permit`](crate::Permit::answered_with) was told means to the limits.
+/// What a response means for the limits. Returned when the response is reported to a
+/// [`Permit`](crate::Permit::answered_with).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PermitFeedback {
     is_refusal: bool,
@@ -370,12 +372,12 @@ impl PermitFeedback {
         PermitFeedback { is_refusal, wait, headroom }
     }
 
-    /// Whether the vendor refused the request because of a limit. Its lane is paused then, or its endpoint.
+    /// Whether the vendor refused the request because of a limit. A refusal pauses the lane or the endpoint.
     pub fn is_refusal(&self) -> bool {
         self.is_refusal
     }
 
-    /// How long the vendor asks to wait; none where it says nothing of that.
+    /// How long the vendor asks to wait; `None` if it states no wait.
     pub fn wait(&self) -> Option<Duration> {
         self.wait
     }
@@ -395,7 +397,7 @@ impl WaitReason {
         WaitReason(reason)
     }
 
-    /// The limit's name; none when others were first.
+    /// The limit's name; `None` if the request waited only because others were first.
     pub fn limit(&self) -> Option<&str> {
         self.0.limit.as_deref()
     }

@@ -1,15 +1,16 @@
-//! The template of a path, for logs, events and dead letters of requests to no configured endpoint.
+//! The template of a path, for logs, events and dead letters of requests that match no configured endpoint.
 //!
-//! A path may hold identifiers of people and orders, and at some vendors a secret (`/bot<token>/getMe`). So only segments
-//! that look like words of the vendor's interface stay, and the others become `*`. It errs on the side of `*`.
+//! A path may hold identifiers of people and orders, and at some vendors a secret (`/bot<token>/getMe`). So the
+//! template keeps only segments that look like words of the vendor's interface, and replaces the others by `*`. In
+//! doubt it replaces.
 
-/// The most bytes of a template. What lies behind becomes `**`.
+/// The most bytes of a template. Segments beyond this length become `**`.
 const LONGEST: usize = 96;
 /// The most bytes of a segment that is taken for a word.
 const LONGEST_WORD: usize = 32;
 
-/// The template of `path`, without query and fragment: `/orders/17?page=2` is `/orders/*`. It begins with a slash, which no
-/// endpoint's name does.
+/// Returns the template of `path`, without query and fragment: that of `/orders/17?page=2` is `/orders/*`. It begins
+/// with a slash, so it equals no endpoint's name.
 pub(crate) fn template(path: &str) -> String {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut template = String::new();
@@ -28,13 +29,15 @@ pub(crate) fn template(path: &str) -> String {
     template
 }
 
-/// Words of letters (`orders`, `getUser`, `API`), several of them with `-`, `_` or `.` between, and versions.
+/// Whether `segment` consists of words (`orders`, `getUser`, `API`) and versions (`v2`), separated by `-`, `_` or `.`,
+/// or is a date.
 fn is_word(segment: &str) -> bool {
     let has_words = || segment.split(['-', '_', '.']).all(|part| is_plain(part) || is_version(part));
     segment.len() <= LONGEST_WORD && (has_words() || is_date(segment))
 }
 
-/// Letters alone, at most one digit behind them; upper case only at the beginning of a word or throughout.
+/// Whether `part` consists of letters, with at most one digit after them, and is in upper case only at the beginning of
+/// words or throughout.
 fn is_plain(part: &str) -> bool {
     let letters = part.strip_suffix(|last: char| last.is_ascii_digit()).unwrap_or(part);
     let bytes = letters.as_bytes();
@@ -47,7 +50,7 @@ fn is_plain(part: &str) -> bool {
         && (begins_words() || (bytes.len() <= 6 && bytes.iter().all(u8::is_ascii_uppercase)))
 }
 
-/// `v2`, `v12`, `v1beta1`.
+/// Whether `part` is a version such as `v2`, `v12` or `v1beta1`.
 fn is_version(part: &str) -> bool {
     let Some(number) = part.strip_prefix('v') else { return false };
     let behind = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
@@ -55,7 +58,7 @@ fn is_version(part: &str) -> bool {
     (1..=3).contains(&digits) && (behind.is_empty() || (behind.len() <= 7 && is_plain(behind)))
 }
 
-/// Versions by their date: `2024-10`, `2024-10-01`.
+/// Whether `segment` is a date, by which some vendors name versions: `2024-10`, `2024-10-01`.
 fn is_date(segment: &str) -> bool {
     let mut parts = segment.split('-');
     let is_number = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());

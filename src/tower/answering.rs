@@ -1,4 +1,4 @@
-//! The client as a service that has no errors: each is an answer.
+//! The client as a service without errors: each error becomes a response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,21 +16,22 @@ use crate::ingress::{Problem, last_response};
 use crate::request::ResponseBody;
 use crate::transport::TransportError;
 
-/// [`LaneService`], with every error as an answer: made by [`LaneService::errors_as_responses`].
+/// A [`LaneService`] that returns every error as a response. Made by [`LaneService::errors_as_responses`].
 ///
-/// What has no answer of the vendor's is answered as the [gateway](crate::gateway) answers: a problem document (RFC 9457) with the
-/// fields `kind`, `delivery`, `retry_after_s`, `request_id` and `letter_id`, the members that SDKs read (`error`, `message`), and the header
-/// `Integration-Delivery`. Its status says what happened: 429 where the limits have no room now, 503 where too many wait, 504 after a
-/// deadline, 502 where the vendor cannot be reached, 422 where nobody knows whether the vendor acted on a POST or PATCH without a
-/// key. After the last retry it is the vendor's last answer, of a long body the beginning.
+/// An error without a response of the vendor becomes a problem document (RFC 9457), as at the
+/// [gateway](crate::gateway). It has the fields `kind`, `delivery`, `retry_after_s`, `request_id` and `letter_id`, the
+/// members that SDKs read (`error`, `message`), and the header `Integration-Delivery`. Its status says what happened:
+/// 429 if the limits have no room now, 503 if too many requests wait, 504 after a deadline, 502 if the vendor cannot be
+/// reached, 422 if nobody knows whether the vendor acted on a POST or PATCH without a key. After the last retry the
+/// response is the vendor's last one; of a long body it holds only the beginning.
 #[derive(Clone, Debug)]
 pub struct AnsweringService {
     inner: LaneService,
 }
 
 impl LaneService {
-    /// The same without errors: what has no answer of the vendor's is answered with a problem document. For SDKs that cannot take
-    /// an error of another type than their own.
+    /// Returns a service that turns every error into a response, and never fails. For SDKs that cannot handle an error
+    /// of a type other than their own.
     pub fn errors_as_responses(self) -> AnsweringService {
         AnsweringService { inner: self }
     }
@@ -65,7 +66,7 @@ where
     }
 }
 
-/// The body of an answer of [`AnsweringService`]: the vendor's as it comes, or one of the client's own.
+/// The body of a response of [`AnsweringService`]: the vendor's body as it arrives, or one that the client has made.
 #[derive(Debug)]
 pub struct AnsweredBody(Content);
 

@@ -1,4 +1,4 @@
-//! The client, and its permits, as middleware of the crate reqwest-middleware.
+//! Middleware for the crate reqwest-middleware: one sends through the client, the other only waits for permits.
 
 use http::Extensions;
 use reqwest::{Body, Request, Response};
@@ -9,11 +9,12 @@ use super::paced::LaneLayer;
 use super::service::LaneService;
 use crate::client::{IntegrationClient, Lane};
 
-/// Sends a reqwest-middleware client's requests through a lane, as [`LaneService`] does. Made by [`Lane::middleware`].
+/// Sends the requests of a reqwest-middleware client through a lane, as [`LaneService`] does. Made by
+/// [`Lane::middleware`].
 ///
-/// It is the last of a chain: it sends by itself, so what stands behind it never runs, and neither does the inner
-/// `reqwest::Client`. Options by [`SendOptions`](crate::SendOptions) come from the request's extensions
-/// (`RequestBuilder::with_extension`) and its `Integration-*` headers. A timeout of the request is not looked at: state a deadline.
+/// Put it last in a chain: it sends the requests itself, so neither a later middleware nor the inner `reqwest::Client`
+/// ever runs. [`SendOptions`](crate::SendOptions) come from the request's extensions (`RequestBuilder::with_extension`)
+/// and its `Integration-*` headers. A timeout of the request is ignored: state a deadline.
 ///
 /// An error is [`reqwest_middleware::Error::Middleware`], which `downcast_ref::<integration_client::Error>` opens.
 #[derive(Clone, Debug)]
@@ -24,14 +25,15 @@ pub struct LaneMiddleware {
 /// Paces the requests that the rest of a reqwest-middleware chain sends, as [`LaneLayer`] does. Made by
 /// [`IntegrationClient::pacing_middleware`].
 ///
-/// Put it behind a middleware that retries, so that each attempt takes a permit of its own.
+/// Put it after a middleware that retries, so that each attempt takes a permit of its own.
 #[derive(Clone, Debug)]
 pub struct PacingMiddleware {
     layer: LaneLayer,
 }
 
 impl Lane {
-    /// This lane as the last middleware of a chain: what the chain's client is asked for is sent through the lane.
+    /// Returns this lane as the last middleware of a chain: all requests of the chain's client are sent through the
+    /// lane.
     ///
     /// ```
     /// use integration_client::IntegrationClient;
@@ -52,10 +54,10 @@ impl Lane {
 }
 
 impl IntegrationClient {
-    /// A middleware that paces what the rest of its chain sends, by the limits of one tenant at one vendor.
+    /// Returns a middleware that paces the requests of the rest of its chain by the limits of one tenant at one vendor.
     ///
     /// # Errors
-    /// Unknown tenant or vendor.
+    /// The tenant or the vendor is unknown.
     pub fn pacing_middleware(
         &self,
         tenant: &str,
@@ -66,7 +68,7 @@ impl IntegrationClient {
 }
 
 impl LaneMiddleware {
-    /// How requests are sent that do not say so themselves.
+    /// Sets default options, for requests that do not state their own.
     #[must_use]
     pub fn options(self, options: crate::SendOptions) -> LaneMiddleware {
         LaneMiddleware { service: self.service.options(options) }
@@ -93,7 +95,7 @@ impl Middleware for PacingMiddleware {
         parts.method = request.method().clone();
         parts.uri =
             request.url().as_str().parse().map_err(|error: http::uri::InvalidUri| Error::Middleware(error.into()))?;
-        // Headers that say how it is sent are taken out of what goes on.
+        // `options_of` removes the option headers, so the request that is passed on no longer has them.
         std::mem::swap(&mut parts.headers, request.headers_mut());
         if let Some(options) = extensions.remove::<crate::SendOptions>() {
             parts.extensions.insert(options);

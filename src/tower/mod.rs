@@ -1,17 +1,17 @@
-//! The client as a service, and as a layer around another service, for SDKs that take one.
+//! The client as a tower service, and as a layer around another service, for SDKs that accept one.
 //!
 //! | | [`LaneService`] | [`Paced`], by [`LaneLayer`] |
 //! |---|---|---|
-//! | who sends | the client | the service inside |
-//! | credential, signatures | the tenant's, by the vendor's entry | those of the service inside: the request is not changed |
+//! | sender | the client | the inner service |
+//! | credential, signatures | the tenant's, by the vendor's entry | those of the inner service: the request is not changed |
 //! | retries, dead letters | the client's | none; the SDK's own stay |
 //! | limits, priorities, turns | yes | yes |
-//! | what answers say of limits | read, bodies too where the entry wants it | status and headers are read |
+//! | limits stated in responses | read, in bodies too if the entry says so | read from status and headers |
 //! | for | octocrab, async-openai, reqwest-middleware | signed requests (AWS), client certificates (kube), gRPC (tonic) |
 //!
-//! Both are always ready: a permit that is taken in `poll_ready` would have an unknown cost and priority, and a buffer in
-//! front would keep it while nothing is sent. The bound is on what waits:
-//! [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull).
+//! Both services are always ready: `poll_ready` cannot take a permit, because cost and priority of the request are
+//! unknown there, and a service that buffers calls would keep such a permit while it sends nothing. Instead the number
+//! of waiting requests is bounded: see [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull).
 
 mod answering;
 #[cfg(feature = "reqwest-middleware")]

@@ -1,4 +1,4 @@
-//! A layer that paces another service: that one sends.
+//! A layer that paces another service, which sends the requests itself.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -29,19 +29,19 @@ use crate::route::Route;
 use crate::send::permit_answered;
 use crate::transport::target;
 
-/// Paces a service that sends by itself: requests whose signature or connection is the SDK's own business. Made by
-/// [`IntegrationClient::layer`].
+/// Paces a service that sends requests itself, for SDKs that must sign their requests or make their connections
+/// themselves. Made by [`IntegrationClient::layer`].
 ///
-/// Each request takes one permit of the lane, and the service inside is called when it is granted. The limits learn from the
-/// answer's status and headers, as from an answer to [`send`](IntegrationClient::send), and the request's place in a
-/// concurrency limit is kept until the body has been read or dropped.
+/// Each request takes one permit of the lane, and the inner service is called once the permit is granted. The
+/// response's status and headers adjust the limits, as for a response to [`send`](IntegrationClient::send). The request
+/// keeps its slot of a concurrency limit until the response body has been read or dropped.
 ///
-/// The request goes on as it is, but for headers that begin with `Integration-`. Of [`SendOptions`] priority, deadline, longest
-/// wait, cost and endpoint count here: a deadline ends the wait for the permit and not the exchange, whose timeouts are those of
-/// the service inside. Nothing is tried again. A request that the service inside fails counts like one whose caller went away:
-/// the vendor may have counted it.
+/// The request is passed on unchanged, except that headers that begin with `Integration-` are removed. Of the
+/// [`SendOptions`], priority, deadline, longest wait, cost and endpoint apply here. A deadline limits the wait for the
+/// permit, and not the exchange, whose timeouts are those of the inner service. Nothing is retried. A request for which
+/// the inner service returns an error counts as one whose caller has gone away: the vendor may have counted it.
 ///
-/// A vendor whose limits count bytes learns the request's size from `Content-Length`.
+/// For a vendor whose limits count bytes, the size of the request is read from `Content-Length`.
 #[derive(Clone, Debug)]
 pub struct LaneLayer {
     lane: Arc<Lane>,
@@ -49,7 +49,7 @@ pub struct LaneLayer {
 }
 
 impl IntegrationClient {
-    /// A layer that paces a service by the limits of one tenant at one vendor, for requests that something else sends.
+    /// Returns a layer that paces another service's requests by the limits of one tenant at one vendor.
     ///
     /// ```
     /// use integration_client::IntegrationClient;
@@ -66,7 +66,7 @@ impl IntegrationClient {
     /// ```
     ///
     /// # Errors
-    /// Unknown tenant or vendor.
+    /// The tenant or the vendor is unknown.
     pub fn layer(&self, tenant: &str, vendor: &str) -> Result<LaneLayer, Error> {
         let lane = Arc::new(self.lane(tenant, vendor)?);
         Ok(LaneLayer { lane, defaults: Arc::default() })
@@ -74,7 +74,7 @@ impl IntegrationClient {
 }
 
 impl LaneLayer {
-    /// How requests are paced that do not say so themselves.
+    /// Sets default options, for requests that do not state their own.
     #[must_use]
     pub fn options(mut self, options: SendOptions) -> LaneLayer {
         self.defaults = Arc::new(options.or(&self.defaults));
@@ -103,7 +103,7 @@ impl<S> fmt::Debug for Paced<S> {
     }
 }
 
-/// The permit of one request, with what its answer is told to.
+/// The permit of one request, with the route and the endpoint that its response is reported for.
 pub(super) struct Pacing {
     held: PermitGuard,
     route: Arc<Route>,
@@ -111,19 +111,19 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// The service inside has answered.
+    /// Reports the status and the headers of the inner service's response.
     pub(super) fn answered(&self, layer: &LaneLayer, status: StatusCode, headers: &HeaderMap) {
         permit_answered(layer.lane.client().core(), &self.route, self.endpoint, &self.held, status, headers);
     }
 
-    /// The answer's body, with which the permit ends.
+    /// Wraps the response body, so that the permit ends with it.
     pub(super) fn body<R: HttpBody>(self, inner: R) -> PacedBody<R> {
         PacedBody::new(inner, self.held, self.route)
     }
 }
 
 impl LaneLayer {
-    /// Takes the options out of a request.
+    /// Takes the options out of a request's extensions and headers, and completes them with the defaults.
     pub(super) fn options_of(&self, parts: &mut Parts) -> Result<SendOptions, Error> {
         let stated = SendOptions::take(&mut parts.headers).map_err(|why| {
             let (tenant, vendor) = (self.lane.tenant(), self.lane.vendor());
@@ -151,7 +151,7 @@ impl LaneLayer {
         }
         let endpoint = found.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let now = core.clock.now();
-        // Now or not at all: that is no wait, and its end has not passed.
+        // A longest wait of zero makes the request immediate. As a time limit it would have passed already.
         let wait = options.stated_max_wait().filter(|wait| !wait.is_zero());
         let longest = options.stated_deadline().into_iter().chain(wait).min();
         let give_up = now + longest.unwrap_or(core.egress.default_deadline);
@@ -165,7 +165,8 @@ impl LaneLayer {
     }
 }
 
-/// The path below the vendor's base URL, or as it is where the request goes elsewhere: a bucket may be a part of the host.
+/// Returns the path below the vendor's base URL, or the whole path if the request is for another host: some vendors put
+/// the name of a storage bucket into the host.
 fn path_below(route: &Route, parts: &Parts) -> String {
     let below = || {
         parts.uri.authority()?;
@@ -184,7 +185,7 @@ where
     R: HttpBody,
 {
     type Response = http::Response<PacedBody<R>>;
-    /// The service's own, or an [`Error`] of the client.
+    /// An error of the inner service, or an [`Error`] of the client.
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -193,12 +194,12 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        // What is called below is what was asked whether it is ready.
+        // The clone is both asked for readiness and called: tower allows a call only on the value that was ready.
         let Paced { mut inner, layer } = self.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let options = layer.options_of(&mut parts)?;
-            // A permit counts as an exchange that has begun, so it comes last.
+            // A permit counts as an exchange that has begun, so it is taken only once the inner service is ready.
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
             let pacing = layer.permit(options, &parts).await?;
             let response = inner.call(http::Request::from_parts(parts, body)).await.map_err(Into::into)?;
@@ -209,7 +210,8 @@ where
 }
 
 pin_project! {
-    /// The body of a paced answer. The request's place in a concurrency limit is free when it has been read or dropped.
+    /// The body of a paced response. The request's slot of a concurrency limit is freed when the body has been read or
+    /// dropped.
     pub struct PacedBody<R> {
         #[pin]
         inner: R,
@@ -229,7 +231,7 @@ impl<R: HttpBody> PacedBody<R> {
     }
 }
 
-/// Nothing more of the body will be read.
+/// Ends the permit with the body: nothing more of the body will be read.
 fn ended(held: &mut Option<PermitGuard>, route: &Route, bytes: u64) {
     if let Some(held) = held.take() {
         if route.vendor.counts_bytes {

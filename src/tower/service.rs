@@ -1,4 +1,4 @@
-//! The client as a service: it sends.
+//! The client as a tower service that sends the requests.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,17 +16,18 @@ use crate::ingress::{SendOptions, accept};
 use crate::request::{Response, ResponseBody};
 use crate::send::{Caller, Job, key, send};
 
-/// Bodies of known length up to this are kept in memory, so that their requests can be tried again.
+/// The default of [`LaneService::buffer_up_to`], in bytes.
 const BUFFER: usize = 1024 * 1024;
 
 /// Sends `http::Request`s on behalf of one tenant to one vendor, as [`Lane::send`] does. Made by [`Lane::service`].
 ///
-/// - The URI is relative, and then below the vendor's base URL, or whole, and then it must lie there.
-/// - `Host`, `Content-Length` and other headers of the connection are dropped, and so is what the vendor's `auth` sets: SDKs
-///   insist on a credential, and the tenant's takes its place. A vendor with `auth = "none"` gets the SDK's.
-/// - [`SendOptions`] say how a request is sent.
-/// - Every answer is `Ok`, whatever its status; redirects are answers. [`ResponseInfo`](crate::ResponseInfo) is in its
-///   extensions. The body may be compressed by the vendor, and is decoded then.
+/// - A relative URI is taken as a path below the vendor's base URL. A whole URL must lie below the base URL.
+/// - `Host`, `Content-Length` and other headers of the connection are dropped, and so are the headers that the vendor's
+///   `auth` sets: SDKs insist on a credential, and the tenant's credential replaces it. A vendor with `auth = "none"`
+///   gets the SDK's credential.
+/// - [`SendOptions`] state how a request is sent.
+/// - Every response is `Ok`, whatever its status; redirects are responses. [`ResponseInfo`](crate::ResponseInfo) is in
+///   its extensions. A body that the vendor compressed is decoded.
 ///
 /// ```
 /// use integration_client::config::TenantEntry;
@@ -48,8 +49,8 @@ pub struct LaneService {
 }
 
 impl Lane {
-    /// This lane as a service of tower: what takes one sends through the client. A lane of one endpoint counts its requests
-    /// there.
+    /// Returns this lane as a tower service, which sends through the client. The service of a lane that is bound to one
+    /// endpoint counts its requests there.
     pub fn service(&self) -> LaneService {
         let defaults = self.endpoint_name().map_or_else(SendOptions::new, |name| SendOptions::new().endpoint(name));
         LaneService { lane: Arc::new(self.clone()), defaults: Arc::new(defaults), buffer_up_to: BUFFER }
@@ -57,15 +58,15 @@ impl Lane {
 }
 
 impl LaneService {
-    /// How requests are sent that do not say so themselves.
+    /// Sets default options, for requests that do not state their own.
     #[must_use]
     pub fn options(mut self, options: SendOptions) -> LaneService {
         self.defaults = Arc::new(options.or(&self.defaults));
         self
     }
 
-    /// Bodies of known length up to `bytes` are kept in memory, so that their requests can be tried again; others are sent
-    /// once, as they come. 1 MiB unless set.
+    /// Sets the size up to which a body of known length is kept in memory, so that its request can be retried. Other
+    /// bodies are sent once, as they arrive. The default is 1 MiB.
     #[must_use]
     pub fn buffer_up_to(mut self, bytes: usize) -> LaneService {
         self.buffer_up_to = bytes;
@@ -92,15 +93,16 @@ where
     }
 }
 
-/// Why a request has no answer.
+/// Why a request has no response.
 pub(super) struct Failed {
     pub(super) error: Error,
-    /// A second execution does no harm: by the method, by a key, or because the vendor's entry or the request says so.
+    /// Whether a second execution does no harm: because of the method, because of a key, or because the vendor's entry
+    /// or the request says so.
     pub(super) may_act_twice: bool,
 }
 
 impl LaneService {
-    /// Sends a request as it came in.
+    /// Converts an incoming request and sends it.
     pub(super) async fn sent<B>(self, request: http::Request<B>) -> Result<Response, Failed>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -111,7 +113,7 @@ impl LaneService {
         let method = request.method().clone();
         // Nothing has been sent yet.
         let unsent = |error| Failed { error, may_act_twice: true };
-        // As it is now: the configuration may have changed since the lane was made.
+        // The route is looked up for each request, because the configuration may have changed since the lane was made.
         let route = core.registry.route(lane.tenant(), lane.vendor()).map_err(unsent)?;
         let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await.map_err(unsent)?;
         let may_resend = accepted.request.parts.on_ambiguous.unwrap_or(route.vendor.retry.on_ambiguous);

@@ -12,17 +12,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The names in a cell, whether it is one or a text with several.
+/// The names in a table cell: the quoted ones, or the whole cell if it quotes none.
 fn names(cell: &str) -> Vec<&str> {
     if cell.contains('`') { quoted(cell) } else { vec![cell] }
 }
 
-/// A path of the page: below `src`, or below the repository.
+/// Finds a path that the page names: below `src`, or below the root of the repository.
 fn find(path: &str) -> Option<PathBuf> {
     [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists())
 }
 
-/// The sources of a file, or of all files of a folder.
+/// The source of a file, or of all files of a folder.
 fn source(path: &Path) -> String {
     if !path.is_dir() {
         return fs::read_to_string(path).unwrap();

@@ -1,5 +1,5 @@
-//! Vendors that answer too slowly, or with what never ends: it ends at the deadline, holds up nobody else, and fills no
-//! memory.
+//! Vendors whose responses come too slowly or never end: the exchange ends at its deadline, delays no other request,
+//! and fills no memory.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests: helpers unwrap too")]
 
 use crate::support::fault;
@@ -49,7 +49,7 @@ async fn client(vendors: &[String]) -> IntegrationClient {
     builder.build().await.unwrap()
 }
 
-/// Half of them a byte of a header every 100 ms, half a byte of a body.
+/// Half of the responses send one byte of a header every 100 ms, the other half one byte of a body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousand_slow_responses_end_at_their_deadline() {
     const SLOW: usize = 1000;
@@ -96,7 +96,7 @@ async fn thousand_slow_responses_end_at_their_deadline() {
     println!("{SLOW} slow answers: the longest took {longest:.1?}; {delivered} had begun; {answered} others meanwhile");
     assert!(longest < TIMEOUT + Duration::from_secs(2), "{longest:?}");
     assert!(answered > 50, "{answered}");
-    // An exchange that ended by the clock holds its slot a little longer: its vendor may be busy with it.
+    // An exchange that timed out holds its slot a little longer, because the vendor may still be working on it.
     let until = now() + TIMEOUT * 3;
     while client.in_flight() > 0 {
         assert!(now() < until, "{} slots are still held", client.in_flight());
@@ -112,7 +112,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A vendor that speaks HTTP/2, and says this on the first stream for ever.
+/// Starts an HTTP/2 vendor that sends `first` once and then `then` for ever on the first stream.
 async fn flood(authority: &Authority, first: Vec<u8>, then: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -137,7 +137,7 @@ async fn flood(authority: &Authority, first: Vec<u8>, then: Vec<u8>) -> String {
     url
 }
 
-/// What the process holds in memory, where that is told.
+/// The resident memory of the process in bytes, on systems that report it.
 fn resident() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(pages.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
@@ -148,7 +148,7 @@ async fn endless_frames_are_cut_off() {
     const MOST: u64 = 64 << 20;
     let authority = Authority::new();
     let certificate = format!("connection = {{ extra_ca = \"{}\" }}", authority.path().display());
-    // Literals, none of which enters the dynamic table: `x: aaaa…`.
+    // A header field `x: aaaa…` as a literal, which does not enter the dynamic table.
     let field = [&b"\x00\x01x\x64"[..], &[b'a'; 100]].concat();
     let cases = [
         ("fields in CONTINUATION frames", frame(1, 0, 1, b"\x88"), frame(9, 0, 1, &field.repeat(100))),

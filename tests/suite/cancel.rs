@@ -1,5 +1,5 @@
-//! Requests that are dropped: at every point at which a send can wait, and at random a hundred thousand times. Nothing
-//! may be left behind: no permit, no slot, no place in a queue, no entry in a window.
+//! Drops requests at every point at which a send can wait, and a hundred thousand times at random. Nothing may be left
+//! behind: no permit, no slot, no place in a queue, no entry in a window.
 //!
 //! Paused time and a scripted transport. All choices and delays are drawn from seeded generators.
 #![allow(
@@ -59,7 +59,7 @@ limit = 100
 window = "1s"
 "#;
 
-/// 80 % of 900: what may go at once.
+/// 80 % of 900: the number of requests that may be sent at once.
 const BURST: usize = 720;
 const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
 const TIERS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
@@ -68,7 +68,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Keys that take a while to get, so that there is something to wait for.
+/// A resolver that takes a while, so that a send waits for its credential.
 struct Keys;
 
 impl CredentialResolver for Keys {
@@ -86,14 +86,14 @@ impl CredentialResolver for Keys {
 async fn client(transport: &FakeTransport) -> IntegrationClient {
     let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).shards(4);
     for tenant in TENANTS {
-        // Two accounts, so that there are limits that two tenants share and two that they do not.
+        // Two accounts, so that tenants of one account share its limits and tenants of different accounts do not.
         let account = if tenant < "c" { "ab" } else { "cd" };
         builder = builder.tenant(TenantEntry::new(tenant, "v").account(account).credential("keys:k"));
     }
     builder.credential_resolver("keys", Keys).transport(transport.clone()).build().await.unwrap()
 }
 
-/// Polls a future so many times and then drops it. None if it was not done by then.
+/// Polls a future up to `times` times and then drops it. `None` if it was not ready by then.
 async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -111,7 +111,7 @@ async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     .await
 }
 
-/// When everything has run out, the whole budget is there at once, and so are all slots.
+/// Asserts that once all windows have ended the whole budget and all slots are free.
 async fn assert_nothing_is_left(client: &IntegrationClient) {
     tokio::time::sleep(ms(15_000)).await;
     assert_eq!((client.waiting(), client.in_flight()), (0, 0), "waiting, in flight");
@@ -127,7 +127,7 @@ async fn assert_nothing_is_left(client: &IntegrationClient) {
             if permits.len() == 20 {
                 assert!(lane.try_acquire(Priority::High, 1).is_err(), "20 slots");
                 permits.drain(..).for_each(|permit| permit.not_sent());
-                // Given back as if they had never been there, and taken for good.
+                // `not_sent` has given the units back. Now 20 more are used up.
                 (0..20).for_each(|_| lane.try_acquire(Priority::High, 1).unwrap().finish());
             }
         }
@@ -146,7 +146,7 @@ async fn dropped_after_every_number_of_polls() {
     let mut points = 0;
     for path in ["/", "/reports", "/refused", "/reset"] {
         for polls in 0.. {
-            // A client of its own, so that the key has to be fetched each time.
+            // A new client for each round, so that the credential has to be fetched each time.
             let transport = FakeTransport::new(script);
             let client = client(&transport).await;
             let lane = client.lane("a", "v").unwrap();
@@ -177,7 +177,7 @@ async fn dropped_after_every_number_of_polls() {
     println!("dropped at {points} points: 0 permits, slots, places and entries left behind");
 }
 
-/// What happens while it is dropped: whole sends, and permits taken by hand.
+/// Makes one request and perhaps drops it: a whole send, or now and then a permit that is held for a while.
 async fn one(client: IntegrationClient, seed: u64, dropped: Arc<AtomicU64>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let tenant = TENANTS[random.usize(..4)];

@@ -1,4 +1,4 @@
-//! The shipped catalogue: what is in it, and what becomes of it when somebody breaks it.
+//! The shipped catalogue: its content, and the errors for mistakes in it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
 
@@ -27,7 +27,7 @@ fn catalogue_figures_have_a_source_and_confidence() {
             figures += 1;
             from_memory += usize::from(source.confidence == "from memory");
         }
-        // Either figures, or the statement that there are none and where they can be found.
+        // An entry has figures, or states that the vendor publishes none and where to find them.
         assert_eq!(limits(vendor).next().is_none(), vendor.unpublished, "{}", vendor.name);
         assert!(!vendor.unpublished || !vendor.quirks.is_empty(), "{}", vendor.name);
         for quirk in &vendor.quirks {
@@ -47,7 +47,7 @@ fn the_largest_request_of_a_vendor_fits_its_bucket() {
         _ => false,
     });
     assert!(stated.count() >= 10);
-    // The bucket of one second that was stated once.
+    // An earlier entry stated a window of one second, whose bucket was too small.
     let bucket = "name = \"graphql\"\nlimit = 2000\nwindow = \"20s\"";
     assert!(CATALOGUE.contains(bucket));
     let small = CATALOGUE.replace(bucket, "name = \"graphql\"\nlimit = 100\nwindow = \"1s\"");
@@ -82,9 +82,8 @@ fn catalogue_is_sorted_by_name() {
     assert_eq!(names, sorted.into_iter().collect::<Vec<_>>());
 }
 
-/// A piece of the catalogue, what stands there instead, the part of that whose place is told, and of the message.
-///
-/// A slip as people make it: each is refused with file, line and column of the slip, and with what to do about it.
+/// Mistakes that people make in the catalogue: the original text, its replacement, the part of the replacement whose
+/// line and column the error must name, and a part of the message.
 const SLIPS: &[(&str, &str, &str, &str)] = &[
     // Figures.
     ("limit = 12000\n", "limit = 0\n", "0", "this is out of range: a limit per window is 1 to 4000000000"),
@@ -101,7 +100,7 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
     ("window = \"31d\"", "window = \"1 month\"", "\"1 month\"", "has no fixed length"),
     ("window = \"31d\"", "window = \"monthly\"", "\"monthly\"", "is not a duration; write for example"),
     ("window = \"31d\"", "window = 31", "31", "invalid type: integer"),
-    // Fields that do not fit.
+    // Fields that do not fit together.
     (
         "concurrency = 52\n",
         "concurrency = 52\nwindow = \"1m\"\n",
@@ -120,7 +119,8 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
         "\"20m\"",
         "that is how a `fixed_window` counts",
     ),
-    // A bucket of 500 points (a tenth, since nobody knows how it is counted) and a request that costs more.
+    // A bucket of 500 points (a tenth of the limit, because it is unknown how the vendor counts) and a request that
+    // costs more.
     ("points = 3 }\n", "points = 501 }\n", "501", "but the bucket of `hourly` holds"),
     ("points = 3 }\n", "points = 0 }\n", "0 }\n", "a cost is 1 to"),
     // Names.
@@ -201,7 +201,7 @@ fn vendor_without_figures_is_warned_of() {
     assert_eq!(config.vendor("linkedin", "live").unwrap().limits.len(), 1);
 }
 
-/// Dialects are written beside the cases that they are for; here is where they are used.
+/// `fixtures/dialects.toml` repeats the dialects beside their test cases. The catalogue must hold the same ones.
 #[test]
 fn fixture_dialects_match_the_catalogue() {
     let tables = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
@@ -210,7 +210,7 @@ fn fixture_dialects_match_the_catalogue() {
         let says_something = |dialect: &&toml::Value| dialect.as_table().is_some_and(|table| !table.is_empty());
         let of_fixture = vendor.get("dialect").filter(says_something);
         let found = catalogue["vendors"].get(name).and_then(|vendor| vendor.get("dialect"));
-        // Of vendors that nobody knows, or that are made up, the catalogue has no entry.
+        // Some vendors of the fixtures are made up or are not in the catalogue.
         let known = catalogue["vendors"].get(name).is_some();
         assert!(found == of_fixture || !known, "{name}: fixtures/dialects.toml differs from vendors.toml");
     }

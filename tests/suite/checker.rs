@@ -1,6 +1,6 @@
-//! The offline checker against cases worked out by hand, and against the scripted vendor.
+//! Tests the offline checker against cases worked out by hand and against the scripted vendor.
 //!
-//! The two were written from the definitions separately, so each property here tests both.
+//! Checker and vendor were written separately from the definitions, so each property here tests both.
 
 use std::time::Duration;
 
@@ -67,16 +67,16 @@ fn sliding_counter_weighs_the_window_before() {
     // At 125: 4 x 0.75 + 1 = 4 fits to the tick, one tick earlier it does not.
     expect(definition, &[10, 20, 30, 40, 125], 4, &[]);
     expect(definition, &[10, 20, 30, 40, 124], 5, &[(124, 5)]);
-    // Two windows later nothing is left of it.
+    // Two windows later the first four no longer count.
     expect(definition, &[10, 20, 30, 40, 200, 201, 202, 203], 4, &[]);
 }
 
 #[test]
 fn sliding_counter_takes_its_worst_phase() {
     let definition = Definition::SlidingCounterEveryPhase { limit: 4, window_ns: 100 };
-    // Edges at or before 10 count the four in full.
+    // Windows that begin at or before 10 count the first four in full.
     expect(definition, &[10, 20, 30, 40, 57], 5, &[(57, 5)]);
-    // At 141 those edges are out of reach.
+    // At 141 no phase counts them in full any more.
     let worst = (0..100).map(|phase_ns| {
         let log: Vec<Event> = [10, 20, 30, 40, 141].map(Event::at).to_vec();
         check(&log, &Definition::SlidingCounter { limit: 4, window_ns: 100, phase_ns }).peak
@@ -90,7 +90,7 @@ fn token_bucket_allows_capacity_and_refill() {
     let definition = Definition::TokenBucket { capacity: 3, rate: 1, per_ns: 10 };
     expect(definition, &[0, 0, 0, 10, 20], 3, &[]);
     expect(definition, &[0, 0, 0, 9], 4, &[(9, 4)]);
-    // A full bucket gains nothing by waiting.
+    // A wait adds nothing to a full bucket.
     expect(definition, &[1_000, 1_000, 1_000, 1_000], 4, &[(1_000, 4)]);
 }
 
@@ -105,7 +105,7 @@ fn lumps_come_at_their_tick() {
 #[test]
 fn leaky_bucket_overflows_by_undrained_units() {
     let definition = Definition::LeakyBucket { capacity: 2, rate: 3, per_ns: 10 };
-    // Two in; after 3 ns 0.9 units have drained, after 4 ns 1.2.
+    // The bucket holds two units; after 3 ns 0.9 units have drained, after 4 ns 1.2 units.
     expect(definition, &[0, 0, 3], 3, &[(3, 3)]);
     expect(definition, &[0, 0, 4], 2, &[]);
 }
@@ -186,7 +186,7 @@ fn refused_requests_count_when_told() {
     assert!(vendor.arrive(550, &call).admitted);
 }
 
-/// Every rule with the definition that it should keep.
+/// Rules of the vendor, each with the checker's definition that it must keep to.
 fn rules() -> impl Strategy<Value = (Rule, Definition)> {
     let limit = 1u32..12;
     let window = prop_oneof![Just(1u64), Just(7), Just(64), Just(1_000), 1u64..500];
@@ -228,7 +228,7 @@ fn rules() -> impl Strategy<Value = (Rule, Definition)> {
     )
 }
 
-/// Arrivals as (pause since the last one, cost, time under way).
+/// Arrivals as (pause since the last arrival, cost, duration of the exchange).
 fn traffic() -> impl Strategy<Value = Vec<(u64, u32, u64)>> {
     let pause = prop_oneof![3 => Just(0u64), 3 => 1u64..4, 2 => 1u64..120, 1 => 500u64..3_000];
     prop::collection::vec((pause, 1u32..4, 1u64..200), 1..250)
@@ -237,8 +237,8 @@ fn traffic() -> impl Strategy<Value = Vec<(u64, u32, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What the vendor admits breaks no limit, what it refuses would have broken it, and the checker's own replay
-    /// refuses as many.
+    /// Requests that the vendor admits break no limit, each refused one would have broken it, and the checker's own
+    /// replay refuses as many.
     #[test]
     fn vendor_and_checker_agree((rule, definition) in rules(), traffic in traffic()) {
         let mut vendor = ScriptedVendor::new([VendorLimit::new(rule)]);
@@ -271,7 +271,7 @@ proptest! {
         prop_assert_eq!(refused(&all, &definition), (all.len() - admitted.len()) as u64);
     }
 
-    /// The time that a limiter names is the first at which the request fits.
+    /// The retry time that a limiter states is the first time at which the request fits.
     #[test]
     fn time_to_retry_is_exact((rule, _) in rules(), traffic in traffic(), cost in 1u32..14) {
         let mut limiter = Limiter::new(rule);
@@ -288,7 +288,7 @@ proptest! {
         }
     }
 
-    /// The unknown phase is as bad as the worst known one.
+    /// A window of unknown phase is judged like the worst of all phases.
     #[test]
     fn every_phase_is_the_worst_phase(pauses in prop::collection::vec(0u64..30, 1..60), window_ns in 1u64..60) {
         let mut now = 100;
@@ -306,7 +306,8 @@ proptest! {
     }
 }
 
-/// `cargo test --release --all-features --test suite checker a_million -- --nocapture` prints how long each definition takes.
+/// Judges a million events by each definition. `cargo test --release --all-features --test suite checker::million --
+/// --nocapture` prints how long each definition takes.
 #[test]
 fn million_events_are_judged() {
     let log: Vec<Event> = (0..1_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();

@@ -1,6 +1,7 @@
-//! The client under paused time: a scripted transport, no sockets, nothing really waits. There is no jitter in here.
+//! The client under paused time, with a scripted transport and without sockets: no test really waits. There is no
+//! jitter.
 //!
-//! tokio's timers have a millisecond's resolution, so moments are exact to about that.
+//! tokio's timers have a resolution of one millisecond, so times are exact to about that.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +30,7 @@ use integration_client::{
 };
 use tokio::time::Instant;
 
-/// A vendor with these limits, as `(name, rest of the table)`.
+/// The entry of a vendor with these limits, as `(name, rest of the table)`.
 fn vendor(limits: &[(&str, &str)]) -> String {
     let mut text =
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nretry = { max_retries = 0 }\n"
@@ -40,7 +41,7 @@ fn vendor(limits: &[(&str, &str)]) -> String {
     text
 }
 
-/// `limit` a second of which 80 % are used, `burst` at once.
+/// A limit of `limit` requests per second, of which 80 % are used, and of `burst` at once.
 fn per_second(limit: u32, burst: u32) -> String {
     format!("algorithm = \"sliding_window\"\nlimit = {limit}\nwindow = \"1s\"\nburst = {burst}")
 }
@@ -59,7 +60,7 @@ async fn client(limits: &[(&str, &str)], transport: &FakeTransport) -> Integrati
     builder(&vendor(limits), transport).build().await.unwrap()
 }
 
-/// Every call is answered 200 after `delay`.
+/// A transport that answers every call with 200 after `delay`.
 fn answers(delay: Duration) -> FakeTransport {
     FakeTransport::new(move |_| FakeAnswer::status(200).delay(delay).body("done"))
 }
@@ -73,7 +74,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// A send in a task of its own.
+/// Spawns a task for a send.
 #[expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
 fn spawn(
     client: &IntegrationClient,
@@ -88,7 +89,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Lets the tasks run until so many requests wait, without time going by.
+/// Lets the tasks run, without advancing the time, until `count` requests wait.
 async fn until_waiting(client: &IntegrationClient, count: u64) {
     while client.waiting() < count {
         tokio::task::yield_now().await;
@@ -96,7 +97,7 @@ async fn until_waiting(client: &IntegrationClient, count: u64) {
     assert_eq!(client.waiting(), count);
 }
 
-/// Nothing waits and nothing is under way.
+/// Asserts that no request waits and none is under way.
 #[track_caller]
 fn assert_idle(client: &IntegrationClient) {
     assert_eq!((client.waiting(), client.in_flight()), (0, 0));
@@ -134,7 +135,7 @@ async fn slot_is_held_until_the_body_arrives() {
     assert_eq!(client.in_flight(), 1, "its body is still to come");
     assert_eq!(client.try_send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::NotNow);
     assert_eq!(response.text().await.unwrap(), "late");
-    // A body that came with the headers keeps nobody waiting, read or not.
+    // A body that arrived with the headers holds no slot, whether it has been read or not.
     let first = client.try_send("a", Priority::High, get("/")).await.unwrap();
     assert_idle(&client);
     let second = client.try_send("a", Priority::High, get("/")).await.unwrap();
@@ -229,7 +230,7 @@ fn public_types_go_between_threads() {
     both::<WaitReason>();
     both::<OnRemove>();
     both::<FakeTransport>();
-    // Bodies may be streams, which are not shared, only sent.
+    // Types with a body are `Send` but not `Sync`, because a body may be a stream.
     fn sent<T: Send>() {}
     sent::<Request>();
     sent::<Response>();

@@ -1,4 +1,4 @@
-//! Configuration from the outside: the shipped catalogue, broken files, tenants by the hundred thousand.
+//! Configuration through the public API: the shipped catalogue, broken files, a hundred thousand tenants.
 
 #![allow(clippy::panic, reason = "a test that cannot go on says why")]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const CATALOGUE: &str = include_str!("../../vendors.toml");
 
-/// A vendor that is fine, for files that are broken elsewhere. Six lines.
+/// A valid vendor, for files with an error elsewhere. It has six lines.
 const FINE: &str = r#"[vendors.x]
 base_url = "https://{shop}.x.example/v1"
 [[vendors.x.limits]]
@@ -53,8 +53,8 @@ fn catalogue_is_valid_with_sources() {
     assert_eq!(rate(&config.vendor("stripe", "live").unwrap(), "global").limit, 100);
 }
 
-/// A broken file stands in fixtures/config/broken; its first lines say what the error is:
-/// `#! LINE:COLUMN` and `#! FRAGMENT OF THE MESSAGE`.
+/// The broken files are in fixtures/config/broken. The first lines of each state the expected error: `#! LINE:COLUMN`
+/// and `#! FRAGMENT OF THE MESSAGE`.
 #[test]
 fn broken_files_are_refused_at_line_and_column() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
@@ -115,7 +115,8 @@ fn errors_read_well() {
     insta::assert_snapshot!(config.vendor("github", "live").unwrap().endpoint("serch").unwrap_err(), @r#"vendor `github` has no endpoint "serch"; did you mean `search`?"#);
 }
 
-/// What cannot be read is said once: that it is missing then, or what it would have meant, is not a second mistake.
+/// A value that cannot be read is reported once. It causes no second error about a missing value, and hides no error of
+/// another value.
 #[test]
 fn syntax_error_hides_no_other_error() {
     let text = "[vendors.v]\nbase_url = 5\nretries = 3\nattempt_timeout = \"soon\"\n[vendors.v.connection]\nproxi = \"x\"\n\
@@ -130,7 +131,7 @@ fn syntax_error_hides_no_other_error() {
     f.toml:9:10: tenants[0].weight: this is out of range: a weight is 1 to 1000
     f.toml:13:8: invalid type: integer, expected a table
     "#);
-    // Deep in a list: what is read around it is checked.
+    // The unreadable value is inside a list; the values around it are still checked.
     let text = format!("{FINE}safety = 3.0\n[vendors.x.endpoints.e]\npaths = [\"/a\", 5]\ncosts = {{ points = 0 }}\n");
     insta::assert_snapshot!(load(&text).unwrap_err(), @"
     f.toml:7:10: vendors.x.limits.main.safety: this is not a share: it must be above 0 and at most 1, for example 0.8
@@ -353,7 +354,7 @@ async fn files_are_reread_and_named_in_errors() {
     assert!(source.load().await.unwrap_err().to_string().contains("cannot be read"));
 }
 
-/// A fingerprint proves that a file is as it was, or there is none.
+/// Equal fingerprints prove that the files are unchanged. If that cannot be proved, there is no fingerprint.
 #[tokio::test]
 async fn fingerprint_changes_with_whatever_may_have_changed() {
     let path =
@@ -550,7 +551,7 @@ fn messages_never_repeat_configured_values() {
             lines[number] = changed;
             lines.join("\n")
         };
-        // A secret alone, in the line, and the line cut off anywhere.
+        // A secret instead of the line, at its end, and on a line after it.
         one(&with(SECRET), SECRET);
         one(&with(&format!("{line} {SECRET}")), SECRET);
         one(&with(&format!("{line}\n\"{SECRET}\"")), SECRET);
@@ -570,7 +571,7 @@ fn messages_never_repeat_configured_values() {
         for number in ["-991799179917", "991799179917.5", "0x991799179917", "9917-99-17"] {
             one(&with(&format!("{key} = {number}")), "99179917");
         }
-        // Each text of the line by itself: in an inline table or an array too.
+        // Each text of the line is changed by itself, also inside an inline table or an array.
         for (at, _) in value.match_indices('"').step_by(2) {
             let end = value[at + 1..].find('"').map_or(value.len(), |end| at + 1 + end);
             one(&with(&format!("{key} = {}{SECRET}{}", &value[..=at], &value[end..])), SECRET);

@@ -1,5 +1,5 @@
-//! Ten thousand requests fail at once, and the sink takes 10 ms for each letter: neither they nor anybody else waits for
-//! the sink, and every letter is written.
+//! Ten thousand requests fail at once, and the sink takes 10 ms for each letter: neither these nor other requests wait
+//! for the sink, and every letter is written.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -54,9 +54,9 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Two vendors.
+/// A transport to both vendors.
 struct Vendors {
-    /// The failing one breaks so many of the connections that it holds.
+    /// Each permit breaks one of the connections that the failing vendor holds.
     breaks: Arc<Semaphore>,
 }
 
@@ -75,7 +75,7 @@ impl Transport for Vendors {
     }
 }
 
-/// Takes its time, and keeps the order.
+/// A slow sink that keeps the order of the letters.
 #[derive(Default)]
 struct Slow(Mutex<Vec<(Priority, String)>>);
 
@@ -113,7 +113,8 @@ impl Load {
         Load { client, sink, vendors: held }
     }
 
-    /// So many sends that are all under way, tiers in turn. The ids of their letters, once all have failed.
+    /// Starts [`LETTERS`] sends to the failing vendor, in all three tiers, and waits until all are under way. Each task
+    /// returns the id of its dead letter once its send has failed.
     async fn hold(&self) -> JoinSet<Option<String>> {
         let mut sends = JoinSet::new();
         for number in 0..LETTERS {
@@ -129,7 +130,7 @@ impl Load {
         sends
     }
 
-    /// The latencies of 20 senders to the healthy vendor, for so long.
+    /// The latencies of 20 senders that send to the healthy vendor for `run`.
     async fn healthy(&self, run: Duration) -> Vec<Duration> {
         let until = now() + run;
         let mut senders = JoinSet::new();
@@ -154,7 +155,7 @@ fn p99(mut latencies: Vec<Duration>) -> Duration {
     latencies[latencies.len() * 99 / 100]
 }
 
-/// 100 s of writing, in virtual time.
+/// Writing takes 100 s of virtual time.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_letters_are_written_high_first() {
     let load = Load::new(true).await;
@@ -170,7 +171,7 @@ async fn ten_thousand_letters_are_written_high_first() {
     let counts = load.client.dead_letter_counts();
     assert_eq!((counts.waiting, counts.written, counts.lost), (0, LETTERS as u64, 0));
     let written = load.sink.0.lock().unwrap().clone();
-    // The first is in the sink's hands before the others come.
+    // The first letter is left out: the sink got it before the others were queued, whatever its priority was.
     assert!(written[1..].is_sorted_by_key(|(priority, _)| *priority as u8), "high first");
     let sorted = |mut ids: Vec<String>| {
         ids.sort_unstable();
@@ -179,9 +180,10 @@ async fn ten_thousand_letters_are_written_high_first() {
     assert_eq!(sorted(written.into_iter().map(|(_, id)| id).collect()), sorted(ids), "each once");
 }
 
-/// In real time. Ten thousand failures within a second cost the processors something with or without letters: compared
-/// is the same storm with letters and without, and the time after it, while letters are written, with the time before.
-/// The best of five rounds each: whatever else the machine does makes some rounds worse, a sink that is waited for all.
+/// Measures latencies in real time. Ten thousand failures within a second load the processors with or without letters.
+/// So the test compares storms with letters to storms without, and the time after a storm, while letters are written,
+/// to the time before. It takes the best of five rounds: other load on the machine makes some rounds worse, but a wait
+/// for the sink would make all rounds worse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_letters_add_nothing_to_latency() {
     const ROUNDS: usize = 5;
@@ -215,14 +217,14 @@ struct Quiet {
 
 struct Storm {
     p99: Duration,
-    /// The p99 once it is over.
+    /// The p99 after the storm.
     afterwards: Duration,
     took: Duration,
-    /// Letters, when it was over.
+    /// The number of letters that were queued when the storm was over.
     waiting: u64,
 }
 
-/// A storm in a client of its own.
+/// Makes a storm in a new client.
 async fn measure(parks: bool) -> (Quiet, Storm) {
     let load = Load::new(parks).await;
     let sends = load.hold().await;

@@ -1,4 +1,4 @@
-//! A client that is refused in its vendor's own way, on virtual time: no socket, nothing sleeps.
+//! Clients of vendors that refuse requests in forms of their own, in virtual time: no socket, nothing really sleeps.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests: they measure and spawn")]
 
@@ -53,7 +53,7 @@ fn heard(events: &mut Events) -> Vec<EventKind> {
     kinds
 }
 
-/// Counts calls: the first `n` are answered by the first script.
+/// Answers the first `n` calls by `refuse` and the others by `take`.
 fn first(
     n: usize,
     refuse: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync,
@@ -68,13 +68,13 @@ async fn refusal_in_a_200_body_is_retried_after_the_default_wait() {
     let refuse = |_: &FakeCall| FakeAnswer::status(200).body("{\"ok\":false,\"error\":\"ratelimited\"}");
     let client = client(first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
     let began = Instant::now();
-    // Not idempotent: it is sent again all the same, for the vendor did not act.
+    // A POST is not idempotent. It is sent again all the same, because the vendor has not acted.
     let post = Request::post("v", "/x").deadline(Duration::from_secs(600));
     let response = client.send("a", Priority::High, post).await.unwrap();
     assert_eq!(response.attempts(), 2);
     let waited = began.elapsed();
     assert!(waited >= Duration::from_secs(20) && waited < Duration::from_secs(30), "{waited:?}");
-    // What was read ahead is the caller's.
+    // The caller still gets the part of the body that the client has read ahead.
     assert_eq!(response.text().await.unwrap(), "{\"ok\":true}");
 }
 
@@ -124,7 +124,7 @@ async fn endpoint_refusal_holds_up_no_other() {
     let began = Instant::now();
     client.send("a", Priority::Low, get("/stock/1")).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    // And what goes to the endpoint itself waits, or is handed back.
+    // A request to the refused endpoint itself waits, or fails with an error.
     let error = client.send("a", Priority::High, get("/orders/2").deadline(Duration::from_secs(60))).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::RetryLater | ErrorKind::Timeout), "{error:?}");
 }
@@ -139,7 +139,7 @@ async fn lower_stated_limit_is_kept_and_reported_once() {
     for _ in 0..24 {
         client.send("a", Priority::High, get("/x")).await.unwrap();
     }
-    // Four fifths of thirty a minute; of a hundred a minute, they would have gone at once.
+    // The pace is 80 % of 30 requests a minute. At a limit of 100 a minute all would have been sent at once.
     assert!(began.elapsed() >= Duration::from_secs(45), "{:?}", began.elapsed());
     let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 30, .. });
     assert_eq!(heard(&mut events).iter().filter(|kind| stated(kind)).count(), 1);
@@ -159,13 +159,13 @@ async fn higher_stated_limit_is_reported_only() {
     }
     assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
     let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 200, .. });
-    // At once, and again after a minute.
+    // The event comes at once, and again after each minute.
     let said = heard(&mut events).iter().filter(|kind| stated(kind)).count();
     assert_eq!(said, 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap());
 }
 
-/// The forms in which a wait of so many seconds can be stated, as headers and a body, by a server whose clock shows
-/// 2026-01-15T10:00:00Z whatever the client's does.
+/// All forms in which a server can state a wait of `wait` seconds, as headers and a body. The server's clock shows
+/// 2026-01-15T10:00:00Z, whatever the client's clock shows.
 #[expect(clippy::type_complexity, reason = "a table: what it is called, headers, body")]
 fn stated(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)> {
     const NOW: i64 = 1_768_471_200;
@@ -209,7 +209,7 @@ async fn stated_time_is_waited_for_in_any_form() {
                 let answer = FakeAnswer::status(429).header("date", "Thu, 15 Jan 2026 10:00:00 GMT");
                 lines.iter().fold(answer, |answer, (name, value)| answer.header(name, value)).body(body.clone())
             };
-            // When the first was sent after the refusal.
+            // When the first request after the refusal was sent.
             let sent = Arc::new(OnceLock::new());
             let take = {
                 let sent = sent.clone();
@@ -220,7 +220,7 @@ async fn stated_time_is_waited_for_in_any_form() {
             };
             let client = client(first(1, refuse, take)).await;
             let began = Instant::now();
-            // One that was refused, and one that comes meanwhile.
+            // One request is refused, and another one arrives during the wait.
             let other = tokio::spawn({
                 let client = client.clone();
                 async move {
@@ -237,7 +237,8 @@ async fn stated_time_is_waited_for_in_any_form() {
     }
 }
 
-/// Codes that vendors use for themselves. The entry says what they mean; 420 and 509 mean the same wherever they are used.
+/// Status codes outside the standard. The entry says what they mean; 420 and 509 mean the same at every vendor that
+/// uses them.
 #[tokio::test(start_paused = true)]
 async fn codes_of_vendors_that_turned_a_request_down_are_tried_again() {
     for (vendor, status) in [("anthropic", 529), ("notion", 529), ("github", 420), ("github", 509)] {

@@ -1,8 +1,8 @@
-//! The client against a vendor with a socket, in real time: all that it is offered goes out as fast as the limits
-//! allow, and nothing is refused, judged by the limits' definitions over the vendor's log of arrivals.
+//! The client against a vendor with a socket, in real time: all requests are sent as fast as the limits allow, and none
+//! is refused. The vendor's log of arrivals is judged by the definitions of the limits.
 //!
-//! Bounds, not exact timings. The vendor's jitter is drawn from a seeded generator; which request gets which delay
-//! depends on the machine.
+//! The tests assert bounds, not exact timings. The vendor's jitter is drawn from a seeded generator; which request gets
+//! which delay depends on the machine.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -33,13 +33,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// A vendor with 2 to 10 ms on the way there and as much on the way back.
+/// A vendor with a latency of 2 to 10 ms in each direction.
 fn jittery() -> FakeVendorBuilder {
-    // Silent: a vendor that says what is left slows the client down before the limit does.
+    // The vendor is silent, because reports of remaining units would slow the client down before the limit does.
     FakeVendor::builder().headers(HeaderStyle::Silent).latency(ms(2)).jitter(ms(8)).seed(7)
 }
 
-/// A vendor, and a client that knows it by its entry and has these tenants, as (name, account).
+/// Starts a vendor, and a client that has the vendor's entry and these tenants, as (name, account).
 async fn started(vendor: FakeVendorBuilder, tenants: &[(&str, &str)]) -> (FakeVendor, IntegrationClient) {
     let vendor = vendor.start().await.unwrap();
     let mut builder = IntegrationClient::builder()
@@ -52,8 +52,8 @@ async fn started(vendor: FakeVendorBuilder, tenants: &[(&str, &str)]) -> (FakeVe
     (vendor, client)
 }
 
-/// For each (tenant, path) `callers` that send as soon as their last answer is read, until [`RUN`] is over. What is
-/// under way then ends.
+/// Runs `callers` for each (tenant, path), which send again as soon as they have read the last response, until [`RUN`]
+/// is over. Then waits for the requests under way.
 async fn saturate(client: &IntegrationClient, load: &[(&str, &str)], callers: usize) {
     let ends = now() + RUN;
     let mut tasks = tokio::task::JoinSet::new();
@@ -81,7 +81,7 @@ async fn saturate(client: &IntegrationClient, load: &[(&str, &str)], callers: us
     idle(client).await;
 }
 
-/// Nothing waits and nothing is under way, soon.
+/// Asserts that within 2 s no request waits and none is under way.
 async fn idle(client: &IntegrationClient) {
     let until = now() + ms(2000);
     while (client.waiting(), client.in_flight()) != (0, 0) {
@@ -90,12 +90,12 @@ async fn idle(client: &IntegrationClient) {
     }
 }
 
-/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %; the first burst comes on top.
+/// How many units the client may use of a limit within [`RUN`]: 80 % of the limit. The first burst comes on top.
 fn budget(limit: u32) -> f64 {
     0.8 * f64::from(limit) * RUN.as_secs_f64() / WINDOW.as_secs_f64()
 }
 
-/// Nothing refused, by the vendor and by the definition; at least 85 % of `budget` used.
+/// Asserts that neither the vendor nor the definition refuses a request, and that at least 85 % of `budget` was used.
 #[track_caller]
 fn assert_kept(what: &str, log: &[Arrival], of: impl Fn(&Arrival) -> bool, limit: &Definition, budget: f64) {
     let log: Vec<Arrival> = log.iter().filter(|arrival| of(arrival)).cloned().collect();
@@ -144,7 +144,8 @@ async fn concurrency() {
     let (vendor, client) = started(vendor, &[("a", "a")]).await;
     saturate(&client, &[("a", "/")], 24).await;
     let log = vendor.arrivals();
-    // A slot is busy for the service time and for the way there and back; the vendor sees the first of these.
+    // A slot is busy for the service time and for the latency in both directions. The vendor sees only the service
+    // time.
     let busy: Duration = log.iter().filter_map(|arrival| Some(arrival.finished_at?.since(arrival.at))).sum();
     let mean = busy.as_secs_f64() / log.len() as f64;
     let budget = 8.0 * RUN.as_secs_f64() / mean;
@@ -203,7 +204,8 @@ async fn endpoints() {
     assert_kept("all endpoints", &log, |_| true, &of_all, budget(100));
 }
 
-/// Four slots, an attempt of 300 ms, and this fault for everybody.
+/// Sends eight requests one after the other, with an attempt timeout of 300 ms, to a vendor with four slots that
+/// answers them with `fault`.
 async fn faulty(fault: Fault) -> (FakeVendor, IntegrationClient, Vec<Result<Response, Error>>) {
     let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), fault);
     let (vendor, client) = started(vendor, &[("a", "a")]).await;
@@ -215,7 +217,7 @@ async fn faulty(fault: Fault) -> (FakeVendor, IntegrationClient, Vec<Result<Resp
     (vendor, client, results)
 }
 
-/// Whatever happened before, four at once go through, and nothing is left.
+/// Asserts that all four slots are free again, that a request succeeds, and that the vendor refused nothing.
 async fn assert_recovered(vendor: &FakeVendor, client: &IntegrationClient) {
     idle(client).await;
     let lane = client.lane("a", "v").unwrap();
@@ -266,7 +268,7 @@ async fn stalled_vendor_is_a_timeout() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_and_broken_bodies() {
-    // 20 x 50 ms is more than the attempt may take.
+    // The body takes 20 x 50 ms, which is more than the attempt timeout.
     let slow = Fault::SlowBody { chunks: 20, chunk_bytes: 10, pause: ms(50) };
     for (fault, kind) in [(slow, ErrorKind::Timeout), (Fault::HalfBody, ErrorKind::Protocol)] {
         let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), fault);

@@ -1,4 +1,4 @@
-//! What a listener of a client hears, on virtual time: no socket, nothing sleeps.
+//! The events that a listener of a client gets, in virtual time: no socket, nothing really sleeps.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic, reason = "tests")]
 
@@ -47,7 +47,7 @@ async fn send(client: &IntegrationClient, path: &str) -> Result<Response, Error>
     client.send("a", Priority::High, request).await
 }
 
-/// What the listener has not read yet.
+/// The events that the listener has not read yet.
 async fn heard(events: &mut Events) -> Vec<Event> {
     let mut heard = Vec::new();
     while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
@@ -56,7 +56,7 @@ async fn heard(events: &mut Events) -> Vec<Event> {
     heard
 }
 
-/// The kinds of the events, as text; all of request `id` of tenant a at vendor v.
+/// The kinds of the events, as text. Asserts that all are of request `id` of tenant a at vendor v.
 #[track_caller]
 fn kinds(events: &[Event], id: u64) -> Vec<String> {
     let kind = |event: &Event| {
@@ -180,7 +180,7 @@ async fn low_headroom_and_lower_limit_are_events() {
         kinds(&throttled[1..2], response.request_id()),
         [format!("Throttled {{ remaining_pct: 15, delay: {delay:?}, limit: {REQUESTS} }}")]
     );
-    // A refusal of a limit that is hardly used may be an accident.
+    // The vendor refuses although its limit is hardly used, which may be an accident.
     let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
     let refused = heard(&mut events).await;
     let kinds = kinds(&refused, 2);
@@ -248,7 +248,7 @@ async fn host_is_left_alone_and_comes_back() {
     assert!(kinds[kinds.len() - 1].starts_with("Completed { status: 200, attempts: 6, "), "{kinds:?}");
 }
 
-/// Good the first time and the second, broken ever after.
+/// A source whose first two loads return a valid configuration, and all later ones a broken one.
 #[derive(Debug)]
 struct Breaking(std::sync::atomic::AtomicU32);
 
@@ -334,7 +334,7 @@ async fn dropped_listener_gets_no_events() {
     let _: Arc<str> = heard[0].tenant.clone().unwrap();
 }
 
-/// How many pauses began and ended, by what was heard.
+/// The number of pauses by refusals, of pauses by an operator, and of ends of pauses, among `events`.
 fn pauses(events: &[Event]) -> [usize; 3] {
     let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.kind)).count();
     [
@@ -344,7 +344,7 @@ fn pauses(events: &[Event]) -> [usize; 3] {
     ]
 }
 
-/// What is heard where two requests of each of four tenants of an account are refused at once, for five seconds.
+/// The events if two requests of each of four tenants of one account are refused at the same time, for five seconds.
 async fn eight_refusals(vendors: String) -> Vec<Event> {
     let script = |call: &FakeCall| match call.number {
         0..8 => FakeAnswer::status(429).header("retry-after", "5").delay(Duration::from_millis(50)),

@@ -1,5 +1,5 @@
-//! What the client counts as sent is what the vendor has seen: no redirect, retry or connection of the layers below adds
-//! an exchange that took no permit. Over sockets, with vendors that reset, redirect, refuse and say GOAWAY.
+//! The client counts exactly the exchanges that the vendor has seen: no redirect, retry or connection of a lower layer
+//! adds an exchange without a permit. Over sockets, with vendors that reset, redirect, refuse and send GOAWAY.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,7 +39,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The client's own transport. A permit is started, and then one exchange is handed to it: so it counts permits.
+/// Wraps the client's own transport and counts its exchanges. There is one exchange for each started permit, so this
+/// also counts permits.
 struct Counted {
     inner: ReqwestTransport,
     counts: Arc<Started>,
@@ -48,12 +49,13 @@ struct Counted {
 #[derive(Default)]
 struct Started {
     permits: AtomicU64,
-    /// Of these, exchanges that never left.
+    /// The permits whose exchange was never sent.
     never_left: AtomicU64,
-    /// Of these, exchanges that the vendor said it did not process.
+    /// The permits whose exchange the vendor disowned: it said that it did not process the request.
     unprocessed: AtomicU64,
-    /// Exchanges that ended without an answer at their deadline. One that found no connection until then has not left
-    /// either, but nobody can know: now and then reqwest's pool forgets one when a connection goes away.
+    /// The exchanges that ended at their deadline without a response. If such an exchange found no connection, it was
+    /// not sent either, but that cannot be known: now and then reqwest's pool forgets an exchange when a connection
+    /// ends.
     late: AtomicU64,
 }
 
@@ -74,7 +76,7 @@ impl Transport for Counted {
     }
 }
 
-/// A client, and what is known of its sends.
+/// A client, with the counts of its sends.
 struct Sender {
     client: IntegrationClient,
     sink: Arc<MemorySink>,
@@ -82,10 +84,10 @@ struct Sender {
     told: Arc<Told>,
 }
 
-/// What callers were told.
+/// The outcomes that the callers got.
 #[derive(Default)]
 struct Told {
-    /// The exchanges of all answers.
+    /// The sum of the attempts of all responses.
     attempts: AtomicU64,
     answered: AtomicU64,
     answered_later: AtomicU64,
@@ -109,7 +111,7 @@ impl Sender {
         Sender { client, sink, started, told: Arc::default() }
     }
 
-    /// Begins so many sends, by callers who each wait for their last answer.
+    /// Starts `sends` sends, divided among callers who each wait for a response before the next send.
     fn sends(&self, sends: u64) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
         for caller in 0..CALLERS {
@@ -139,8 +141,8 @@ impl Sender {
         tasks
     }
 
-    /// When all is told: how many permits were started whose exchange may have left. The client's transport, its
-    /// responses and its dead letters agree about it.
+    /// Returns how many permits were started whose exchange may have been sent, once all dead letters are written.
+    /// Asserts that the transport, the responses and the dead letters agree on that number.
     async fn may_have_left(&self) -> u64 {
         let letters = self.told.letters.load(Relaxed);
         let until = now() + secs(5);
@@ -180,7 +182,7 @@ async fn all(mut tasks: tokio::task::JoinSet<()>) {
     }
 }
 
-/// HTTP/1: resets, redirects, failures, and a vendor that cannot be reached for a while.
+/// Over HTTP/1, with resets, redirects, failures, and a vendor that cannot be reached for a while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vendor_sees_each_started_exchange() {
     const SENDS: u64 = 50_000;
@@ -197,7 +199,7 @@ async fn vendor_sees_each_started_exchange() {
     let began = now();
     all(sender.sends(SENDS / 2)).await;
 
-    // With nothing under way, so that all that fails does so because no connection is made.
+    // No request is under way, so all failures come from connections that cannot be made.
     vendor.set_outage(Some(Outage::Refuse));
     tokio::time::sleep(ms(100)).await;
     let before = vendor.summary().arrived;
@@ -222,8 +224,8 @@ async fn vendor_sees_each_started_exchange() {
     assert!(told.moved.load(Relaxed) > SENDS / 20 && sender.started.never_left.load(Relaxed) > 0);
 }
 
-/// HTTP/2 over TLS: GOAWAY in the middle of open streams, after which the vendor answers those below the last stream or
-/// cuts them off; refused and reset streams; redirects; failures.
+/// Over HTTP/2 and TLS, with GOAWAY in the middle of open streams, after which the vendor answers the streams up to the
+/// last one or cuts them off; with refused and reset streams, redirects and failures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vendor_sees_each_exchange_over_http2_and_goaway() {
     const SENDS: u64 = 50_000;
@@ -284,8 +286,8 @@ concurrency = 40
     assert!(of(&told.moved) > SENDS / 20);
 }
 
-/// A client of an HTTP/2 vendor with a limit of requests a second, and one POST without an idempotency key for each of
-/// `sends`: what each came to.
+/// Makes `sends` POSTs without an idempotency key through a client of an HTTP/2 vendor with a limit of `limit` requests
+/// a second, and counts their outcomes.
 async fn posts(vendor: &Http2Vendor, authority: &Authority, limit: u32, sends: usize, deadline: Duration) -> Posts {
     let toml = format!(
         r#"
@@ -336,7 +338,7 @@ struct Posts {
     letters: u64,
 }
 
-/// A vendor's edge has counted a stream that it refuses: the permit stays spent, and the lane is paused.
+/// A vendor may count a stream that it refuses, so the permit stays spent, and the lane is paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_streams_spend_permits_and_pause_the_lane() {
     let authority = Authority::new();
@@ -351,8 +353,8 @@ async fn refused_streams_spend_permits_and_pause_the_lane() {
     assert!(posts.errors.iter().all(|error| error.delivery() != Delivery::Ambiguous), "{:?}", posts.errors[0]);
 }
 
-/// A connection that its vendor closes after every third request: the streams that the GOAWAY disowns count, and are sent
-/// again.
+/// The vendor closes the connection after every third request: the streams that the GOAWAY disowns count in the limit,
+/// and their requests are sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disowned_streams_spend_permits_and_are_resent() {
     for code in [0, 11] {

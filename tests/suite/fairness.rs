@@ -1,5 +1,5 @@
-//! Tenants of one account, all scopes of limits at once, one of them a thousand times louder: the others get as much as
-//! each other, and as the loud one.
+//! Tenants of one account under limits of all scopes, one of which sends a thousand times as much as the others: all
+//! tenants get the same share.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::time::Duration;
@@ -63,8 +63,8 @@ fn loud_tenant_gets_no_more_than_others() {
     let network =
         Network { to_vendor: Duration::ZERO..=delay, from_vendor: Duration::ZERO..=delay, ..Network::default() };
     let mut world = World::new(sources, vendor, 11).unwrap().network(network);
-    // Each of the others asks for more than its share of every tier, 3 a second in each where 1.9, 1 and 0.3 are to be had;
-    // tenant 0 for a thousand times that.
+    // Each of the other tenants asks for more than its share in every tier: 3 requests a second in each, of which 1.9,
+    // 1 and 0.3 can be granted. Tenant 0 asks for a thousand times as many.
     let polite = 9 * SECONDS;
     let mut submit = |tenant: usize, number: u32, of: u32| {
         let at = SECOND * SECONDS * number / of;

@@ -1,4 +1,4 @@
-//! The fake vendor over real sockets and real time: bounds, not exact timings.
+//! The fake vendor over real sockets, in real time. The tests assert bounds, not exact timings.
 #![expect(clippy::unwrap_used, reason = "clippy takes only #[test] functions for tests, not what they call")]
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn headers_are_as_told() {
         (HeaderStyle::XRateLimit, (true, true)),
     ] {
         let limit = VendorLimit::fixed_window(0, HOUR);
-        // A limit of nothing at all has no time to come back at; one of a single unit has.
+        // The limit has one unit: a limit of zero units would have no time to retry.
         let vendor = started(FakeVendor::builder().headers(style).limit(VendorLimit::fixed_window(1, HOUR))).await;
         get(&client(), &vendor, "/", "a").await;
         let response = get(&client(), &vendor, "/", "a").await;
@@ -91,13 +91,13 @@ async fn scopes_are_kept_apart() {
     .await;
     let calls = [
         ("/reports", "a1"),
-        ("/reports/7?x=1", "a1"), // its endpoint is spent
-        ("/reportsx", "a1"),      // another path
-        ("/", "a2"),              // its account is spent, by the other key
+        ("/reports/7?x=1", "a1"), // the limit of its endpoint is used up
+        ("/reportsx", "a1"),      // not a path of that endpoint
+        ("/", "a2"),              // the account's limit is used up by the other key
         ("/", "b"),
         ("/reports", "c"),
         ("/", "c"),
-        ("/", "d"), // the vendor is spent
+        ("/", "d"), // the vendor-wide limit is used up
     ];
     assert_eq!(statuses(&vendor, &calls).await, [200, 429, 200, 429, 200, 200, 200, 429]);
 
@@ -374,7 +374,7 @@ async fn dropping_the_vendor_ends_it() {
     assert!(client.get(&url).send().await.is_err());
 }
 
-/// All futures at once, on this task.
+/// Runs all futures concurrently, in this task.
 async fn futures_join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();

@@ -1,5 +1,5 @@
-//! The fake vendor's troubles over real sockets: bounds, not exact timings. What needs none is in
-//! `fake_vendor_troubles.rs`.
+//! The fake vendor's troubles over real sockets. The tests assert bounds, not exact timings. Tests that need no socket
+//! are in `fake_vendor_troubles.rs`.
 #![expect(clippy::unwrap_used, reason = "clippy takes only #[test] functions for tests, not what they call")]
 
 use std::time::Duration;
@@ -93,7 +93,8 @@ async fn others_share_the_key_and_the_log() {
     )
     .await;
     let client = client();
-    // Enough of ours are refused, and something of the others' who use our key is admitted: they begin 20 ms later.
+    // Runs until 20 of our requests are refused and one of the other users of our key, who begin 20 ms later, is
+    // admitted.
     let is_others = |arrival: &Arrival| &*arrival.key == "acme" && arrival.foreign && arrival.admitted;
     while vendor.refused() < 20 || !vendor.arrivals().iter().any(is_others) {
         get(&client, &vendor, "/").await;
@@ -233,7 +234,7 @@ async fn one_poisoned_path_leaves_the_rest_alone() {
     assert_eq!((&*first.endpoint, first.status, first.admitted, first.judged), ("reports", 429, false, false));
 }
 
-/// Until it is so; two seconds at most.
+/// Waits until `so` returns true, for two seconds at most.
 async fn until<F: Future<Output = bool>>(so: impl Fn() -> F) {
     for _ in 0..400 {
         if so().await {

@@ -1,5 +1,5 @@
-//! What vendors do to their callers besides counting: what they say about limits, penalties, other callers, outages,
-//! endpoints that always refuse. In made-up time; what needs a socket is in `fake_vendor_outage.rs`.
+//! What vendors do besides counting: headers about limits, penalties, other callers, outages, endpoints that always
+//! refuse. In virtual time; tests that need a socket are in `fake_vendor_outage.rs`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ fn call(tenant: u32) -> Call {
     Call { tenant, account: 0, endpoint: 0, cost: 1 }
 }
 
-/// 2023-11-14 22:13:20 and 600 ms, GMT, is the vendor's second 2.25.
+/// The wall clock at the vendor's time `at_ns`: at second 2.25 it shows 2023-11-14 22:13:20.6 GMT.
 fn wall(at_ns: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(1_700_000_000_600 - 2_250) + Duration::from_nanos(at_ns)
 }
@@ -38,7 +38,8 @@ fn said(vendor: &mut ScriptedVendor, style: HeaderStyle, at_ns: u64, call: &Call
     lines.join("\n")
 }
 
-/// A vendor with 3 units in each of the windows [0 s, 10 s), [10 s, 20 s)…, and 50 a minute.
+/// A vendor with 3 units in each of the windows [0 s, 10 s), [10 s, 20 s)…, and 50 a minute, of which `units` were
+/// requested at 1.5 s; with the verdict on the last request.
 fn spent(units: u32) -> (ScriptedVendor, Verdict) {
     let mut vendor = ScriptedVendor::new([
         VendorLimit::fixed_window(3, 10 * SECOND).named("burst"),
@@ -262,7 +263,7 @@ fn poisoned_endpoint_counts_nowhere() {
     assert_eq!((hit.refusal, hit.retry_at_ns), (Some(Refusal::Blocked), Some(2_000_000_000)), "a hit is a hit");
 }
 
-/// Every rule of rates with the definition that it should keep.
+/// Rate rules of the vendor, each with the checker's definition that it must keep to.
 fn rules() -> impl Strategy<Value = (Rule, Definition)> {
     (1u32..12, 1u64..500, 0u64..600, 1u32..9, 0usize..6).prop_map(|(limit, window_ns, phase_ns, rate, kind)| {
         let (capacity, per_ns, wide) = (limit, window_ns, u64::from(limit));
@@ -301,8 +302,8 @@ fn number(headers: &http::HeaderMap, name: &str) -> Option<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With a penalty and other callers on the key, what is admitted of both together breaks no limit, and the checker's
-    /// own replay refuses as many of both.
+    /// With a penalty and other callers on the key, the admitted requests of both together break no limit, and the
+    /// checker's own replay refuses as many of both.
     #[test]
     fn penalties_and_other_callers_are_judged_alike(
         (rule, definition) in rules(),
@@ -330,7 +331,8 @@ proptest! {
         prop_assert_eq!(refused_with_penalty(&events(true), &definition, penalty_ns), refused);
     }
 
-    /// `remaining` is what fits at that very moment and no more, and whoever comes back when told is admitted.
+    /// `remaining` states exactly how many requests fit at that time, and a request that comes at the stated time is
+    /// admitted.
     #[test]
     fn headers_can_be_taken_at_their_word(
         (rule, _) in rules(),

@@ -43,14 +43,14 @@ async fn serving(toml: String) -> Serving {
     Gateway::builder(client(toml).await).build().serve(Listen::loopback()).await.unwrap()
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 struct Got {
     status: u16,
     head: String,
     body: String,
 }
 
-/// Sends raw bytes on a connection of its own.
+/// Sends raw bytes on a new connection.
 async fn raw(serving: &Serving, request: &str) -> Got {
     let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -104,7 +104,7 @@ async fn token_opens_its_tenants_and_reaches_no_vendor() {
     for (request, status) in cases {
         let got = raw(&serving, &request).await;
         assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
-        // What has a known length says it, and is not sent in chunks.
+        // A body of known length comes with a `content-length`, and not in chunks.
         let length = format!("content-length: {}", got.body.len());
         assert!(got.head.lines().any(|line| line == length), "{request}\n{}\n{}", got.head, got.body);
     }
@@ -196,11 +196,11 @@ async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
     assert_eq!(again.status, 422);
     assert!(again.head.contains("integration-repeated: true"), "{}", again.head);
     assert_eq!(vendor.arrivals().len(), 1, "the repetition was not sent");
-    // Another body is another request; and whoever has looked may send it again.
+    // Another body makes another request. A caller who has checked at the vendor may send the same request again.
     raw(&serving, &post("/acme/shop/break", "", "{\"n\":2}")).await;
     raw(&serving, &post("/acme/shop/break", "integration-send-again: true\r\n", "{\"n\":1}")).await;
     assert_eq!(vendor.arrivals().len(), 3);
-    // The vendor's own answer passes, once.
+    // The vendor's own error response is passed on, once.
     let failed = raw(&serving, &post("/acme/shop/fails", "", "{}")).await;
     assert_eq!(failed.status, 500);
     assert!(failed.head.contains("x-should-retry: false"), "{}", failed.head);
@@ -246,7 +246,7 @@ async fn drain_answers_what_it_has_and_takes_no_more() {
     while vendor.arrivals().len() < 40 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // All connections are made by then: those that wait for their turn hang on theirs.
+    // By then all connections are made, and the waiting requests keep theirs open.
     assert!(serving.shutdown(30 * SECOND).await);
     let statuses = all.join_all().await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
@@ -308,7 +308,7 @@ async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
     let serving = Gateway::builder(client).max_connections(1).build().serve(Listen::loopback()).await.unwrap();
     let held = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     let got = loop {
-        // The first connection is taken a moment after it is made.
+        // The gateway accepts the first connection a moment after it is made.
         let got = raw(&serving, &get("/acme/shop/x", TOKEN)).await;
         if got.status == 503 {
             break got;
@@ -391,7 +391,7 @@ async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential()
         "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n",
         vendor.url()
     );
-    // The second caller's token is what the resolver says of every other key.
+    // The second caller's token is the secret that the resolver returns for every other key.
     let second = callers("second").replace("kept:billing", "kept:other");
     let serving = serving(entry + &callers("billing") + &second).await;
     let two = format!(

@@ -1,18 +1,18 @@
-//! Readers of what strangers send, driven with bytes that nobody should send: random ones, and what vendors are known to
-//! send with some of it changed. `FUZZ=10000000 cargo test --release --all-features --test suite hostile` goes on for longer.
+//! Drives the parsers of foreign input with invalid bytes: random ones, and changed versions of what vendors are known
+//! to send. `FUZZ=10000000 cargo test --release --all-features --test suite hostile` runs for longer.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use integration_client::testing::fuzz;
 
-/// Rounds of each reader, unless `FUZZ` says otherwise.
+/// Rounds of each parser, unless `FUZZ` says otherwise.
 const ROUNDS: usize = 3_000;
 
 fn rounds() -> usize {
     std::env::var("FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS)
 }
 
-/// Calls `read` with random bytes, and with `seeds` of which bytes were changed, doubled, cut out or put together.
+/// Calls `read` with random bytes, and with `seeds` in which bytes were changed, doubled, removed or joined.
 fn drive(seed: u64, seeds: &[Vec<u8>], rounds: usize, read: fn(&[u8])) {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..rounds {
@@ -41,7 +41,7 @@ fn drive(seed: u64, seeds: &[Vec<u8>], rounds: usize, read: fn(&[u8])) {
     }
 }
 
-/// What vendors send: headers as lines, single values, bodies.
+/// Known input from vendors: headers as lines, single values, bodies.
 fn seeds() -> [Vec<Vec<u8>>; 3] {
     #[derive(serde::Deserialize)]
     struct Case {
@@ -73,7 +73,7 @@ fn structured_fields() {
     drive(3, &seeds()[1], rounds(), fuzz::structured);
 }
 
-/// Found by libFuzzer: each control character became three bytes after the length had been checked.
+/// libFuzzer found this case: each control character became three bytes after the length had been checked.
 #[test]
 fn control_character_name_stays_bounded() {
     for length in 1..200 {
@@ -81,7 +81,7 @@ fn control_character_name_stays_bounded() {
         for value in [format!("2:\"{tabs}\":x"), format!("2:x:\"{tabs}\""), format!("2:\"{tabs}2:\"{tabs}\"")] {
             fuzz::structured(value.as_bytes());
         }
-        // Two words, with a dash between them.
+        // The parser joins the words of a name with a dash, which counts in the length.
         fuzz::structured(format!("2:{}:x", "n".repeat(length)).as_bytes());
         fuzz::structured(format!("2:{}:{}", "n".repeat(length), "m".repeat(length)).as_bytes());
     }
@@ -96,6 +96,6 @@ fn bodies() {
 fn configurations() {
     let text = include_str!("../../fixtures/dialects.toml");
     let tables = text.split("\n\n").map(|table| table.as_bytes().to_vec()).collect::<Vec<_>>();
-    // Loading the catalogue beside it takes a while.
+    // Fewer rounds, because each of them also loads the catalogue.
     drive(5, &tables, rounds() / 100, fuzz::config);
 }

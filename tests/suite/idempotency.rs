@@ -1,4 +1,5 @@
-//! Idempotency keys: sent as the vendor's entry says, or refused in words, and never dropped.
+//! Idempotency keys are sent as the vendor's entry says, or the request is refused with a reason; they are never
+//! dropped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::time::Duration;
@@ -100,7 +101,7 @@ async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
         assert!(error.to_string().contains(why), "{error}");
     }
     assert!(transport.calls().is_empty());
-    // Without a stated key none of these is refused, and the bodies go as they are.
+    // Without a stated key these requests are not refused, and their bodies are sent unchanged.
     client.send("a", Priority::Normal, Request::post("v", "/orders").body("total=17")).await.unwrap();
     client.send("a", Priority::Normal, Request::put("v", "/orders/1").body("{}")).await.unwrap();
     let bodies: Vec<_> = transport.calls().iter().map(|call| call.body.clone()).collect();
@@ -151,7 +152,8 @@ async fn accepted_requests_keep_their_key_in_the_body_over_attempts() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What was accepted with a key goes on after the entry has lost how keys are sent: it stands in the request.
+/// A request that was accepted with a key keeps it even if the entry no longer says how keys are sent: the stored
+/// request contains the key already.
 #[tokio::test]
 async fn accepted_requests_outlive_the_entry_that_said_how() {
     let folder = std::env::temp_dir().join(format!("ic-idempotency-entry-{}", std::process::id()));

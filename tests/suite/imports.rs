@@ -1,7 +1,9 @@
-//! Data flows one way: which source file takes names from which, and that no two files take from each other.
+//! Imports go one way: reads which source file takes names from which, and asserts that no two files take names from
+//! each other.
 //!
-//! The graph is read from `use` lines and paths. A name that a module re-exports counts as taken from the file that
-//! defines it, as far as the re-export names it. Lines `mod`, `pub use` and tests are no part of the graph.
+//! The graph is read from `use` statements and from paths in the code. A name that a module re-exports counts as taken
+//! from the file that defines it, as far as the re-export names it. `mod` lines, `pub use` lines and tests are left out
+//! of the graph.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +12,8 @@ use std::path::Path;
 
 type Module = Vec<String>;
 
-/// The file of each module under `src` and, as modules below `engine`, under `engine/src`; tests and the programs left
-/// out, with comments and test modules cut away.
+/// The source of each module under `src` and, as modules below `engine`, under `engine/src`. Tests and programs are
+/// left out, and comments and test modules are cut away.
 fn sources() -> BTreeMap<Module, String> {
     fn walk(folder: &Path, module: &Module, found: &mut BTreeMap<Module, String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -39,15 +41,15 @@ fn sources() -> BTreeMap<Module, String> {
     let mut found = BTreeMap::new();
     walk(&root.join("engine/src"), &vec!["engine".to_owned()], &mut found);
     assert!(found.len() > 50);
-    // As the library says them: its root names that crate `engine`.
+    // The root of the library names the engine's crate `engine`, so its modules are below that name.
     found.values_mut().for_each(|text| *text = text.replace("crate::", "crate::engine::"));
     walk(&root.join("src"), &Vec::new(), &mut found);
     assert!(found.len() > 200);
     found
 }
 
-/// The paths of a tree of `use`: `a::{b, c::{self, d}}` is `a::b`, `a::c::self`, `a::c::d`. What a name is called here
-/// does not matter.
+/// The paths in a tree of `use`: `a::{b, c::{self, d}}` has `a::b`, `a::c::self` and `a::c::d`. Renames with `as` are
+/// ignored.
 fn paths(tree: &str) -> Vec<Vec<String>> {
     let tree = tree.trim();
     let Some((before, inside)) = tree.split_once('{') else {
@@ -69,7 +71,7 @@ fn paths(tree: &str) -> Vec<Vec<String>> {
     parts.iter().filter(|part| !part.trim().is_empty()).flat_map(under).collect()
 }
 
-/// The statements of a file that begin with `use`, and those that begin with a visibility and `use`.
+/// The paths of a file's `use` statements, and those of its statements with a visibility before `use`.
 fn statements(text: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
     let (mut own, mut exported) = (Vec::new(), Vec::new());
     for statement in text.split(';') {
@@ -94,7 +96,7 @@ fn code(text: &str) -> String {
 
 /// Paths in the code itself: `crate::a::b` and `super::a`.
 fn inline(text: &str) -> Vec<Vec<String>> {
-    // A visibility is no use.
+    // The path in a visibility imports nothing.
     let text = &code(&text.replace("pub(in crate::", "pub(in "));
     let mut found = Vec::new();
     for root in ["crate::", "super::"] {
@@ -119,7 +121,7 @@ impl Graph {
         Graph { sources, exported }
     }
 
-    /// The file that defines what `path` names, seen from `module`.
+    /// The module whose file defines what `path` names, as seen from `module`.
     fn target(&self, module: &Module, path: &[String], depth: u32) -> Option<Module> {
         let mut at = match path.first()?.as_str() {
             "crate" => Vec::new(),
@@ -185,7 +187,7 @@ impl Graph {
     }
 }
 
-/// Sets of files each of which leads to each other one.
+/// The cycles of the graph: sets of files in which each file imports from each other one, directly or through others.
 fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let arrows = graph.arrows();
     let reach = |from: &Module| {
@@ -246,6 +248,6 @@ fn circles_are_found() {
 fn folders_at_the_top_are_few() {
     let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
     let top = entries.filter(|entry| entry.as_ref().unwrap().file_name() != "bin").count();
-    // Three of them are the ways in: `ingress`, `tower` and `gateway`.
+    // Three of them are for incoming requests: `ingress`, `tower` and `gateway`.
     assert!(top <= 24, "{top} files and folders at the top of src");
 }

@@ -1,5 +1,5 @@
-//! An application in Python that inserts requests in its own transactions, and takes the replies: `examples/python/orders.py`, which
-//! docs/INTAKE.md shows.
+//! A Python application that inserts requests in its own transactions and takes the replies:
+//! `examples/python/orders.py`, which docs/INTAKE.md shows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use integration_client::testing::{FakeAnswer, FakeTransport};
 
 use crate::support::folder;
 
-/// What the application prints; `Err` with what it says where it fails.
+/// Runs the application and returns its output, or its error output if it fails.
 fn orders(store: &Path, rest: &[&str]) -> Result<String, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python/orders.py");
     let url = format!("sqlite:{}", store.display());
@@ -44,7 +44,8 @@ async fn application_in_python_gets_sent_what_it_commits() {
         };
         assert_eq!(run(&["place", "17", "3"]).await.unwrap(), "17 3 placed\n");
         run(&["place", "18", "0"]).await.unwrap();
-        // What is not committed is not sent: after an error, and where the order is there already.
+        // A request whose transaction is not committed is not sent: after an error, or because the order exists
+        // already.
         assert!(run(&["fail", "19", "1"]).await.unwrap_err().contains("something went wrong"));
         assert!(run(&["place", "17", "4"]).await.unwrap_err().contains("IntegrityError"));
         for _ in 0..1_000 {

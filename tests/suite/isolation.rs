@@ -1,14 +1,15 @@
-//! One tenant at a hundred times its limit changes nothing for the others.
+//! One tenant that sends a hundred times its limit adds no latency to the others.
 //!
-//! Ten polite tenants send at 90 % of their budgets, at random moments, so that their requests wait for their own
-//! limits now and then. Once they are alone, and once an eleventh tenant offers a hundred times its limit beside them,
-//! in the same process, over the same lock (one shard) and to the same vendor. Both runs of a pair have the same
-//! moments, from a seeded generator.
+//! Ten polite tenants send at 90 % of their budgets, at random times, so that their requests wait for their own limits
+//! now and then. A pair of runs measures them once alone, and once while an eleventh tenant offers a hundred times its
+//! limit in the same process, under the same lock (one shard) and to the same vendor. Both runs of a pair send at the
+//! same times, drawn from a seeded generator.
 //!
-//! The added latency of a request is the time from calling `send` to the response's headers, less the vendor's own
-//! latency, which is constant here. It holds the wait for the permit, the client's own work, sockets, and whatever the
-//! noisy tenant takes of the processors: nothing is left out in its favour. Compared are the 99th percentiles over all
-//! polite requests; the median of ten pairs is judged, for a single pair is at the mercy of the machine.
+//! The added latency of a request is the time from the call of `send` to the response headers, less the vendor's own
+//! latency, which is constant here. It contains the wait for the permit, the client's own work, sockets, and the
+//! processor time that the noisy tenant takes: nothing is left out in the client's favour. The test compares the 99th
+//! percentiles over all polite requests, and judges the median of ten pairs, because other load on the machine distorts
+//! single pairs.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,7 +27,7 @@ use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Requests a second of each tenant, and what of these is used.
+/// The limit of each tenant in requests a second, and the part of it that the client uses.
 const LIMIT: u32 = 50;
 const BUDGET: f64 = 0.8 * LIMIT as f64;
 const NOISY: u32 = 100 * LIMIT;
@@ -40,14 +41,14 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The added latencies of one polite tenant that sends at moments drawn from `seed`.
+/// The added latencies of one polite tenant, which sends at times drawn from `seed`.
 async fn polite(client: IntegrationClient, tenant: String, seed: u64) -> Vec<Duration> {
     let mut random = fastrand::Rng::with_seed(seed);
     let began = now();
     let mut at = Duration::ZERO;
     let mut sends = JoinSet::new();
     loop {
-        // Exponential gaps: requests come one by one and know nothing of each other.
+        // Exponential gaps, so that the arrivals are independent of each other.
         let gap_us = -(1.0 - random.f64()).ln() / (0.9 * BUDGET) * 1e6;
         at += Duration::from_micros(gap_us as u64);
         if at >= RUN {
@@ -67,11 +68,11 @@ async fn polite(client: IntegrationClient, tenant: String, seed: u64) -> Vec<Dur
     sends.join_all().await
 }
 
-/// A tenant that wants far too much. Its own full queue refuses most of it.
+/// A tenant that offers far too many requests. Its own full queue refuses most of them.
 async fn noisy(client: IntegrationClient, offered: Arc<AtomicU64>) {
     let mut sends = JoinSet::new();
     let mut tick = tokio::time::interval(Duration::from_millis(5));
-    // On a machine that is too busy for that much noise, falling ever further behind would measure the machine.
+    // On a machine that is too slow for this load, catching up on missed ticks would measure the machine.
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tick.tick().await;
@@ -91,12 +92,12 @@ async fn noisy(client: IntegrationClient, offered: Arc<AtomicU64>) {
     }
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Outcome {
-    /// Of the polite tenants' added latency.
+    /// Percentiles of the polite tenants' added latency.
     p50: Duration,
     p99: Duration,
-    /// By the noisy tenant, per second.
+    /// Requests that the noisy tenant offered, per second.
     offered: u64,
 }
 
@@ -114,7 +115,7 @@ async fn run(client: &IntegrationClient, seed: u64, with_noisy: bool) -> Outcome
     beside.shutdown().await;
     let offered = (offered.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()) as u64;
     latencies.sort_unstable();
-    // Buckets fill up again, and what was dropped in the middle ends.
+    // Lets the buckets fill up again, and dropped exchanges end.
     tokio::time::sleep(Duration::from_millis(250)).await;
     Outcome { p50: latencies[latencies.len() / 2], p99: latencies[latencies.len() * 99 / 100], offered }
 }
@@ -123,7 +124,7 @@ async fn run(client: &IntegrationClient, seed: u64, with_noisy: bool) -> Outcome
 async fn noisy_tenant_adds_no_latency() {
     let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1)).named("requests");
     let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(VENDORS_LATENCY)).start().await.unwrap();
-    // Small bursts, so that the polite wait at all.
+    // A small burst, so that the polite tenants have to wait at all.
     let entry = vendor.vendors_toml("v").replace("limit = 50", "limit = 50\nburst = 4");
     let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry);
     for n in 0..POLITE {
@@ -136,7 +137,7 @@ async fn noisy_tenant_adds_no_latency() {
 
     let mut ratios = Vec::new();
     for pair in 1..=PAIRS {
-        // Turn about, so that whatever drifts does not always favour the same side.
+        // The order alternates, so that a drift of the machine does not always favour the same side.
         let noisy_first = pair % 2 == 0;
         let first = run(&client, pair, noisy_first).await;
         let second = run(&client, pair, !noisy_first).await;

@@ -1,4 +1,4 @@
-//! The client against a mocked JSON API: what reaches the vendor, and what comes back.
+//! The client against a mocked JSON API: which requests reach the vendor, and which responses the caller gets.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
 

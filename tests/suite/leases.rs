@@ -1,5 +1,5 @@
-//! Which process has a job, and for how long: steps of the wall clock, stalls of the store, and second
-//! workers. Real time and real sockets, with short leases.
+//! Which process has a job, and for how long: under steps of the wall clock, stalls of the store, and with second
+//! workers. In real time over real sockets, with short leases.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// A vendor that takes `service` for each request, and refuses the first at `/late`.
+/// A vendor that takes `service` for each request, and fails the first one for `/late` with a 503.
 async fn vendor(service: Duration) -> FakeVendor {
     let builder = FakeVendor::builder().headers(HeaderStyle::Silent).service_time(Delay::fixed(service));
     builder.fault(When::path("/late").first(1), VendorFault::Status(503)).start().await.unwrap()
@@ -41,7 +41,7 @@ fn builder(vendor: &FakeVendor, store: &Store) -> IntegrationClientBuilder {
     builder.store(store.clone())
 }
 
-/// A client that works.
+/// A client whose worker sends jobs.
 async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient, Error> {
     builder(vendor, store).work().build().await
 }
@@ -83,7 +83,7 @@ async fn until_ended(receipt: &Receipt) -> Status {
     panic!("it stays {status:?}");
 }
 
-/// Counts what arrived, by path.
+/// The number of requests that arrived for each path.
 fn arrived(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     let mut arrived = BTreeMap::new();
     for arrival in vendor.arrivals() {
@@ -92,7 +92,7 @@ fn arrived(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     arrived
 }
 
-/// A machine whose wall clock is stepped.
+/// A machine whose wall clock a test can step.
 #[derive(Default)]
 struct Stepped {
     by_ms: AtomicI64,
@@ -118,7 +118,7 @@ async fn steps_under_way(by_ms: i64) {
     let client = client(&vendor, &store).await.unwrap();
     let late = enqueue(&client, "keyed", "/late").await;
     until_arrived(&vendor, 1).await;
-    // Its answer is a refusal, and it waits in the store for a second.
+    // The vendor fails the request, so the job waits in the store for a second.
     while !matches!(late.status().await.unwrap(), Status::Waiting { .. }) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -218,7 +218,7 @@ async fn table_lock_beyond_the_lease_is_harmless() {
             let vendor = vendor(Duration::from_millis(1_500)).await;
             let url = database().await;
             let store = Store::postgres(&url).lease(Duration::from_secs(2));
-            // Two workers: each sees the other stand still.
+            // Two workers: each sees that the other makes no progress.
             let (first, _second) = (client(&vendor, &store).await.unwrap(), client(&vendor, &store).await.unwrap());
             let mut other = sqlx::PgConnection::connect(&url).await.unwrap();
             let receipts = enqueue_six(&first).await;
@@ -258,14 +258,14 @@ async fn removed_lock_file_admits_no_second_worker() {
     std::fs::remove_file(path.with_extension("db.work")).unwrap();
     let error = client(&vendor, &store).await.unwrap_err();
     assert!(error.to_string().contains("another process works on this file"), "{error}");
-    // Its heart beats for as long as it works.
+    // The first process keeps its lease by its heartbeat while it works.
     let receipt = enqueue(&first, "plain", "/a").await;
     assert!(matches!(until_ended(&receipt).await, Status::Delivered { .. }));
     assert!(first.shutdown(Duration::from_secs(5)).await);
     client(&vendor, &store).await.unwrap();
 }
 
-/// Does `harm` to a store in use, and returns the words of the refusal that follows.
+/// Does `harm` to the files of a store in use, asserts that it accepts no more jobs, and returns the error's text.
 async fn harmed(harm: impl Fn(&Path)) -> String {
     let vendor = vendor(Duration::from_millis(10)).await;
     let path = folder().join("s.db");

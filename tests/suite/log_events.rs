@@ -1,7 +1,7 @@
-//! What is logged has the fields that `docs/RATE_LIMITS.md` states.
+//! Log events have the fields that `docs/RATE_LIMITS.md` states.
 //!
-//! One test, in a process of its own: whether an event is wanted is remembered for all threads, and a thread that nobody
-//! listens to may be the first to ask.
+//! One test, in a process of its own: tracing remembers for all threads whether an event is wanted, and a thread
+//! without a subscriber may be the first to ask.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -29,7 +29,7 @@ window = "1s"
 paths = ["/poisoned/**"]
 "#;
 
-/// Keeps level, message and field names of what is logged.
+/// A subscriber that keeps level, message and field names of all events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

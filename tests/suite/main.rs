@@ -1,6 +1,6 @@
-//! The tests of the public face, one module for each subject. One binary, because a binary for each would link the whole
-//! library forty times. Tests that set what a process has once (a log subscriber, an allocator) are binaries of their own,
-//! beside this folder.
+//! The tests of the public API, one module for each subject. All modules are in one binary, because a binary for each
+//! would link the whole library forty times. Tests that set what a process can set only once (a log subscriber, an
+//! allocator) are binaries of their own, beside this folder.
 
 mod architecture;
 mod bad_vendors;

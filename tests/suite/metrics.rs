@@ -1,4 +1,4 @@
-//! What a client exports, on virtual time: no socket, nothing sleeps.
+//! The metrics that a client exports, in virtual time: no socket, nothing really sleeps.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -46,12 +46,13 @@ fn get() -> Request {
     Request::get("v", "/x").deadline(Duration::from_secs(3_600))
 }
 
-/// Lets the recorder be told.
+/// Waits for a second, after which the client has recorded its metrics.
 async fn a_second() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-/// What a recorder was told: `name{label=value,…}` and the value, with the count for histograms. It can be read once.
+/// The recorded series, as `name{label=value,…}` and the value; for histograms the count. Each value can be read only
+/// once.
 fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
     let values = recorder.snapshotter().snapshot().into_vec().into_iter();
     values
@@ -69,7 +70,7 @@ fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The series of one metric, without its name; of a counter those that have counted, since all begin with zero.
+/// The series of one metric, without its name. Of a counter only those above zero, because all begin with zero.
 fn of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
     let series = told.iter().filter_map(|(name, value)| {
         let labels = name.strip_prefix(metric)?.strip_prefix('{')?.strip_suffix('}')?;
@@ -180,7 +181,7 @@ async fn metrics_count_waiting_and_paused() {
     tokio::join!(wait(Priority::High), wait(Priority::High), wait(Priority::Low), looks);
     a_second().await;
     a_second().await;
-    // The debugging recorder set it to zero when it was read.
+    // Reading has set the debugging recorder's gauges to zero, so these values are differences.
     let depth = [("priority=high,vendor=v", -2.0), ("priority=low,vendor=v", -1.0), ("priority=normal,vendor=v", 0.0)];
     check(&told(&recorder), "integration_client_queue_depth", &depth);
 }
@@ -228,7 +229,7 @@ async fn metrics_label_tenants_up_to_a_bound() {
     );
 }
 
-/// Good the first time, broken ever after.
+/// A source whose first load returns a valid configuration, and all later ones a broken one.
 #[derive(Debug)]
 struct Breaking(std::sync::atomic::AtomicBool);
 
@@ -259,7 +260,7 @@ async fn a_cleanup_that_retires_two() {
     assert_eq!(client.overview().tenants, 1);
 }
 
-/// In real time: a file is read and written by a thread of its own.
+/// A store on a full disk. In real time, because a thread of its own reads and writes the file.
 async fn a_store_that_fails() {
     tokio::time::resume();
     let path = std::env::temp_dir().join(format!("ic-metrics-{}.db", std::process::id()));
@@ -271,7 +272,7 @@ async fn a_store_that_fails() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// In real time as well.
+/// A client that shares its limits through a file. In real time, for the same reason.
 async fn a_client_that_shares() {
     let path = std::env::temp_dir().join(format!("ic-metrics-shared-{}.db", std::process::id()));
     let builder = builder(|_| FakeAnswer::status(200)).share_through(format!("sqlite:{}", path.display()));
@@ -283,7 +284,7 @@ async fn a_client_that_shares() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A rate is a difference: a counter that appears with its first refusal shows none of it.
+/// A rate is a difference between values, so a counter that appeared only with its first refusal would not show it.
 #[tokio::test(start_paused = true)]
 async fn counters_begin_with_zero() {
     let recorder = DebuggingRecorder::new();
@@ -305,8 +306,8 @@ async fn counters_begin_with_zero() {
     }
 }
 
-/// A client goes through everything that can happen to it; what it then exports is what the table, the page and the
-/// dashboard say, names, kinds, labels and all.
+/// A client goes through everything that can happen to it. The metrics that it then exports are those of the table, the
+/// page and the dashboard, with the same names, kinds and labels.
 #[tokio::test(start_paused = true)]
 async fn metrics_page_and_dashboard_match_the_client() {
     let recorder = DebuggingRecorder::new();

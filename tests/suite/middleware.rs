@@ -1,4 +1,4 @@
-//! The client as middleware of reqwest-middleware, under virtual time.
+//! The client as middleware of reqwest-middleware, in virtual time.
 #![allow(clippy::unwrap_used, reason = "a request that cannot be made fails the test")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn chain_sends_through_the_lane_in_place_of_its_own_client() {
     let http = ClientBuilder::new(reqwest::Client::new()).with(lane.middleware()).build();
     let request = http.post("https://v.example/v1/things").bearer_auth("the SDK's").body("thing");
     let response = request.with_extension(SendOptions::new().idempotency_key("k")).send().await;
-    // This vendor takes no keys: the option was read.
+    // The vendor takes no keys, so the error shows that the option was read.
     let error = response.unwrap_err();
     let reqwest_middleware::Error::Middleware(error) = error else { panic!("{error}") };
     assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), ErrorKind::InvalidRequest);
@@ -41,7 +41,7 @@ async fn chain_sends_through_the_lane_in_place_of_its_own_client() {
     assert_eq!(calls[0].header("integration-priority"), None);
 }
 
-/// A chain's own way to send.
+/// A last middleware that answers itself, in place of the inner client.
 #[derive(Default)]
 struct Own(Arc<AtomicUsize>);
 

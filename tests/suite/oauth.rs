@@ -1,4 +1,4 @@
-//! Access tokens by OAuth 2.0, over real sockets where sockets matter and in virtual time where time does.
+//! Access tokens by OAuth 2.0, over real sockets or in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 #[path = "../../examples/oauth/token_vendor.rs"]
@@ -29,7 +29,7 @@ const SEAL: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 static RSA: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap());
 static EC: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap());
 
-/// The secrets of a test; `refresh` may change.
+/// The secrets of a test. The test may change the one named `refresh`.
 #[derive(Clone)]
 struct Secrets(Arc<Mutex<String>>);
 
@@ -43,7 +43,7 @@ impl Secrets {
     }
 }
 
-/// Keeps tokens in memory, and fails so many times first.
+/// A token keeper in memory. Its first `failures` writes fail.
 #[derive(Clone, Default)]
 struct Kept {
     tokens: Arc<Mutex<Vec<KeptToken>>>,
@@ -132,7 +132,7 @@ async fn fifty_sends_share_one_refresh() {
     }
     let asked = vendor.asked();
     assert_eq!(asked.len(), 1);
-    // RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    // Client id and secret are form-encoded before they are joined (RFC 6749, section 2.3.1).
     let basic = base64::engine::general_purpose::STANDARD.encode("the+client%26%3D:the+secret%26%3D");
     assert!(asked[0].head.contains(&format!("authorization: Basic {basic}")), "{:?}", asked[0]);
     assert!(asked[0].form.contains("grant_type=refresh_token&refresh_token=refresh-0"), "{:?}", asked[0]);
@@ -166,7 +166,8 @@ async fn each_refresh_uses_the_newest_token() {
     assert_eq!((vendor.asked().len(), kept.newest()), (3, Some("refresh-3".to_owned())));
 }
 
-/// The vendor has replaced the token and says nothing. Within its time of grace it is asked again with the one before.
+/// The vendor has replaced the refresh token, but its response was lost. Within the vendor's grace period the client
+/// asks again with the previous token.
 #[tokio::test]
 async fn vendor_that_dies_after_issuing_locks_nobody_out() {
     let vendor = TokenVendor::start(Rules { grace: Duration::from_secs(60), ..rules() }).await.unwrap();
@@ -190,7 +191,7 @@ async fn vendor_without_grace_needs_a_new_grant() {
     let asked = vendor.asked().len();
     is_credential(&send(&client).await.unwrap_err());
     assert_eq!(vendor.asked().len(), asked, "a grant that is void is not asked for again at once");
-    // In another client, because a resolved secret is used for a minute.
+    // A new client, because a client uses a resolved secret for a minute.
     secrets.set(&vendor.newest_refresh_token());
     let client = refreshing(&vendor, &secrets).token_keeper(Kept::default()).build().await.unwrap();
     assert_eq!((send(&client).await.unwrap(), token(&client).state), (200, TokenState::Fresh));
@@ -243,7 +244,7 @@ async fn vendors_that_replace_tokens_need_a_keeper() {
     assert!(error.to_string().contains("Store::seal_key") && vendor.asked().is_empty(), "{error}");
     client.shutdown(Duration::from_secs(5)).await;
 
-    // With a key the store keeps it, and another process goes on with it.
+    // With a seal key the store keeps the token, and another process uses it.
     for asked in 1..=2 {
         let client = refreshing(&vendor, &Secrets::new()).store(store.clone().seal_key(SEAL)).build().await.unwrap();
         assert_eq!((send(&client).await.unwrap(), vendor.asked().len()), (200, asked));
@@ -256,7 +257,8 @@ async fn vendors_that_replace_tokens_need_a_keeper() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Two processes on one store refresh again and again: vendors that replace refresh tokens take one that is used twice for stolen.
+/// Two processes on one store refresh again and again. A vendor that replaces refresh tokens treats one that is used
+/// twice as stolen.
 #[tokio::test]
 async fn two_processes_use_each_refresh_token_once() {
     let vendor = TokenVendor::start(Rules { takes: Duration::from_millis(50), ..rules() }).await.unwrap();
@@ -268,7 +270,7 @@ async fn two_processes_use_each_refresh_token_once() {
     let one = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
     let other = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
     for _ in 0..5 {
-        // The vendor takes the newest access token alone, so that both clients refresh in every round.
+        // The vendor accepts only the newest access token, so both clients need a new one in every round.
         vendor.revoke_access();
         let (one, other) = tokio::join!(send(&one), send(&other));
         one.unwrap();
@@ -291,7 +293,7 @@ async fn two_processes_use_each_refresh_token_once() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Slack, Zoho and GitHub answer 200 where a refresh token is dead.
+/// Slack, Zoho and GitHub answer with 200 if a refresh token is invalid.
 #[tokio::test]
 async fn dead_tokens_are_told_from_answers_with_200() {
     for body in [
@@ -357,8 +359,8 @@ async fn lives_of_tokens_are_read_leniently() {
     }
 }
 
-/// In virtual time: 30 s before its end a token is replaced; a token URL that hangs costs three times 15 s; failures are not
-/// repeated for each request.
+/// In virtual time: a token is replaced 30 s before it expires; a token URL that hangs is given up after three times 15
+/// s; requests during a failure do not ask again.
 #[tokio::test(start_paused = true)]
 async fn tokens_are_replaced_before_they_expire() {
     let hangs = Arc::new(AtomicU32::new(0));
@@ -431,7 +433,7 @@ async fn jwts_are_signed_and_exchanged() {
     let header: serde_json::Value = serde_json::from_slice(&header).unwrap();
     assert_eq!((&header["alg"], &header["kid"]), (&"RS256".into(), &"k1".into()));
 
-    // GitHub's: the JWT authenticates the request, and the answer has names of its own.
+    // For GitHub the JWT authenticates the token request, and the response has names of its own.
     let entry = vendor.entry("v", "grant = \"github_app\"\nprivate_key = \"test:ec\"\nalgorithm = \"ES256\"");
     let entry = entry.replace("/token\"", "/app/installations/{installation}/access_tokens\"");
     let tenant = TenantEntry::new("a", "v").oauth(OAuthEntry::default()).variable("installation", "42");
@@ -451,7 +453,7 @@ async fn jwts_are_signed_and_exchanged() {
     assert!(error.to_string().contains("no PEM of a key for RS256"), "{error}");
 }
 
-/// Two tenants of one account have one grant.
+/// Two tenants of one account share one grant.
 #[tokio::test]
 async fn tenants_of_an_account_share_the_token() {
     let vendor = TokenVendor::start(rules()).await.unwrap();

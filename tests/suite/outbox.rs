@@ -1,5 +1,5 @@
-//! The outbox against a vendor with a socket, in real time: what is accepted is delivered or kept, whatever happens in
-//! between.
+//! The outbox against a vendor with a socket, in real time: every accepted request is delivered or kept, whatever
+//! happens in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// In no file, whatever happens.
+/// Must appear in no file.
 const CANARY: &str = "canary-3f9a1c77";
 
 fn folder() -> PathBuf {
@@ -40,12 +40,12 @@ async fn vendor(builder: FakeVendorBuilder) -> FakeVendor {
     builder.headers(HeaderStyle::Silent).start().await.unwrap()
 }
 
-/// A vendor that takes keys, with quick retries.
+/// Additions to a vendor's entry: the vendor takes idempotency keys, and retries are quick.
 const RETRY: &str = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"100ms\"\n\
                      longest_wait = \"200ms\"\nmax_retries = 3\n";
 
 fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> IntegrationClientBuilder {
-    // On this machine nothing is under way for longer.
+    // On one machine no request is under way for longer.
     let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
     IntegrationClient::builder()
         .without_catalogue()
@@ -131,7 +131,7 @@ async fn accepting_process_leaves_sending_to_a_worker() {
     for receipt in &receipts {
         assert!(matches!(until_ended(receipt).await, Status::Delivered { .. }));
     }
-    // And while one works, the other goes on accepting.
+    // While one client works, the other still accepts jobs.
     let late = accepting.outbox().enqueue("acme", Priority::Low, post("/jobs/late")).await.unwrap();
     assert!(matches!(until_ended(&late).await, Status::Delivered { .. }));
     assert_eq!(vendor.arrivals().len(), 21, "each once");
@@ -218,7 +218,8 @@ async fn letter_that_dies_again_is_resent_once() {
     assert_eq!(vendor.arrivals().len(), LETTERS);
     let letters = client.outbox().dead_letters().unwrap();
     for calls in 1..=2 {
-        // They die again while the call goes on: each takes less time than to make a job of the next.
+        // The jobs become dead letters again while the call goes on, because a job fails faster than the next letter is
+        // redriven. The call must end nevertheless.
         let again = tokio::time::timeout(Duration::from_secs(20), letters.redrive_all(usize::MAX)).await;
         let again = again.expect("the call ends").unwrap();
         assert_eq!((again.jobs, again.unsendable), (LETTERS, 0));
@@ -331,13 +332,13 @@ async fn refused_job_is_not_ambiguous_after_a_shutdown() {
     let limit = VendorLimit::sliding_log(1, Duration::from_secs(3));
     let vendor = vendor(FakeVendor::builder().limit(limit).fault(When::any().first(1), Fault::Status(401))).await;
     let store = Store::sqlite(folder().join("s.db"));
-    // Without keys: whatever the vendor may have acted on would be a letter.
+    // The vendor takes no keys, so a request with an unknown outcome would become a dead letter.
     let working = client(&vendor, &store, "").work().build().await.unwrap();
     let receipt = working.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap();
     while vendor.arrivals().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // With its fresh credential it waits for the limit.
+    // The job has a fresh credential now and waits for the limit.
     tokio::time::sleep(Duration::from_millis(300)).await;
     working.shutdown(Duration::from_millis(100)).await;
     assert_eq!(vendor.arrivals().len(), 1);
@@ -353,7 +354,7 @@ async fn new_process_replays_usage() {
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let store = Store::sqlite(folder().join("s.db"));
     let mut receipts = Vec::new();
-    // Three processes in a row, each with enough to use the whole limit.
+    // Three processes in a row, each with nearly enough jobs to use the whole limit.
     for process in 0..3 {
         let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
         for number in 0..15 {
@@ -373,7 +374,8 @@ async fn new_process_replays_usage() {
     assert_eq!(vendor.arrivals().len(), 45);
 }
 
-/// Four processes in a row, each with enough to use the whole limit, that learn of the tenant after `build`.
+/// Runs four processes in a row, each with enough jobs to use the whole limit. Each learns of the tenant only after
+/// `build`, and must still count what the ones before have sent.
 async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
     let limit = VendorLimit::sliding_log(20, Duration::from_secs(5));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
@@ -394,7 +396,7 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
             .work();
         let client = builder.build().await.unwrap();
         if process > 0 {
-            // It has read what was sent before, and claims nothing for whom it does not know.
+            // By then the process has read the stored usage. It claims no jobs of tenants that it does not know.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         match by {
@@ -409,7 +411,7 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
             accepted += 1;
         }
         tokio::time::sleep(Duration::from_millis(600)).await;
-        // It ends as soon as what is under way has ended.
+        // The shutdown ends as soon as no request is under way.
         client.shutdown(Duration::from_secs(30)).await;
     }
     assert_eq!(vendor.refused(), 0, "{by:?}: of {} that arrived", vendor.arrivals().len());
@@ -434,7 +436,8 @@ async fn usage_is_replayed_for_reloaded_tenants() {
     what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Vendor).await;
 }
 
-/// More rows of usage than were once read at all, of other lanes and older, do not hide what a lane sent last.
+/// The usage of a lane is read even behind a million older rows of other lanes, which is more than an earlier version
+/// read at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_replayed_behind_a_million_rows() {
     use sqlx::Connection;
@@ -442,7 +445,7 @@ async fn usage_is_replayed_behind_a_million_rows() {
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let path = folder().join("s.db");
     let store = Store::sqlite(&path);
-    // Makes the tables.
+    // Building a client makes the tables.
     drop(client(&vendor, &store, RETRY).build().await.unwrap());
     let mut database = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
@@ -470,7 +473,7 @@ async fn usage_is_replayed_behind_a_million_rows() {
     assert_eq!(paths, ["/umbra"], "the limit of the other tenant was used up before");
 }
 
-/// Runs `job` in a process that dies in the middle of the exchange, and returns its id.
+/// Enqueues `request` in a process that dies in the middle of the exchange, and returns the id of the job.
 fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let id = runtime.block_on(async {
@@ -481,7 +484,7 @@ fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: 
         }
         receipt.id()
     });
-    // Every task ends where it stands, as in a process that is killed.
+    // Every task ends at its current await, as in a process that is killed.
     runtime.shutdown_timeout(Duration::from_secs(5));
     id
 }
@@ -624,7 +627,7 @@ async fn stored_tenants_are_used_within_two_seconds() {
         assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config().problem());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What the row does not state is as the text says, and it counts more where it does.
+    // The row overrides the text, and settings that the row does not state come from the text.
     let config = client.config().current();
     let timeout = config.vendor("v", "live").unwrap().attempt_timeout;
     assert_eq!(timeout, Duration::from_secs(7));
@@ -637,7 +640,7 @@ async fn stored_tenants_are_used_within_two_seconds() {
     assert!(problem.contains("row `z-bad` of ic_config") && problem.contains(":2:"), "{problem}");
     assert_eq!(client.config().current().version(), config.version());
     assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
-    // The other rows go on being used, also those that are written while it is bad.
+    // While one row is bad the other rows are used, even if they are written during that time.
     let row = "[[tenants]]\nid = \"later\"\nvendor = \"v\"\ncredential = \"keys:later\"\n";
     client.config().set_stored("later", Some(row)).await.unwrap();
     while client.send("later", Priority::High, Request::get("v", "/a")).await.is_err() {

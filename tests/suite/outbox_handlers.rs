@@ -1,4 +1,4 @@
-//! Handlers of answers that misbehave: they cost no job its lease or its outcome, and nobody else a thread.
+//! Response handlers that block or hang: no job loses its lease or its outcome, and other requests get their threads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// A folder of the test's own for its store.
+/// A new folder for the store of a test.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("ic-handlers-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -28,7 +28,8 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A working client whose vendor honours no idempotency key: what is taken for lost becomes a dead letter.
+/// A working client whose vendor honours no idempotency key, so that a job that is taken for lost becomes a dead
+/// letter.
 async fn client(vendor: &FakeVendor, store: Store, handler: impl ResponseHandler) -> IntegrationClient {
     let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
     IntegrationClient::builder()
@@ -66,14 +67,14 @@ async fn ended_within(receipt: &Receipt, limit: Duration) -> Status {
     }
 }
 
-/// Blocks the thread that calls it, for each of the first answers and letters.
+/// A handler that blocks the calling thread for each of the first [`BLOCKED_CALLS`] responses and dead letters.
 #[derive(Clone, Default)]
 struct Blocking {
     calls: Arc<AtomicU32>,
 }
 
 const BLOCKED_CALLS: u32 = 8;
-/// Longer than the lease and the time after which the store gives a job to others.
+/// Longer than the lease, and than the time after which the store gives a job to another process.
 const BLOCKED: Duration = Duration::from_secs(9);
 
 impl Blocking {
@@ -115,7 +116,7 @@ async fn blocking_handler_delays_no_send() {
         let status = ended_within(receipt, Duration::from_secs(4)).await;
         assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
     }
-    // Past the end of the lease, when a store that heard nothing would have taken them for lost.
+    // Waits beyond the end of the lease: without the recorded outcomes the store would take the jobs for lost by then.
     tokio::time::sleep(BLOCKED).await;
     for receipt in &receipts[1..] {
         let status = receipt.status().await.unwrap();
@@ -125,7 +126,7 @@ async fn blocking_handler_delays_no_send() {
     assert_eq!(vendor.arrivals().len(), 11, "each request once");
 }
 
-/// Never returns.
+/// A handler that never returns.
 struct Endless;
 
 impl ResponseHandler for Endless {

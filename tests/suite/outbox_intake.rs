@@ -1,4 +1,4 @@
-//! Messages of brokers, each a job once, whatever else has the same id and whatever is full.
+//! Each message of a broker becomes exactly one job, even if ids repeat, the outbox is full or the store fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
@@ -35,13 +35,13 @@ fn client_with(entry: &str, transport: &FakeTransport, store: &Store) -> Integra
     builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v")).store(store.clone())
 }
 
-/// Hands over a few messages, each a tenant, an id and a body, and has no more. A tenant without a name stands for a message
-/// whose content is the body.
+/// A message source with a few messages, each a tenant, an id and a body. An empty tenant stands for a message whose
+/// content is the body.
 struct Broker {
     name: &'static str,
     messages: Mutex<Vec<(&'static str, &'static str, &'static str)>>,
     can_postpone: bool,
-    /// After its messages it waits for more, instead of ending.
+    /// Whether the source waits for more messages after its last one, instead of ending.
     never_ends: bool,
     taken: Mutex<Vec<String>>,
     refused: Mutex<Vec<(String, ErrorKind)>>,
@@ -121,7 +121,7 @@ async fn sent(transport: &FakeTransport, count: usize) -> Vec<String> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Nothing comes after them.
+    // Waits for calls that should not come.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut paths: Vec<String> = transport.calls().iter().map(|call| call.path().to_owned()).collect();
     paths.sort();
@@ -136,13 +136,13 @@ async fn repeated_message_is_one_job() {
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
     assert_eq!(messages.taken(), ["1", "2", "1"]);
     assert_eq!(sent(&transport, 2).await, ["/acme/a", "/acme/b"]);
-    // They are done by now.
+    // The jobs have ended by now, and their ids are still known.
     let again = broker("orders", &[("acme", "2", "b")]);
     assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
     assert_eq!(sent(&transport, 2).await.len(), 2);
 }
 
-/// Each delivery would get another idempotency key of the client's own.
+/// A message that is delivered twice is one job. As two jobs each would get another idempotency key.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_message_to_a_vendor_with_keys_is_one_job() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
@@ -237,7 +237,7 @@ async fn message_that_is_no_request_is_refused_and_holds_up_no_other() {
     assert_eq!(sent(&transport, 2).await, ["/a", "/umbra/c"]);
 }
 
-/// A fetch is one transaction, and not one for each message.
+/// All messages of a fetch are accepted in one transaction, and not in one each.
 #[tokio::test(flavor = "multi_thread")]
 async fn fetched_messages_share_a_commit() {
     #[derive(Default)]
@@ -265,7 +265,7 @@ async fn fetched_messages_share_a_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_wait_while_the_store_is_away() {
-    /// Nothing can be written as long as it is down.
+    /// A store into which nothing can be written while the flag is set.
     #[derive(Default)]
     struct Down(AtomicBool);
     impl Watch for Down {
@@ -338,7 +338,7 @@ async fn senders_that_ask_are_told_what_became_of_their_requests() {
     assert_eq!(good["headers"].as_array().unwrap().iter().find(|pair| pair[0] == "x-id").unwrap()[1], "7");
     let bad = of("dead");
     assert_eq!((&bad["status"], &bad["reason"]), (&422.into(), &"rejected".into()));
-    // They stay until somebody has them, whatever is restarted.
+    // Replies stay in the store until they are taken, even if the process restarts.
     client.shutdown(Duration::from_secs(5)).await;
     let client = self::client(&transport, &store).build().await.unwrap();
     assert_eq!(client.outbox().replies(10).await.unwrap(), replies);

@@ -1,4 +1,4 @@
-//! Jobs of one vendor or tenant that hang, and those of others, in one worker with one store.
+//! Jobs of one vendor or tenant that hang do not delay those of others, in one worker with one store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 use tokio::task::JoinSet;
 
-/// Long beside what a claim takes on a busy machine, and short beside the time that a job may hang.
+/// Long compared to a claim on a busy machine, and short compared to the time that a job may hang.
 const SOON: Duration = Duration::from_secs(3);
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
@@ -28,7 +28,7 @@ fn store() -> Store {
     Store::sqlite(folder.join("s.db"))
 }
 
-/// Two vendors without limits. What is below `/hangs` is never answered.
+/// A transport that never answers requests below `/hangs`, and takes 200 ms for those below `/slow`.
 fn transport() -> FakeTransport {
     FakeTransport::new(|call| match call.path() {
         path if path.starts_with("/hangs") => FakeAnswer::stall(),
@@ -78,7 +78,8 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends jobs of `umbra` at `vendor` one after another, while jobs of `acme` at `one` hang.
+/// Enqueues jobs of `umbra` at `vendor` one after another, while jobs of `acme` at `one` hang, and asserts that each is
+/// sent within [`SOON`].
 async fn are_sent_soon(client: &IntegrationClient, transport: &FakeTransport, vendor: &str) {
     let mut waits = Vec::new();
     for number in 0..30 {
@@ -108,7 +109,7 @@ async fn hanging_vendor_delays_no_job_of_another() {
 async fn hanging_tenant_delays_no_other() {
     let transport = transport();
     let client = client(&transport).max_jobs(200).build().await.unwrap();
-    // Both have work before the one hangs.
+    // Both tenants have jobs before those of `acme` hang.
     let jobs = (0..1_000).map(|number| (Priority::High, format!("/hangs/{number}"), String::new())).collect();
     let (hangs, well) = (enqueue(&client, "acme", "one", jobs), are_sent_soon(&client, &transport, "one"));
     tokio::join!(hangs, well);

@@ -1,5 +1,5 @@
-//! What must hold whatever happens: random requests through a random network, on virtual time, judged by the offline
-//! checker, which shares no code with the engine.
+//! Invariants under random requests through a random network, in virtual time, judged by the offline checker, which
+//! shares no code with the engine.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
@@ -17,7 +17,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A vendor with one limit, as the client believes it, and some tenants.
+/// The entry of a vendor with a rate limit and perhaps slots, and some tenants.
 #[derive(Clone, Debug)]
 struct Entry {
     limit: u32,
@@ -50,7 +50,8 @@ safety = {safety:?}
 unit = "points"
 "#
         );
-        // A lane with slots remembers for a minute how long its vendor takes, and is not dropped before.
+        // Only some entries have slots: a lane with slots remembers for a minute how long its vendor takes, and is not
+        // evicted before.
         if self.slots < 1_000 {
             text += &format!("[[vendors.v.limits]]\nname = \"slots\"\nconcurrency = {slots}\nscope = \"{scope}\"\n");
         }
@@ -84,7 +85,7 @@ unit = "points"
         ScriptedVendor::new([rate.scope(self.scope()), VendorLimit::concurrency(self.slots).scope(self.scope())])
     }
 
-    /// Windows in which a holder's arrivals exceed the limit.
+    /// The number of windows in which a holder's arrivals exceed the limit.
     fn violations(&self, world: &World) -> u64 {
         let (limit, window_ns) = (u64::from(self.limit), self.window.as_nanos() as u64);
         let definitions = [
@@ -164,19 +165,19 @@ prop_compose! {
         jobs in 50usize..400,
         windows in 1u32..12,
         evict in any::<bool>(),
-        // A reload may lower what the client believes, and take that back; the truth stays above it.
+        // A reload may lower the configured limit, or raise it again, but never above the vendor's real limit.
         reloads in prop::collection::vec((0u64..8_000, 1..=entry.limit, 0.5f64..=1.0), 0..3),
         entry in Just(entry),
     ) -> Story {
         let span = entry.window * windows;
-        // How long a vendor is busy with a request whose caller went away is a guess, so slots are then not exact.
+        // The client can only guess how long a vendor works on an abandoned request, so slots are not exact then.
         let slots = if network.abandoned > 0 { 1_000 } else { entry.slots };
         let entry = Entry { slots, ..entry };
         Story { entry, network, phase: ms(phase), seed, jobs, span, evict, reloads }
     }
 }
 
-/// Some jobs of all tenants, tiers and costs at random times, many of them at once.
+/// Submits jobs of all tenants, tiers and costs at random times, many of them at once.
 fn submit_random(world: &mut World, rng: &mut fastrand::Rng, jobs: usize, span: Duration, largest: u32) {
     let tenants = world.tenants().len();
     let mut at = 0;
@@ -213,8 +214,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: Some(Box::new(
         proptest::test_runner::FileFailurePersistence::WithSource("regressions"))), ..ProptestConfig::default() })]
 
-    /// No vendor window ever holds more than the limit, whatever the phase, the delays, cancels, failures, reloads and
-    /// evictions; every job ends exactly once (the world sees to it) and nothing is left behind.
+    /// No vendor window ever holds more than the limit, whatever the phase, delays, cancels, failures, reloads and
+    /// evictions are. Every job ends exactly once (the world checks that), and nothing is left behind.
     #[test]
     fn never_above_the_limit(story in stories()) {
         let mut world = tell(&story);
@@ -226,7 +227,7 @@ proptest! {
         prop_assert_eq!(world.load(), (0, 0));
     }
 
-    /// The same story twice is the same, and dropping lanes that rest changes nothing in it.
+    /// The same story has the same trace each time, and eviction of idle lanes does not change it.
     #[test]
     fn same_with_and_without_eviction(story in stories()) {
         let trace = |evict| tell(&Story { evict, ..story.clone() }).trace();
@@ -234,7 +235,7 @@ proptest! {
         prop_assert_eq!(trace(false), trace(true));
     }
 
-    /// A caller who is told "at t" and whom nothing disturbs goes at t.
+    /// A request to which time t was promised is granted at t, if nothing interferes.
     #[test]
     fn promised_moment_is_kept(story in stories()) {
         let Story { entry, network, phase, seed, span, .. } = &story;
@@ -250,7 +251,7 @@ proptest! {
         submit_random(&mut world, &mut rng, 60, *span, (entry.limit / 8).max(1));
         world.run(Duration::from_secs(120)).unwrap();
         prop_assert_eq!(world.load(), (0, 0));
-        // As much as fits at once, all answered; then one more.
+        // Sends as many requests as fit at once, which are all answered, and then one more.
         let at = Duration::from_secs(120);
         let tenant = rng.usize(0..entry.tenants);
         for _ in 0..entry.limit {
@@ -265,7 +266,8 @@ proptest! {
         }
     }
 
-    /// While all tiers of a set of tenants wait, any hundred grants hold 60 / 30 / 10, and tenants are served in turn.
+    /// While requests of all tiers and tenants wait, any hundred grants in a row are shared 60 / 30 / 10, and tenants
+    /// are served in turn.
     #[test]
     fn shares_hold_whoever_shares_the_limit(
         tenants in 1usize..5,
@@ -282,12 +284,13 @@ proptest! {
         let mut world = World::new(entry.sources(), entry.vendor(ms(0)), 1).unwrap().network(network);
         for number in 0..3 * 300 * tenants {
             let priority = PRIORITIES[number % 3];
-            // In one account alone: tenants with even numbers.
+            // With the scope `account`, only tenants with even numbers send, which are in one account.
             let tenant = number / 3 % tenants * if scope == "account" { 2 } else { 1 };
             world.submit(ms(0), Job::new(tenant, priority));
         }
         world.run(Duration::from_secs(600)).unwrap();
-        // The first ones found an empty queue; the last ones no longer three tiers.
+        // Leaves out the first grants, which found an empty queue, and the last ones, when no longer all three tiers
+        // waited.
         let grants = &world.grants()[(limit as usize)..(300 * tenants).max(limit as usize + 100)];
         for window in grants.windows(100) {
             let count = |priority| window.iter().filter(|grant| grant.priority == priority).count() as i64;
@@ -304,7 +307,7 @@ proptest! {
     }
 }
 
-/// The checks above would see it if the guard did nothing.
+/// The checks above detect a missing guard.
 #[test]
 fn without_the_guard_the_checker_finds_violations() {
     for algorithm in ["fixed_window", "sliding_window"] {
@@ -334,8 +337,8 @@ fn without_the_guard_the_checker_finds_violations() {
     }
 }
 
-/// The grants of 99 polite tenants are the same to the nanosecond, with a tenant beside them that offers 100 times its
-/// limit and without.
+/// The grants of 99 polite tenants are the same to the nanosecond with and without another tenant that offers 100 times
+/// its limit.
 #[test]
 fn noisy_tenant_changes_no_grant_times() {
     let entry = Entry {
@@ -378,7 +381,7 @@ fn noisy_tenant_changes_no_grant_times() {
     assert!(with == without, "the traces differ");
 }
 
-/// Low is served under a flood of high: one in ten, and never later than the eleventh grant.
+/// Low priority is served during a flood of high priority: one grant in ten, and never later than the eleventh grant.
 #[test]
 fn no_waiter_starves() {
     let entry = Entry {

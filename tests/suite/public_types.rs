@@ -1,5 +1,5 @@
-//! Every public type can be shared between threads and printed: middlewares, services and state of a web framework want
-//! that of whatever they hold.
+//! Every public type can be shared between threads and printed: middlewares, services and the state of a web framework
+//! require that of their fields.
 #![allow(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 
 use std::fmt::Debug;
@@ -73,7 +73,8 @@ fn public_types_can_be_shared_and_printed() {
     );
 }
 
-/// A public type that is new belongs into the list above. What is `pub` in the sources is public: a lint sees to that.
+/// A new public type must be added to the list above. A lint makes sure that everything `pub` in the sources is really
+/// public.
 #[test]
 fn list_of_public_types_is_complete() {
     fn walk(folder: &Path, found: &mut Vec<String>) {

@@ -1,4 +1,4 @@
-//! What `send` does when the vendor pushes back, on virtual time: no socket, nothing sleeps.
+//! What `send` does when the vendor refuses requests or fails, in virtual time: no socket, nothing really sleeps.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -32,10 +32,10 @@ window = "1s"
 paths = ["/poisoned/**"]
 "#;
 
-/// What its entry says about idempotency keys.
+/// The part of the vendor's entry about idempotency keys.
 const KEYS: &str = "idempotency = { header = \"idempotency-key\" }\n";
 
-/// A key that changes each time it is asked for.
+/// A resolver whose credential changes with each call.
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<u32>>);
 
@@ -80,7 +80,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Gaps between calls, in milliseconds.
+/// The gaps between successive calls, in milliseconds.
 fn gaps(transport: &FakeTransport) -> Vec<u128> {
     let calls = transport.calls();
     calls.windows(2).map(|pair| pair[1].at.since(pair[0].at).as_millis()).collect()
@@ -159,7 +159,7 @@ async fn wait_beyond_the_deadline_is_returned() {
     assert_eq!(client.overview().failed, BTreeMap::from([("retry_later", 2)]));
 }
 
-/// A client whose sink is at hand, of a vendor with the waits that are the default.
+/// A client with a sink that the test can read, and a vendor with the default retry waits.
 async fn with_sink(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Sunk {
     let transport = FakeTransport::new(script);
     let sink = Arc::new(MemorySink::new(100));
@@ -175,7 +175,8 @@ struct Sunk {
 }
 
 impl Sunk {
-    /// Sends, and returns the error, the reasons of the letters that there are then, and how many exchanges there were.
+    /// Sends a request that must fail. Returns the kind of the error, the reasons of all dead letters so far, and the
+    /// number of exchanges.
     async fn fails(&self, request: Request) -> (ErrorKind, Vec<Reason>, usize) {
         let error = self.client.send("a", Priority::Normal, request).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -221,7 +222,7 @@ async fn shorter_retry_policy_makes_no_letter() {
     let client = builder(&transport).build().await.unwrap();
     let answer = client.try_send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
     assert_eq!((answer.status().as_u16(), transport.calls().len()), (429, 1));
-    // Now or not at all, and at most a second for the permit: the pause is not waited for.
+    // `try_send`, and then a send with a longest wait of one second: neither waits for the end of the pause.
     let error = client.try_send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotNow | ErrorKind::RetryLater), "{error:?}");
     let began = now();
@@ -236,13 +237,14 @@ async fn refused_request_becomes_a_letter_without_a_deadline() {
     let end = sunk.fails(Request::get("v", "/x")).await;
     assert_eq!(end, (ErrorKind::RetryLater, vec![Reason::Expired], 1));
     assert_eq!(sunk.sink.letters()[0].endpoint.as_deref(), Some("/x"));
-    // One that has not been sent is its caller's.
+    // A request that was never sent does not become a dead letter: its caller gets the error.
     let error = sunk.client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
     assert_eq!((error.kind(), error.letter_id()), (ErrorKind::RetryLater, None));
     assert_eq!(sunk.client.redrive(&sunk.sink.letters()[0]).await.unwrap_err().kind(), ErrorKind::RetryLater);
 }
 
-/// A pause of two minutes keeps nobody from going after it, and one that is renewed each time keeps nobody for ever.
+/// A request waits for a pause of two minutes, which is longer than the default deadline. It does not wait for ever if
+/// each attempt renews the pause.
 #[tokio::test(start_paused = true)]
 async fn pause_extends_the_default_deadline() {
     let first = |call: &FakeCall| match call.number {
@@ -266,7 +268,7 @@ async fn pause_extends_the_default_deadline() {
     let results = join_all(sends).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     let errors: Vec<_> = results.into_iter().map(Result::unwrap_err).collect();
-    // All forty left before the first refusal came, so that each of them is a letter, whatever ended it.
+    // All forty requests were sent before the first refusal, so each becomes a dead letter, whatever ends it.
     assert!(errors.iter().all(|error| error.letter_id().is_some()), "{errors:?}");
     assert_eq!(sunk.sink.letters().len(), 40);
     assert!(began.elapsed() <= 6 * Duration::from_secs(17 * 60), "{:?}", began.elapsed());
@@ -346,7 +348,7 @@ async fn ambiguous_request_is_not_resent_without_a_key() {
     }
 }
 
-/// A reset, a 5xx and an answer that never comes, after the request has left.
+/// After the request was sent, the connection is reset, the vendor answers with a 5xx, or never answers.
 #[tokio::test(start_paused = true)]
 async fn ambiguous_request_is_parked_on_request() {
     let transport = FakeTransport::new(|call| match call.path() {
@@ -379,7 +381,7 @@ async fn ambiguous_request_is_parked_on_request() {
             assert_eq!(&error.response().unwrap().body()[..], b"halfway");
         }
 
-        // The request's own choice comes first, and what can be sent twice is no question.
+        // The request's own setting overrides the vendor's, and an idempotent request is never ambiguous.
         let error = client.send("a", Priority::High, Request::post("v", path).on_ambiguous(OnAmbiguous::Fail)).await;
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.delivery(), error.letter_id()), (kind, Delivery::Ambiguous, None), "{path}");
@@ -387,7 +389,7 @@ async fn ambiguous_request_is_parked_on_request() {
         assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Exhausted, "{path}");
         client.tenants().resume("a", "v").unwrap();
     }
-    // Now or not at all: no retry, but a letter.
+    // A `try_send` is not retried, but becomes a dead letter.
     let error = client.try_send("a", Priority::Low, Request::post("v", "/reset")).await.unwrap_err();
     assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Ambiguous);
     assert_eq!((client.dead_letter_counts().written, client.in_flight()), (7, 0));
@@ -416,7 +418,7 @@ async fn unreachable_host_is_tried_one_at_a_time() {
         let error = result.unwrap_err();
         assert_eq!((error.kind(), error.delivery()), (ErrorKind::Connect, Delivery::NotSent));
     }
-    // Five at first, and then one probe after 1, 2, 4 … 30 s, until the deadline of a minute.
+    // Five calls at first, and then one probe after 1, 2, 4 … 30 s, until the deadline of a minute.
     let calls = transport.calls().len();
     assert!((5..=15).contains(&calls), "{calls}");
     assert_eq!(client.in_flight(), 0);
@@ -431,7 +433,7 @@ async fn outage_adds_a_tenth_of_load() {
     let sink = Arc::new(MemorySink::new(1_000_000));
     let client = builder(&transport).dead_letter_sink(sink.clone()).build().await.unwrap();
     let (mut answered, mut letters, mut handed_back, mut sent) = (0, 0, 0, 0);
-    // One each second, for an hour and ten minutes.
+    // One request each second, for an hour and ten minutes.
     let mut running = Vec::new();
     for _ in 0..4_200 {
         sent += 1;

@@ -1,7 +1,7 @@
-//! The client against a vendor with a socket that pushes back, in real time: penalties, somebody else's calls, an
+//! The client against a vendor with a socket that refuses requests, in real time: penalties, other users of the key, an
 //! endpoint that refuses everything.
 //!
-//! Bounds, not exact timings.
+//! The tests assert bounds, not exact timings.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,12 +27,12 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// 2 to 6 ms each way.
+/// A vendor with a latency of 2 to 6 ms in each direction.
 fn vendor() -> FakeVendorBuilder {
     FakeVendor::builder().latency(ms(2)).jitter(ms(4)).seed(7)
 }
 
-/// A client that is told this about the vendor.
+/// A client with this entry of the vendor.
 async fn client(toml: String) -> IntegrationClient {
     IntegrationClient::builder()
         .without_catalogue()
@@ -45,8 +45,9 @@ async fn client(toml: String) -> IntegrationClient {
         .unwrap()
 }
 
-/// For each path so many callers, who send as soon as they have their last answer, for so long. What they wait for then
-/// is given up. The log of what the client sent.
+/// Runs a number of callers for each path, who send again as soon as they have got a response, for the time `run`. Then
+/// drops the requests under way and returns the log of arrivals. `told` changes the vendor's entry that the client
+/// gets.
 async fn saturate(
     vendor: FakeVendorBuilder,
     told: impl Fn(String) -> String,
@@ -65,7 +66,7 @@ async fn saturate(
                     let request = Request::get("v", &*path).deadline(secs(120));
                     match client.send("a", priority, request).await {
                         Ok(response) => drop(response.bytes().await.unwrap()),
-                        // Whoever is sent away does not spin.
+                        // A caller that gets an error waits, so that it does not spin.
                         Err(_) => tokio::time::sleep(ms(1)).await,
                     }
                 }
@@ -109,7 +110,7 @@ async fn exact_limit_meets_no_penalty() {
     .await;
 }
 
-/// All of them at once.
+/// Runs all futures concurrently.
 async fn for_each<F: Future<Output = ()> + Send + 'static>(futures: impl IntoIterator<Item = F>) {
     let mut tasks: tokio::task::JoinSet<()> = futures.into_iter().collect();
     while let Some(ended) = tasks.join_next().await {
@@ -117,7 +118,8 @@ async fn for_each<F: Future<Output = ()> + Send + 'static>(futures: impl IntoIte
     }
 }
 
-/// Five vendors whose windows begin at other moments, and the figures of each, least first.
+/// Runs a measurement with five vendors whose windows begin at different times, and returns the figures in ascending
+/// order.
 async fn five<T: PartialOrd + Send + 'static, F: Future<Output = T> + Send + 'static>(
     run: impl Fn(u64) -> F,
 ) -> Vec<T> {
@@ -137,8 +139,9 @@ fn sliding(limit: u32, _: u64) -> VendorLimit {
 
 type Limited = fn(u32, u64) -> VendorLimit;
 
-/// Two at a time, as each that is under way when the first is refused makes the block longer. Percent of the truth that
-/// was used in the second ten windows after the first refusal, the most refusals in one of them, and refusals in all.
+/// The client believes twice the real limit. It sends two requests at a time, because each request under way at the
+/// first refusal makes the block longer. Returns the used percentage of the real limit in the second ten windows after
+/// the first refusal, the most refusals in one of these windows, and the number of all refusals.
 async fn told_twice(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize, usize)> {
     five(move |phase| async move {
         let vendor = FakeVendor::builder().limit(limit(50, phase)).limit(VendorLimit::concurrency(2));
@@ -168,7 +171,8 @@ async fn doubled_limit_is_learned_from_refusals() {
     .await;
 }
 
-/// Somebody else takes 50 of 100 a second, from second 5 to 15. Percent of the other half that was used, and refusals.
+/// Another user of the key takes 50 of 100 requests a second, from second 5 to 15. Returns the used percentage of the
+/// other half, and the number of refusals.
 async fn half_taken(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize)> {
     five(move |phase| async move {
         let vendor = vendor().headers(style).limit(limit(100, phase)).other_traffic("a", 50, secs(5), secs(15));
@@ -194,7 +198,7 @@ async fn somebody_else_takes_half() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poisoned_endpoint_leaves_the_others_alone() {
     const RUN: Duration = Duration::from_secs(8);
-    // The first refusal may be about everything: all wait, until one of the others has shown that it is not.
+    // The first refusal may concern all endpoints, so all requests wait until another endpoint has accepted one.
     const KNOWN: Duration = Duration::from_secs(3);
     for_each([("silent", HeaderStyle::Silent), ("x-ratelimit", HeaderStyle::XRateLimit)].map(
         |(said, style)| async move {

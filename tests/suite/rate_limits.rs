@@ -1,4 +1,4 @@
-//! `docs/RATE_LIMITS.md` says what a client does: its tables are read, and compared with what one does on virtual time.
+//! Reads the tables of `docs/RATE_LIMITS.md`, and compares them with what a client does in virtual time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -25,7 +25,7 @@ fn load(vendor: &str) -> Result<Arc<Vendor>, Error> {
     Config::load(&Sources::new().without_catalogue().file("vendors.toml", text), 1)?.vendor("v", "live")
 }
 
-/// A tenant `a` at a vendor with these settings.
+/// A client with tenant `a` at a vendor with these settings.
 async fn client(vendor: &str, transport: &FakeTransport) -> IntegrationClient {
     let text = format!(
         "[vendors.v]\nbase_url = \"https://v.example/base\"\nauth = {{ scheme = \"bearer\" }}\n{vendor}\n\
@@ -42,7 +42,7 @@ fn limit(algorithm: &str, window: &str) -> String {
     format!("limits = [{{ name = \"l\", limit = 100, window = \"{window}\", algorithm = \"{algorithm}\" }}]\n")
 }
 
-/// In a minute nobody waits so long for anything that is measured here.
+/// A request whose deadline is longer than any wait that is measured here.
 fn patient(method: Method, path: &str) -> Request {
     Request::new(method, "v", path).deadline(Duration::from_secs(36_000))
 }
@@ -51,7 +51,7 @@ async fn send(client: &IntegrationClient, tier: Priority, path: &str) -> Result<
     client.send("a", tier, patient(Method::GET, path)).await
 }
 
-/// So many at once.
+/// Starts `count` sends at once.
 fn start(tasks: &mut JoinSet<()>, client: &IntegrationClient, tier: Priority, path: &'static str, count: usize) {
     for _ in 0..count {
         let client = client.clone();
@@ -64,7 +64,7 @@ fn moments(transport: &FakeTransport) -> Vec<u128> {
     calls.iter().map(|call| call.at.since(calls[0].at).as_nanos()).collect()
 }
 
-/// Between calls, in milliseconds.
+/// The gaps between successive calls, in milliseconds.
 fn gaps(transport: &FakeTransport) -> Vec<u128> {
     moments(transport).windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect()
 }
@@ -82,7 +82,7 @@ fn duration(text: &str) -> Duration {
     panic!("no duration: {text:?}")
 }
 
-/// The value of the one figure whose name begins so.
+/// The value of the one figure whose name begins with `name`.
 #[track_caller]
 fn figure(name: &str) -> String {
     let found: Vec<_> = rows(PAGE, "figure").into_iter().filter(|row| row[0].starts_with(name)).collect();
@@ -97,7 +97,8 @@ fn says_left(left: &str, reset: &str) -> FakeAnswer {
         .header("x-ratelimit-reset", reset)
 }
 
-/// Between two requests, in milliseconds, at a vendor of 100 in 12 s that says how much is left: 150 ms at full rate.
+/// The time between two requests, in milliseconds, at a vendor with a limit of 100 in 12 s that reports how much is
+/// left. At full rate it is 150 ms.
 async fn spacing(throttle: &str, tier: Priority, left: &'static str, reset: &'static str) -> u128 {
     let transport = FakeTransport::new(move |_| says_left(left, reset));
     let vendor = format!("throttle = \"{throttle}\"\n{}", limit("fixed_window", "12s"));
@@ -105,7 +106,7 @@ async fn spacing(throttle: &str, tier: Priority, left: &'static str, reset: &'st
     for _ in 0..5 {
         send(&client, tier, "/x").await.unwrap();
     }
-    // The first is answered, the second goes, and from there on they are apart.
+    // The second request follows the first response at once. Only the later ones are spaced out.
     gaps(&transport)[2]
 }
 
@@ -120,7 +121,7 @@ async fn bands_are_those_of_the_page() {
     assert_eq!(nothing[..2], ["nothing", "0"]);
     let threshold = |row: &[String]| number::<u64>(row[0].split(' ').find(|word| word.parse::<u64>().is_ok()).unwrap());
     assert_eq!(threshold(&bands[0]), threshold(&bands[1]));
-    // The most that is left in each band, and the least.
+    // Tests the largest and the smallest remaining share of each band.
     for (number_of, row) in bands.iter().enumerate() {
         let most = if number_of == 0 { 99 } else { threshold(row) - 1 };
         let least = bands.get(number_of + 1).map_or(1, |next| threshold(next));
@@ -146,7 +147,7 @@ async fn exhaustion_and_recovery_match_the_page() {
     assert_eq!(spacing("bands", Priority::High, "0", "7").await, 7_000 + added);
     assert_eq!(spacing("bands", Priority::High, "0", "0.1").await, least);
 
-    // Just below a band, and then as far above it as is not yet enough; and then enough.
+    // The share is first just below a threshold, then above it by not quite enough, and then by enough.
     let above: u64 = number(&figure("percent above its threshold"));
     let transport = FakeTransport::new(move |call| {
         let left = match call.number {
@@ -167,7 +168,7 @@ async fn exhaustion_and_recovery_match_the_page() {
 
 #[tokio::test(start_paused = true)]
 async fn refusal_pauses_as_the_page_says() {
-    // Where nobody said how long, so that a pause is no longer than what is drawn for the request.
+    // The refusals state no wait, so a pause is no longer than the wait that is drawn for the request.
     let share: f64 = number(&figure("windows that a lane waits after a refusal"));
     let transport = FakeTransport::new(|_| FakeAnswer::status(429));
     let vendor = limit("fixed_window", "12s") + "retry = { first_wait = \"60s\" }\n";
@@ -192,8 +193,8 @@ async fn refusal_pauses_as_the_page_says() {
     assert_eq!(gaps[1..3], [0, 150 * 100 / percent], "{gaps:?}");
 }
 
-/// What an endpoint's limit has left slows nothing down yet, and the page names the catalogue's vendors that it leaves
-/// without a throttle.
+/// The remaining units of an endpoint's limit do not slow requests down yet. The page names the vendors of the
+/// catalogue that have no throttle because of that.
 #[tokio::test(start_paused = true)]
 async fn exhausted_endpoint_stops_alone() {
     let transport = FakeTransport::new(|_| says_left("0", "7"));
@@ -218,7 +219,7 @@ async fn throttle_modes_match_the_page() {
     assert_eq!(load("").unwrap().throttle.name(), names[0], "{}", ways[0][1]);
 }
 
-/// What the format names as choices for what stands there wrongly.
+/// The choices that the error about a wrong value names.
 fn choices(vendor: &str) -> Vec<String> {
     let message = load(vendor).unwrap_err().to_string();
     let (_, listed) = message.split_once("choices").unwrap_or_else(|| panic!("{message}"));
@@ -255,7 +256,7 @@ fn rate(vendor: &Vendor) -> &Rate {
     rate
 }
 
-/// How many of 400 that come together go at once, and at most in any window.
+/// Of 400 requests that come together: how many are sent at once, and how many at most in any window.
 async fn most(algorithm: &str, window: &str, tier: Priority) -> (usize, usize) {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = client(&limit(algorithm, window), &transport).await;
@@ -296,7 +297,7 @@ async fn tiers_share_as_the_page_says() {
 
 #[test]
 fn defaults_are_those_of_the_page() {
-    // What the page says, written as an entry, is what an entry that says nothing comes to.
+    // An entry with the page's figures equals an empty entry.
     let table = rows(PAGE, "`[vendors.NAME.retry]`");
     let mut entry = "[vendors.v.retry]\n".to_owned();
     for row in table.iter().filter(|row| row[1] != "none") {
@@ -322,7 +323,7 @@ fn defaults_are_those_of_the_page() {
     assert!(PAGE.contains(&format!("`max_transit` ({}s unless stated", transit.as_secs())), "{transit:?}");
     assert_eq!(transit, vendor.connect_timeout + Duration::from_secs(1));
 
-    // Figures that cannot be seen from outside.
+    // Figures that no client shows are read from the source code.
     let builder = include_str!("../../src/client/builder.rs").replace('_', "");
     let per_tier = figure("requests of one tenant, vendor and tier that wait");
     let all = figure("requests that wait altogether");
@@ -351,7 +352,7 @@ async fn wait_ranges_match_the_page() {
     fills(&drawn, &ranges);
 }
 
-/// What was drawn is inside of the ranges, in seconds, and near both of their ends.
+/// Asserts that the drawn waits lie within the ranges, given in seconds, and come near both of their ends.
 #[track_caller]
 fn fills(drawn: &[Vec<u128>], ranges: &[(u128, u128)]) {
     for (drawn, (low, high)) in drawn.iter().zip(ranges) {
@@ -436,7 +437,7 @@ async fn retry_budget_matches_the_page() {
         transport.calls().len() - good - bad
     };
     assert_eq!(retries(0, 30).await, free);
-    // Nothing was counted before the first failure, so not the request that failed first.
+    // The budget counts requests only from the first failure on, so the request that failed first is not counted.
     assert_eq!(retries(40 * each, 30).await, (30 - 1 + 40 * each + 30) / each - free);
 }
 
@@ -446,7 +447,7 @@ async fn answers_mean_what_the_page_says() {
     let row = |name: &str| table.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name:?}"));
     let named = |status: u16| table.iter().find(|row| row[0].split(", ").any(|word| word == status.to_string()));
     let other = |status: u16| row(if status >= 500 { "any other 5xx" } else { "all others" });
-    // Every 4xx, every named 5xx, and every fifth of the rest.
+    // Tests every 4xx, the common 5xx, and every fifth other status.
     let is_asked = |status: &u16| status / 100 == 4 || status.is_multiple_of(5) || [502, 503, 504].contains(status);
     let statuses = (200..600).filter(is_asked);
     let answers = statuses.map(|status| (FakeAnswer::status(status), named(status).unwrap_or_else(|| other(status))));
@@ -465,7 +466,7 @@ async fn answers_mean_what_the_page_says() {
     }
 }
 
-/// What becomes of a request that is answered so, and so again.
+/// What becomes of a request that gets this response to each attempt.
 async fn meaning_of(answer: FakeAnswer, method: Method, setting: &str) -> &'static str {
     let transport = FakeTransport::new(move |_| answer.clone());
     let vendor = format!("retry = {{ max_retries = 3, first_wait = \"1s\", max_age = \"30s\"{setting} }}\n");
@@ -502,7 +503,7 @@ fn headers_are_read_as_the_page_says() {
             };
             let (nine, seconds) = (Some(9), Some(Duration::from_secs(9)));
             let of_acme = format!("acme-{name}");
-            // A name of one vendor has no prefix of another's.
+            // A name that begins with `x-` is not read with another prefix in front of it.
             if name.starts_with("x-") {
                 assert_eq!(read(&of_acme, value).retry_after, None, "{of_acme}");
             }

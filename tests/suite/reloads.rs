@@ -1,5 +1,5 @@
-//! Ten thousand reloads, a third of them malformed, while requests come in on several threads: nothing is lost, doubled or
-//! above the limit. In real time, because what is looked for is races.
+//! Ten thousand reloads, a third of them malformed, while several threads send requests: no request is lost, sent twice
+//! or sent above the limit. In real time, because the test looks for races.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests: figures are printed")]
 #![expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
@@ -18,10 +18,10 @@ use integration_client::{Error, ErrorKind, IntegrationClient, Priority, Request}
 
 const RELOADS: usize = 10_000;
 const TENANTS: usize = 8;
-/// What the vendor allows each tenant in 100 ms, whatever the configuration makes of it.
+/// How many requests the vendor allows each tenant in 100 ms.
 const LIMIT: u32 = 40;
 
-/// A configuration that a test can replace.
+/// A configuration source whose text a test can replace.
 #[derive(Clone, Debug, Default)]
 struct Text(Arc<Mutex<String>>);
 
@@ -32,10 +32,10 @@ impl ConfigSource for Text {
     }
 }
 
-/// The tenants at a vendor; `number` chooses weights, safety, endpoints, who else is there and what they share.
+/// A vendor with its tenants. `number` chooses weights, safety, endpoints, further tenants and shared limits.
 fn configuration(number: usize) -> String {
-    // Seldom: a bucket that grows gets nothing for it, and one that shrinks keeps what it owes, so that one that did both
-    // at every reload would always be empty.
+    // The safety changes seldom: a bucket that grows gets no units for it, and one that shrinks keeps its debt, so a
+    // bucket that did both at every reload would always be empty.
     let safety = [1.0, 0.9, 0.7, 1.0][number / 250 % 4];
     let mut text = format!(
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\nattempt_timeout = \"300ms\"\n\
@@ -43,7 +43,7 @@ fn configuration(number: usize) -> String {
          [[vendors.v.limits]]\nname = \"requests\"\nscope = \"tenant\"\nalgorithm = \"sliding_window\"\n\
          limit = {LIMIT}\nwindow = \"100ms\"\nsafety = {safety:?}\n"
     );
-    // A limit that all share needs one lock over all of them: every lane moves to another shard, and back.
+    // A limit that all tenants share needs one lock over them, so every lane moves to another shard, and back.
     if number / 40 % 2 == 1 {
         text += "[[vendors.v.limits]]\nname = \"everybody\"\nscope = \"vendor\"\nalgorithm = \"sliding_window\"\n\
                  limit = 100000\nwindow = \"1s\"\n";
@@ -146,7 +146,7 @@ async fn ten_thousand_reloads_lose_and_credit_nothing() {
     let peak = reports.iter().map(|report| report.peak).max().unwrap();
     assert!(reports.iter().all(|report| report.is_clean()), "{peak} of {LIMIT} in one window");
 
-    // A permit whose lane moved counts at its new place until its deadline, which is 300 ms away.
+    // A permit whose lane has moved counts in the new shard until its deadline, 300 ms later.
     for _ in 0..300 {
         if (client.waiting(), client.in_flight()) != (0, 0) {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,5 @@
-//! Replies reach their target at least once, under the same id each time, whatever is away or killed; and jobs do not wait for it.
+//! Replies reach their target at least once and under the same id each time, even if the target fails or the process is
+//! killed. Jobs do not wait for that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::Path;
@@ -14,14 +15,14 @@ use integration_client::{BoxError, BoxFuture, Error, ErrorKind, IntegrationClien
 
 use crate::support::folder;
 
-/// A target that fails its first calls, or never answers.
+/// A target whose first calls fail, or that never answers.
 #[derive(Default)]
 struct Target {
     failing: AtomicU32,
     hangs: bool,
-    /// What it was given, call by call.
+    /// The ids of the replies that each call passed.
     given: Mutex<Vec<Vec<String>>>,
-    /// What it has.
+    /// The replies that the target has accepted.
     had: Mutex<Vec<Reply>>,
 }
 
@@ -77,7 +78,7 @@ async fn enqueue(client: &IntegrationClient, count: usize) {
     }
 }
 
-/// Until `holds`; a failure after 30 s.
+/// Waits until `holds` returns true, and fails after 30 s.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if holds() {
@@ -107,13 +108,13 @@ async fn target_that_is_away_gets_every_reply_later_and_holds_up_no_job() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 5, "each once, for each try said how it ended");
-    // The same ids on each try.
+    // Each try has the same ids.
     assert!(target.given().len() >= 3 && target.given()[0].iter().all(|id| ids.contains(id)), "{:?}", target.given());
     let error = client.outbox().deliver_replies(&target).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);
 }
 
-/// The process is gone after the target has the replies and before that was recorded.
+/// The process ends after the target has accepted the replies and before the store records that.
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     let store = folder("replies-killed").join("s.db");
@@ -132,7 +133,7 @@ async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     let next = Target::default();
     let looking = async {
         until("all come again", || next.had() == 3).await;
-        // They are gone then.
+        // By then the delivered replies are deleted.
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(client.outbox().replies(10).await.unwrap().is_empty());
         client.shutdown(Duration::from_secs(5)).await;
@@ -147,7 +148,7 @@ async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     assert!(after.iter().all(|id| before.contains(id)) && after.len() == 3, "{before:?} {after:?}");
 }
 
-/// Two messages whose sender's queue is a property of the broker's.
+/// A broker with messages that name the sender's queue in a property.
 struct Broker(Mutex<Vec<Intake>>);
 
 impl IntakeSource for Broker {

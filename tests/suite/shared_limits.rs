@@ -1,4 +1,5 @@
-//! What a vendor says of a limit that tenants share acts on all of them, on real sockets and in real time.
+//! What a vendor's responses say about a shared limit applies to all tenants that share it. Over real sockets, in real
+//! time.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests spawn and measure")]
 
@@ -14,9 +15,9 @@ use tokio::task::JoinSet;
 const SCOPES: [&str; 2] = ["account", "vendor"];
 const TENANTS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
-/// When a request came, to which path, and the status of its answer.
+/// For each request its arrival time, its path and the status of the response.
 type Log = Arc<Mutex<Vec<(Instant, String, u16)>>>;
-/// Status and headers for the request of this number, so long after the first.
+/// Returns status and headers for a request, from its number and the time since the first request.
 type Script = fn(usize, Duration) -> (u16, &'static str);
 
 async fn serve(mut stream: TcpStream, log: Log, script: Script) {
@@ -59,14 +60,14 @@ async fn client(scope: &str, shared: &str, script: Script) -> (IntegrationClient
     let text = format!("[vendors.v]\nbase_url = \"http://{address}\"\nauth = {{ scheme = \"none\" }}\n{shared}\n");
     let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
     for tenant in TENANTS {
-        // Tenants of one account, or of one vendor alone.
+        // For the scope `account` all tenants are in one account, for `vendor` each is in its own.
         let account = if scope == "account" { "one" } else { tenant };
         builder = builder.tenant(TenantEntry::new(tenant, "v").account(account));
     }
     (builder.build().await.unwrap(), log)
 }
 
-/// A request of each of these tenants, all at once.
+/// Sends a request of each of these tenants, all at once.
 async fn all(client: &IntegrationClient, tenants: &[&'static str], path: &'static str) {
     let mut sends = JoinSet::new();
     for tenant in tenants.iter().copied() {
@@ -86,7 +87,7 @@ fn since_first(log: &Log) -> Vec<(Duration, String, u16)> {
 #[tokio::test]
 async fn nine_percent_left_slows_four_tenants_together() {
     for scope in SCOPES {
-        // 16 a second at full rate.
+        // At full rate the client would send 16 requests a second.
         let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"50s\", \
                       algorithm = \"fixed_window\" }]\nthrottle = \"bands\"";
         let (client, log) = client(scope, shared, |number, _| match number {
@@ -99,7 +100,7 @@ async fn nine_percent_left_slows_four_tenants_together() {
         all(&client, &four, "/x").await;
         let arrivals = since_first(&log);
         assert_eq!(arrivals.len(), 9);
-        // The first of the eight at once, and each other a quarter of a second later.
+        // The first of the eight requests is sent at once, and each further one a quarter of a second later.
         let took = arrivals[8].0 - arrivals[1].0;
         assert!((Duration::from_millis(1_700)..Duration::from_millis(3_500)).contains(&took), "{scope}: {took:?}");
     }

@@ -1,4 +1,5 @@
-//! Clients that share a limit through a store, on real sockets and in real time: as processes do, in one process.
+//! Clients that share a limit through a store, over real sockets and in real time. The clients of one test process
+//! stand for several processes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests spawn and measure")]
 
@@ -28,7 +29,7 @@ async fn client(vendor: &FakeVendor, name: &str, store: &str) -> IntegrationClie
         .unwrap()
 }
 
-/// Sends for so long as much as it may. Returns how much that was.
+/// Sends as much as the limits allow for `time`. Returns the number of requests.
 async fn send(client: &IntegrationClient, vendor: &str, time: Duration) -> u32 {
     let ends = Instant::now() + time;
     let mut tasks = tokio::task::JoinSet::new();
@@ -50,12 +51,12 @@ async fn send(client: &IntegrationClient, vendor: &str, time: Duration) -> u32 {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Two clients share a limit, and what one gives back at its shutdown the other has.
+/// Two clients share a limit, and the other one gets the units that one gives back at its shutdown.
 /// The vendor has a name of its own, so that no other test of the same store shares its limit.
 async fn shared_through(name: &str, store: &str) {
     let vendor = vendor().await;
     let (one, two) = (client(&vendor, name, store).await, client(&vendor, name, store).await);
-    // A store that may have lost what it knew gives nothing before every lease has ended.
+    // A store that may have lost its state grants no units before every lease has ended.
     let first = Request::get(name, "/orders").header("x-tenant", "acme").deadline(Duration::from_secs(20));
     one.send("acme", Priority::Normal, first).await.unwrap();
     let time = Duration::from_secs(3);
@@ -85,7 +86,7 @@ async fn clients_share_a_limit_through_postgres() {
     shared_through("served", &url).await;
 }
 
-/// One connection of the server for each transaction.
+/// The pooler assigns a connection of the server to each transaction.
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_share_a_limit_through_a_pooler() {
@@ -100,7 +101,7 @@ async fn clients_share_a_limit_through_redis() {
     shared_through("cached", &url).await;
 }
 
-/// Two clients share a limit of a minute through a store that is for such limits alone.
+/// Two clients share a limit with a window of one minute, through a store that can share only such long windows.
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
 async fn shared_by_the_minute(name: &str, store: &str) {
     let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(60));
@@ -126,7 +127,7 @@ async fn shared_by_the_minute(name: &str, store: &str) {
 async fn clients_share_a_limit_through_etcd() {
     let url = std::env::var("IC_TEST_ETCD").expect("`eval $(scripts/etcd.sh start)` before, or IC_TEST_ETCD=off");
     if url != "off" {
-        // Below a prefix of its own: what an earlier run used of the limit counts for a minute.
+        // Each run has its own key prefix, because the usage of an earlier run counts for a minute.
         shared_by_the_minute("elected", &format!("{url}/{}", std::process::id())).await;
     }
 }
@@ -151,7 +152,7 @@ async fn clients_share_a_limit_through_zookeeper() {
     }
     let (own, rest) = (std::process::id(), url.strip_prefix("zk://").unwrap());
     shared_by_the_minute("voted", &format!("{url}/{own}/a")).await;
-    // Nodes of a user, and one of two servers that is away.
+    // The nodes belong to a user, and one of the two servers is away.
     let of_user = format!("zk://app:p%40ss@127.0.0.1:1,{rest}/of-app-{own}");
     shared_by_the_minute("owned", &of_user).await;
     let other = of_user.replace("p%40ss", "hunter2");
@@ -160,7 +161,7 @@ async fn clients_share_a_limit_through_zookeeper() {
     assert!(error.contains("its password is wrong") && !error.contains("hunter2"), "{error}");
 }
 
-/// A store for limits of a minute is told so at the start, by a reload and for a tenant that is added.
+/// A window that is too short for the store is an error at the start, in a reload, and when a tenant is added.
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_do() {
@@ -178,7 +179,7 @@ async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_d
     for part in ["etcd holds limits of 60s", "vendor `brief` is of 1s", "Redis or PostgreSQL", "shared = false"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    // A vendor that nobody uses may have any limits.
+    // A vendor without tenants may have any limits.
     let client = builder(texts.clone()).build().await.unwrap();
     let error = client.tenants().set(tenant()).unwrap_err().to_string();
     assert!(error.contains("shared = false"), "{error}");
@@ -189,7 +190,8 @@ async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_d
     assert_eq!(client.sharing().unwrap().answered, 0, "nothing is shared");
 }
 
-/// Two processes that do not share, each with its part, are replaced one after the other by processes that share.
+/// Two processes that each have a fixed part of the limit are replaced, one after the other, by processes that share
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_do_not_share_are_replaced_one_by_one() {
     let folder = tempfile_folder("sharing-upgrade");
@@ -202,7 +204,7 @@ async fn processes_that_do_not_share_are_replaced_one_by_one() {
     };
     let builder = || IntegrationClient::builder().without_catalogue().vendors_toml(texts.clone()).tenant(half());
     let shares = || builder().share_through(store.as_str()).sharing_lease(Duration::from_secs(2));
-    // What a process sent counts for a window after it has ended.
+    // The requests of a process count for one window after it has ended.
     let ended = Duration::from_millis(1_400);
     let time = Duration::from_secs(2);
     let (old, other) = (builder().build().await.unwrap(), builder().build().await.unwrap());
@@ -214,7 +216,8 @@ async fn processes_that_do_not_share_are_replaced_one_by_one() {
     other.shutdown(Duration::from_secs(1)).await;
     tokio::time::sleep(ended).await;
     let two = shares().build().await.unwrap();
-    // Both have half of the limit together. Then one after the other has all of it: half is in force until both say so.
+    // First both clients together have half of the limit. Then one after the other is configured with the whole limit:
+    // half of it stays in force until both are.
     let (a, b) = tokio::join!(send(&one, "rolled", time), send(&two, "rolled", time));
     assert!(a + b <= LIMIT / 2 * 4, "{a} and {b}");
     one.tenants().set(TenantEntry::new("acme", "rolled")).unwrap();
@@ -230,7 +233,7 @@ async fn processes_that_do_not_share_are_replaced_one_by_one() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The same by a file, as the command line has it.
+/// A configuration file names the store, as for the command line.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_says_through_what_limits_are_shared() {
     let folder = tempfile_folder("sharing-file");

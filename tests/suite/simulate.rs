@@ -1,5 +1,5 @@
-//! The engine against vendors of every algorithm on virtual time, as `examples/simulate.rs` shows it: nothing is refused,
-//! nearly all is used, and with the guards switched off the vendors do refuse.
+//! The engine against vendors of every algorithm in virtual time, as in `examples/simulate.rs`: no request is refused,
+//! nearly all of each limit is used, and with the guards switched off the vendors do refuse.
 #![allow(clippy::print_stdout, reason = "figures are printed")]
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn no_vendor_refuses_whatever_happens() {
 
 #[test]
 fn without_its_guard_every_vendor_refuses() {
-    // A bucket of which a tenth alone goes at once is kept within without a guard, too.
+    // `UnknownBucket` sends only a tenth of its limit at once, so it keeps to the limit even without a guard.
     for counting in Counting::ALL.into_iter().filter(|counting| *counting != Counting::UnknownBucket) {
         let refused = |guarded: bool| -> u64 {
             let cases = Travel::ALL.map(|travel| Case::new(counting, 100, SECOND, 1.0, travel).troubled());
@@ -36,7 +36,7 @@ fn without_its_guard_every_vendor_refuses() {
             cases.map(|case| run(&case, 5_000, 3).refused).sum()
         };
         assert_eq!(refused(true), 0, "{counting:?}");
-        // A bucket that is one lump smaller fails by the drift of clocks alone, after an hour.
+        // A bucket that is smaller by one lump fails only because of clock drift, after an hour.
         let drifting = Case::new(counting, 100, SECOND, 1.0, Travel::Instant).without_guard();
         let drifts = || (0..4).map(|seed| run(&drifting, 400_000, seed).refused).sum::<u64>();
         assert!(refused(false) > 0 || drifts() > 0, "{counting:?}: the checks could not fail");
@@ -58,7 +58,7 @@ fn nearly_all_of_a_limit_is_used() {
                 100.0 * least
             );
             assert_eq!(outcome.refused, 0);
-            // The last window may be cut off anywhere.
+            // The run may end in the middle of the last window.
             assert!(outcome.share >= 100.0 * least - 0.25, "{counting:?} {travel:?}: {:.2}", outcome.share);
         };
         used(Counting::FixedWindow, 0.99 * possible);
@@ -103,7 +103,7 @@ fn same_seed_gives_the_same_trace() {
     assert_ne!(once.trace, other.trace);
 }
 
-/// The worst figures of `throttle = "adaptive"` where the limit's window is a second, for each way of counting.
+/// The worst figures of `throttle = "adaptive"` with a window of one second, for each way of counting.
 fn of_a_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
     let figures = |counting: Counting| {
         let cell = Cell { scene, counting, window_s: 1, throttle: "adaptive", phases: 1 };
@@ -121,8 +121,8 @@ fn headers_slow_nobody_down_who_is_alone() {
     }
 }
 
-/// Somebody else takes half of the key for twenty windows, and headers show it. Of logs and counters that are full when the other
-/// begins, several requests are on their way.
+/// Another user takes half of the key's limit for twenty windows, and headers show that. For logs and counters that are
+/// full when the other user begins, several requests are under way, so their bounds are wider.
 #[test]
 fn share_taken_by_others_is_left_to_them() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownBucket, UnknownWindow};
@@ -133,8 +133,9 @@ fn share_taken_by_others_is_left_to_them() {
     }
 }
 
-/// Two clients that share nothing but the key: together, the smaller part of it, and refusals a minute. Where requests take no time, the
-/// first that fills a log takes all that comes back to it, before the other can ask.
+/// Two clients that share only the key: bounds on the use of both together, on the smaller share, and on refusals a
+/// minute. If requests take no time, the first client that fills a log takes all units that the log frees, before the
+/// other one can ask.
 #[test]
 fn two_clients_share_one_limit_evenly() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, SlidingCounter, TokenBucket, UnknownWindow};

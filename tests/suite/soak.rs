@@ -1,4 +1,4 @@
-//! A minute of scripts/soak.sh, and tests of its judge: each kind of fault in a made-up record is found.
+//! A short run of scripts/soak.sh, and tests of its judge, which must find each kind of fault in a made-up record.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,11 +10,11 @@ use example::world::vendors;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-/// Places in [`vendors`].
+/// Indices in [`vendors`].
 const PARCELS: usize = 0;
 const MAIL: usize = 1;
 
-/// An answered request of `t0`, which took 50 ms.
+/// A request of `t0` that was answered after 50 ms.
 fn seen(path: &str, at_ms: u64) -> Seen {
     Seen {
         at: at_ms * MS,
@@ -36,7 +36,7 @@ fn told(record: &mut Record, vendor: usize, path: &str, ended: Option<Outcome>) 
     record.told.insert(path.to_owned(), Told { vendor, tenant: "t0".to_owned(), asked: 0, ended, is_cut_off: false });
 }
 
-/// A job of an empty record that was accepted as `id-1` and is at `place`.
+/// A record with one job, which was accepted as `id-1` and is at `place`.
 fn job(vendor: usize, path: &str, place: Option<Place>, arrivals: &[Seen]) -> Record {
     let mut record = empty();
     told(&mut record, vendor, path, Some(Outcome::Accepted("id-1".to_owned())));
@@ -48,13 +48,13 @@ fn job(vendor: usize, path: &str, place: Option<Place>, arrivals: &[Seen]) -> Re
 fn empty() -> Record {
     let vendors = vendors().map(|plan| VendorRecord { plan, seen: Vec::new(), outages: Vec::new() });
     let mut record = Record { vendors: vendors.into(), ..Record::default() };
-    // A verdict about nothing is not clean.
+    // The record needs a request, because the verdict on a record without any is not clean.
     record.vendors[2].seen.push(seen("/other/post-0.0-0", 0));
     told(&mut record, 2, "/other/post-0.0-0", Some(Outcome::Answered(200)));
     record
 }
 
-/// Refused, over a limit, lost, doubled, stuck.
+/// The numbers of requests that were refused, over a limit, lost, doubled and stuck.
 fn figures(record: &Record) -> [u64; 5] {
     let verdict = judge(record);
     let Verdict { refused, over_limit, lost, doubled, stuck, .. } = verdict;
@@ -78,7 +78,7 @@ fn soak_judge_rejects_an_empty_record() {
 #[test]
 fn soak_judge_counts_refusals_and_exceeded_windows() {
     let mut record = empty();
-    // 40 in two seconds are allowed; the vendor let the 41st pass, and refused the 42nd.
+    // 40 requests in two seconds are allowed. The vendor admitted the 41st, and refused the 42nd.
     record.vendors[PARCELS]
         .seen
         .extend((0..41).map(|n| Seen { finished: n * 40 * MS, ..seen(&format!("/other/post-0.0-{n}"), n * 40) }));
@@ -86,7 +86,7 @@ fn soak_judge_counts_refusals_and_exceeded_windows() {
     assert_eq!(figures(&record), [0, 1, 0, 0, 0]);
     record.vendors[PARCELS].seen.push(refused);
     assert_eq!(figures(&record), [1, 2, 0, 0, 0]);
-    // Two seconds later there is room again.
+    // Two seconds later the limit has room again.
     record.vendors[PARCELS].seen.truncate(40);
     record.vendors[PARCELS].seen.push(seen("/other/post-0.0-100", 2_000));
     assert_eq!(figures(&record), [0; 5]);
@@ -95,7 +95,7 @@ fn soak_judge_counts_refusals_and_exceeded_windows() {
 #[test]
 fn soak_judge_counts_requests_at_once() {
     let mut record = empty();
-    // Eight at once are allowed to an account, whichever of its tenants sends them.
+    // An account may send eight requests at once, by any of its tenants.
     let ninth = |key: &str, account: &str| Seen {
         key: key.to_owned(),
         account: account.to_owned(),
@@ -188,14 +188,14 @@ fn soak_judge_counts_what_does_not_move() {
     record.vendors[MAIL].outages[0].until = 11 * SECOND;
     assert_eq!(figures(&record), [0; 5]);
 
-    // Outages that follow each other make the pause longer, and after a quiet time it is short again.
+    // Successive outages make the pause longer. After a quiet time the pause is short again.
     record.vendors[MAIL].outages =
         vec![Span { from: 0, until: 2 * SECOND }, Span { from: 4 * SECOND, until: 6 * SECOND }];
     assert_eq!(figures(&record), [0; 5], "six seconds of failures, and a pause of seven");
     record.vendors[MAIL].outages[0].until = SECOND;
     assert_eq!(figures(&record), [0, 0, 0, 0, 1]);
 
-    // Who waits twenty seconds while the tenant's others go on, two a second, stands in line.
+    // A request that waits twenty seconds is not stuck while the same tenant's other requests go on at two a second.
     let others = |tenant: &str, count: u64| -> Vec<Seen> {
         let one = |number: u64| Seen {
             key: format!("{tenant}-a"),
@@ -222,17 +222,18 @@ fn soak_judge_excuses_connect_failures_after_an_outage() {
     assert_eq!(figures(&record), [0; 5], "the host is left alone until nine seconds");
 }
 
-/// Not a test of its own: the soak starts this executable again for each of its programs.
+/// Not a test: the soak starts this executable again for each of its programs, which run here.
 #[test]
 fn program_of_the_soak() {
     if let Some(result) = example::run_as_program() {
         result.unwrap();
-        // The harness would print lines of its own, which are none of a program's.
+        // Exits here, because the harness would print lines that are not the program's.
         std::process::exit(0);
     }
 }
 
-/// The whole of it, from the same seeds each time, so that a failure is that of a change. `scripts/soak.sh` draws others.
+/// Runs the whole soak, with the same seeds each time, so that a new failure comes from a change of the code.
+/// `scripts/soak.sh` draws other seeds.
 #[test]
 fn minute_of_disturbances_does_no_harm() {
     let stores: &[(&str, u64)] = match std::env::var_os("IC_TEST_POSTGRES") {
@@ -241,7 +242,7 @@ fn minute_of_disturbances_does_no_harm() {
     };
     for (store, seed) in stores {
         let options = example::Options {
-            // A program that runs for a minute has the harness say so, among its own lines.
+            // Less than a minute, after which the harness would print a warning among the program's lines.
             seconds: 25,
             store: (*store).to_owned(),
             seed: *seed,

@@ -1,4 +1,4 @@
-//! The spans of a send, and what they cost when nobody subscribes to them.
+//! The spans of a send, and their cost without a subscriber.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -28,7 +28,7 @@ struct Seen {
     name: &'static str,
     parent: Option<u64>,
     fields: BTreeMap<&'static str, String>,
-    /// Events inside it.
+    /// The number of events inside the span.
     events: u32,
 }
 
@@ -38,7 +38,7 @@ impl Visit for Seen {
     }
 }
 
-/// Keeps spans, by id - 1; those at info alone if it is told so.
+/// A subscriber that keeps spans at the index id - 1; if its flag is set, only those up to level info.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<(Vec<Seen>, Vec<u64>)>>, bool);
 

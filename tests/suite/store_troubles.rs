@@ -1,5 +1,5 @@
-//! The store fails at every moment at which it can, for a while or once: nothing that was acknowledged is lost or sent twice,
-//! callers are told, and all goes on by itself when it is over.
+//! The store fails at every point at which it can, once or for a while: no acknowledged request is lost or sent twice,
+//! callers get errors, and the client recovers by itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::collections::BTreeMap;
@@ -37,7 +37,8 @@ async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient,
     builder.store(store.clone()).work().build().await
 }
 
-/// Accepted in the end, with the same key for as long as it takes; and what was said until then.
+/// Enqueues a request again and again with the same key until it is accepted. Returns the receipt and the errors before
+/// it.
 async fn accept(client: &IntegrationClient, path: &str) -> (Receipt, Vec<Error>) {
     let mut errors = Vec::new();
     loop {
@@ -54,7 +55,7 @@ async fn accept(client: &IntegrationClient, path: &str) -> (Receipt, Vec<Error>)
 async fn until_ended(receipt: &Receipt) -> Status {
     let mut status = None;
     for _ in 0..2_000 {
-        // A question may meet the trouble as well.
+        // The question for the status may fail too.
         status = receipt.status().await.ok();
         if !matches!(status, None | Some(Status::Waiting { .. } | Status::UnderWay)) {
             return status.unwrap();
@@ -64,7 +65,7 @@ async fn until_ended(receipt: &Receipt) -> Status {
     panic!("it stays {status:?}");
 }
 
-/// How often the vendor did what stands at each path.
+/// How often the vendor acted on each path.
 fn acted(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     let mut acted = BTreeMap::new();
     for arrival in vendor.arrivals().iter().filter(|arrival| arrival.status == 200) {
@@ -105,7 +106,7 @@ async fn unwritable_store_file_is_refused_in_words() {
     let path = folder().join("s.db");
     std::fs::write(&path, "").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
-    // The superuser writes everywhere but there.
+    // A superuser may write to the file nevertheless, but not to this one of the kernel.
     let is_superuser = std::fs::File::options().append(true).open(&path).is_ok();
     let path = if is_superuser { PathBuf::from("/sys/kernel/vmcoreinfo") } else { path };
     if !path.exists() {
@@ -116,7 +117,8 @@ async fn unwritable_store_file_is_refused_in_words() {
     assert!(error.to_string().contains("writable") || error.to_string().contains("cannot be opened"), "{error}");
 }
 
-/// Whatever stands in the rows, the process lives and other jobs are sent; and a row that is nonsense stays, or is a letter.
+/// Whatever the rows contain, the process survives and other jobs are sent. A row with nonsense stays, or becomes a
+/// dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_rows_hold_up_nobody() {
     use sqlx::{Connection, Row};
@@ -181,7 +183,7 @@ async fn nonsense_rows_hold_up_nobody() {
     assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
 }
 
-/// Ids that stand in two places of a SQLite store, or in none of the three.
+/// The ids that are in more than one of the three tables of a SQLite store, or in none.
 async fn misplaced(path: &Path, receipts: &[Receipt]) -> Vec<String> {
     use sqlx::{Connection, Row};
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
@@ -193,7 +195,7 @@ async fn misplaced(path: &Path, receipts: &[Receipt]) -> Vec<String> {
     receipts.iter().map(Receipt::id).filter(|id| !once(id)).collect()
 }
 
-/// One statement fails, by its number.
+/// Makes the statement of one number fail.
 struct Nth {
     number: u64,
     moment: Moment,
@@ -211,7 +213,7 @@ impl Watch for Nth {
     }
 }
 
-/// Whether the run ended before the statement came.
+/// Runs five jobs while statement `number` fails. Returns whether the run ended before that statement.
 async fn run_with(number: u64, moment: Moment, fault: Fault) -> bool {
     let (vendor, path) = (vendor().await, folder().join("s.db"));
     let watch = Arc::new(Nth { number, moment, fault, seen: AtomicU64::new(0) });
@@ -246,7 +248,7 @@ async fn run_with(number: u64, moment: Moment, fault: Fault) -> bool {
     is_clean
 }
 
-/// As many at once: most of the time nothing is done but waiting.
+/// How many runs go on at once. They spend most of their time waiting.
 const AT_ONCE: u64 = 16;
 
 async fn every_statement_in_turn(moment: Moment, fault: Fault) {
@@ -279,7 +281,8 @@ async fn connection_breaks_once_after_every_write() {
     every_statement_in_turn(Moment::After, Fault::Broken).await;
 }
 
-/// The word about the first accepted job is lost, and no connection can be made for as long as a test says.
+/// Loses the confirmation of the first commit after it is armed. Then no connection can be made until the test ends
+/// that.
 #[derive(Default)]
 struct LostWord {
     is_armed: AtomicBool,
@@ -310,7 +313,7 @@ async fn doubtful_commit_is_ambiguous_and_names_the_job() {
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Store, Delivery::Ambiguous), "{error}");
     let id = error.job_id().expect("the job's id").to_owned();
     assert!(error.to_string().contains(&id), "{error}");
-    // The store is still away: what comes next is certainly not accepted.
+    // The store is still away, so the next request is certainly not accepted.
     let refused = client.outbox().enqueue("acme", Priority::Normal, request()).await.unwrap_err();
     assert_eq!((refused.delivery(), refused.job_id()), (Delivery::NotSent, None), "{refused}");
     watch.is_down.store(false, Relaxed);
@@ -319,19 +322,19 @@ async fn doubtful_commit_is_ambiguous_and_names_the_job() {
     assert_eq!(acted(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
 }
 
-/// Overwrites the page of a SQLite file in which a text stands, so that the row that it belongs to cannot be read.
+/// Overwrites a page of a SQLite file that contains `text`, so that the text's row cannot be read.
 fn damage(path: &Path, text: &str) {
     const PAGE: usize = 4096;
     let mut file = std::fs::read(path).unwrap();
     let places = file.windows(text.len()).enumerate().filter(|(_, window)| *window == text.as_bytes());
-    // Neither the row's first page, which it shares with others, nor its last.
+    // A page in the middle: the row's first and last page may hold parts of other rows.
     let pages: Vec<usize> = places.map(|(at, _)| at / PAGE * PAGE).collect();
     let page = *pages.get(pages.len() / 2).expect("the text is in the file");
     file[page..page + PAGE].fill(0xff);
     std::fs::write(path, file).unwrap();
 }
 
-/// Moves what the log of a SQLite file holds into the file.
+/// Moves the content of a SQLite file's log into the file.
 async fn into_the_file(path: &Path) {
     use sqlx::{Connection, Row};
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
@@ -358,7 +361,7 @@ async fn damaged_page_stops_its_lane_only() {
     let marker = "the-middle-of-a-long-body";
     let mut receipts = Vec::new();
     for tenant in ["acme", "umbra", "zeta"] {
-        // Long enough for pages of their own.
+        // Long enough that each row has pages of its own.
         let body = format!("{marker}-{tenant} ").repeat(800);
         let request = Request::post("v", format!("/{tenant}")).body(body);
         receipts.push(accepting.outbox().enqueue(tenant, Priority::Normal, request).await.unwrap());
@@ -376,7 +379,7 @@ async fn damaged_page_stops_its_lane_only() {
     };
     tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("the others' jobs are sent");
     assert!(!acted(&vendor).contains_key("/umbra"), "{:?}", acted(&vendor));
-    // It is said for as long as it lasts, whatever succeeds meanwhile.
+    // The problem is reported as long as it lasts, even if other operations succeed meanwhile.
     let receipt =
         client.outbox().enqueue("acme", Priority::High, Request::post("v", "/later").json(&[1])).await.unwrap();
     assert!(matches!(until_ended(&receipt).await, Status::Delivered { status: 200, .. }));
@@ -385,12 +388,12 @@ async fn damaged_page_stops_its_lane_only() {
     assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
 }
 
-/// The disk is full, or all is lost, from one moment to another.
+/// A disk that becomes full, or fails all writes, when a test sets a flag.
 #[derive(Default)]
 struct Disk {
-    /// SQLite may not make the file larger, and says what it says then.
+    /// SQLite cannot enlarge the file, and reports its own error.
     is_full: AtomicBool,
-    /// Nothing is written at all; reads go on.
+    /// All writes fail; reads succeed.
     fails: AtomicBool,
 }
 
@@ -422,7 +425,7 @@ async fn full_disk_loses_nothing_and_work_resumes() {
     for number in 0..200 {
         let request = Request::post("v", format!("/full/{number}")).body(vec![b'x'; 20_000]);
         match client.outbox().enqueue("acme", Priority::Normal, request).await {
-            // What is delivered meanwhile leaves room.
+            // Jobs that were delivered meanwhile have freed space.
             Ok(receipt) => receipts.push(receipt),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Store);
@@ -456,11 +459,11 @@ async fn sent_job_is_not_resent_during_a_write_outage() {
     while vendor.arrivals().len() < 5 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The answers come when they cannot be written down, for longer than a few tries.
+    // The responses arrive while their outcomes cannot be written, for longer than a few tries take.
     disk.fails.store(true, Relaxed);
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert!(matches!(receipts[0].status().await.unwrap(), Status::UnderWay));
-    // What is read well meanwhile does not hide it.
+    // Successful reads do not hide the problem.
     let problem = client.outbox().problem().expect("it is said");
     assert!(problem.contains("the outcomes of jobs cannot be written: a test: the disk is full"), "{problem}");
     disk.fails.store(false, Relaxed);

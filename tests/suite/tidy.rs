@@ -1,5 +1,6 @@
-//! Rules of the source tree that no compiler knows: pure modules use no runtime, clock, file or socket; folders depend on each
-//! other one way only; files are short and named after what is in them; TOML in the docs is valid; tests that pages name exist.
+//! Rules of the source tree that no compiler checks: pure modules use no runtime, clock, file or socket; dependencies
+//! between folders point one way; files are short and named after their content; TOML in the docs is valid; tests that
+//! pages name exist.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 
 use std::fs;
@@ -26,12 +27,12 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Lines of code, numbered; comments are left out: they may name what the code must not.
+/// The lines of code with their numbers. Comments are left out, because they may name what the code must not use.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines().map(|line| line.split("//").next().unwrap_or_default()))
 }
 
-/// No line of code under `folder` holds any of `words`.
+/// Asserts that no line of code under `folder` contains any of `words`.
 #[track_caller]
 fn forbid(folder: &str, words: &[&str]) {
     for (path, text) in files(folder) {
@@ -42,7 +43,7 @@ fn forbid(folder: &str, words: &[&str]) {
     }
 }
 
-/// Every `crate::` path under `folder`, its tests left out, begins with one of `modules`.
+/// Asserts that every `crate::` path under `folder`, outside of tests, begins with one of `modules`.
 #[track_caller]
 fn imports_only(folder: &str, modules: &[&str]) {
     assert!(!files(folder).is_empty(), "{folder} is gone");
@@ -59,7 +60,7 @@ fn imports_only(folder: &str, modules: &[&str]) {
     }
 }
 
-/// No line of code under `folder`, its tests left out, imports from any of `modules`.
+/// Asserts that no line of code under `folder`, outside of tests, imports from any of `modules`.
 #[track_caller]
 fn never_imports(folder: &str, modules: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -82,9 +83,9 @@ fn pure_modules_use_no_runtime_or_clock() {
     for folder in ["engine/src", "src/signals", "src/retry"] {
         forbid(folder, &["tokio", ".await", "async fn", "Instant::now", "SystemTime::now", ".elapsed("]);
     }
-    // Dates in headers are the wall clock's, and are handed in; the engine has no use for them.
+    // The other folders handle dates of headers, with the wall clock's time as an argument. The engine needs no dates.
     forbid("engine/src", &["SystemTime"]);
-    // What no manifest keeps away, because it is in the standard library.
+    // These modules are in the standard library, so no manifest can exclude them.
     forbid("engine/src", &["std::fs", "std::io", "std::net", "std::process", "std::thread"]);
 }
 
@@ -93,7 +94,8 @@ fn manifest(folder: &str) -> toml::Table {
     toml::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The compiler guarantees that the engine calls nothing else, as long as these are data structures and random numbers.
+/// The compiler guarantees that the engine uses no other crates than these, which are data structures and random
+/// numbers.
 #[test]
 fn engine_depends_on_no_runtime() {
     let manifest = manifest("engine");
@@ -102,7 +104,7 @@ fn engine_depends_on_no_runtime() {
     assert!(["dev-dependencies", "build-dependencies", "target"].iter().all(|table| !manifest.contains_key(*table)));
 }
 
-/// It promises no stability, so each release of the library wants exactly the engine of that release.
+/// The engine promises no stability, so each release of the library requires exactly the engine of that release.
 #[test]
 fn engine_is_released_with_the_library() {
     let (library, engine) = (manifest(""), manifest("engine"));
@@ -114,7 +116,7 @@ fn engine_is_released_with_the_library() {
 
 #[test]
 fn dependencies_point_one_way() {
-    // Under the name `engine`, by which the rules below know it.
+    // Files refer to the engine as `crate::engine`, the name that the rules below check.
     for (path, text) in files("src").into_iter().filter(|(path, _)| !path.ends_with("src/lib.rs")) {
         assert!(!text.contains("integration_client_engine"), "{}: say crate::engine", path.display());
     }
@@ -129,7 +131,7 @@ fn dependencies_point_one_way() {
     never_imports("src/config", &["engine", "dispatch", "transport", "core", "client"]);
     never_imports("src/store", &["engine", "dispatch", "core", "client", "send"]);
     forbid("src/outbox", &["sqlx", "SELECT ", "UPDATE ", "DELETE FROM", "INSERT INTO"]);
-    // The judges must not share a mistake with the judged.
+    // These modules judge the engine, so they must not share its code and its mistakes.
     for folder in ["src/testing/limit", "src/testing/checker", "src/testing/vendor"] {
         never_imports(folder, &["engine", "dispatch", "core", "client"]);
     }
@@ -154,7 +156,8 @@ fn names_say_what_is_inside() {
     }
 }
 
-/// The TOML examples of the README and the guide are valid configurations; those for Cargo.toml say so in their first line.
+/// The TOML examples of the README and the guide are valid configurations. Examples for Cargo.toml say so in their
+/// first line, and are left out.
 #[test]
 fn toml_examples_of_the_docs_are_valid() {
     for (name, text) in

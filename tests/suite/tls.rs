@@ -1,4 +1,5 @@
-//! Vendors whose certificates are not good: an error at once, nothing sent, nothing tried again or in a weaker way.
+//! Vendors with invalid certificates: a send fails at once, sends no byte of the request, and retries neither in the
+//! same way nor with weaker security.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use crate::support::fault;
@@ -15,11 +16,11 @@ use tls::{Authority, Leaf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A vendor with such a certificate, for one request a connection.
+/// A vendor that accepts one request on each connection.
 struct Vendor {
     url: String,
     connections: Arc<AtomicUsize>,
-    /// Connections on which a byte of a request has come.
+    /// Connections on which a byte of a request arrived.
     requests: Arc<AtomicUsize>,
 }
 
@@ -45,7 +46,7 @@ async fn vendor(authority: &Authority, leaf: Leaf) -> Vendor {
     Vendor { url, connections, requests }
 }
 
-/// One send, with all retries that there are by default.
+/// Sends one request, with the default retries.
 async fn send(url: &str, authority: Option<&Authority>) -> Result<String, Error> {
     let authority = authority
         .map_or(String::new(), |authority| format!("connection = {{ extra_ca = \"{}\" }}", authority.path().display()));
@@ -68,7 +69,7 @@ concurrency = 4
         .await
         .unwrap();
     let sent = client.send("a", Priority::Normal, Request::get("v", "/x"));
-    // Far less than any retry would take.
+    // Retries would take much longer.
     let sent = tokio::time::timeout(Duration::from_secs(20), sent).await.expect("an answer or an error at once");
     assert_eq!(client.dead_letter_counts().waiting + client.dead_letter_counts().written, 0);
     match sent {
@@ -94,7 +95,7 @@ async fn invalid_certificate_is_an_error_at_once() {
         assert!(error.to_string().contains("certificate"), "{leaf:?}: {error}");
         assert_eq!((vendor.connections.load(SeqCst), vendor.requests.load(SeqCst)), (1, 0), "{leaf:?}: tried once");
     }
-    // That the certificate is what made the difference.
+    // A valid certificate works, so the certificate makes the difference.
     let good = vendor(&authority, Leaf::Good).await;
     assert_eq!(send(&good.url, Some(&authority)).await.unwrap(), "ok");
     assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (1, 1));
@@ -103,7 +104,7 @@ async fn invalid_certificate_is_an_error_at_once() {
     assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (2, 1));
 }
 
-/// What a vendor that speaks only TLS 1.0 says to a client that does not.
+/// A vendor that supports only TLS 1.0 answers with the alert `protocol_version`.
 #[tokio::test]
 async fn old_version_of_tls_is_not_spoken() {
     let protocol_version = vec![0x15, 3, 1, 0, 2, 2, 70];

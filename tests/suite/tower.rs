@@ -1,4 +1,4 @@
-//! The client as a service, and as a layer around another, under virtual time.
+//! The client as a service, and as a layer around another service, in virtual time.
 #![allow(clippy::unwrap_used, reason = "a request that cannot be made fails the test")]
 
 use std::convert::Infallible;
@@ -87,7 +87,7 @@ async fn service_sends_with_the_tenants_credential_and_paces() {
         assert_eq!(info.attempts, 1, "{n}");
         assert!(info.request_id > 0 && info.headroom.is_some());
     }
-    // Five of the seven go in the first second.
+    // Five of the seven requests are sent in the first second.
     assert!((ms(400)..ms(1_500)).contains(&began.elapsed()), "{:?}", began.elapsed());
     let calls = transport.calls();
     assert_eq!(
@@ -114,7 +114,7 @@ async fn service_tries_again_what_it_kept() {
     let bodies: Vec<Bytes> = transport.calls().into_iter().map(|call| call.body).collect();
     assert_eq!(bodies, ["order", "order"]);
 
-    // What is too long to be kept is sent once: the vendor's refusal is the answer.
+    // A body that is too long to be kept is sent once, so the vendor's refusal is the response.
     transport.reset_calls();
     let request = http::Request::post("/pay").body(Full::<Bytes>::from("order")).unwrap();
     let mut service = service.buffer_up_to(4);
@@ -128,7 +128,7 @@ async fn service_takes_options_and_says_what_is_wrong() {
     let client = client(&transport).await;
     let service = client.lane("acme", "v").unwrap().service();
     let mut service = service.options(SendOptions::new().priority(Priority::High).deadline(ms(100)));
-    // The default deadline is the service's; an extension's counts before it.
+    // The service sets the default deadline, and an extension overrides it.
     let error = call(&mut service, get("/a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     let mut request = get("/a");
@@ -146,7 +146,7 @@ async fn service_takes_options_and_says_what_is_wrong() {
     assert_eq!(call(&mut service, get("/a")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
 }
 
-/// An SDK's own transport: refuses the second request.
+/// An SDK's own transport, which refuses the second request.
 #[derive(Clone, Default)]
 struct Own {
     calls: Arc<AtomicUsize>,
@@ -192,7 +192,7 @@ async fn layer_paces_what_another_transport_sends() {
     assert_eq!((began.elapsed(), client.in_flight()), (Duration::ZERO, 1));
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "x");
     assert_eq!(client.in_flight(), 0);
-    // Nothing is tried again, and the lane waits as long as the vendor says.
+    // The refused request is not retried, and the lane waits as long as the vendor says.
     let refused = paced.call(signed()).await.unwrap();
     assert_eq!(refused.status(), 429);
     drop(refused);
@@ -221,7 +221,7 @@ async fn layer_keeps_a_slot_until_the_body_ends_and_refuses_in_time() {
     assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), ErrorKind::InvalidRequest);
 }
 
-/// An SDK that cannot take our error gets an answer that says the same.
+/// An SDK that cannot handle the client's error gets a response with the same content.
 #[tokio::test(start_paused = true)]
 async fn errors_are_answers_where_the_sdk_wants_it() {
     let transport = FakeTransport::new(|call| match call.path() {
@@ -241,16 +241,16 @@ async fn errors_are_answers_where_the_sdk_wants_it() {
     let (fine, body) = call(request("GET", "/x")).await;
     assert_eq!((fine.status.as_u16(), &body[..]), (200, &b"fine"[..]));
     assert!(fine.extensions.get::<ResponseInfo>().is_some());
-    // After the last retry: the vendor's own.
+    // After the last retry the vendor's own response is returned.
     let (bad, body) = call(request("GET", "/bad")).await;
     assert_eq!((bad.status.as_u16(), &body[..], bad.headers["x-vendor"].as_bytes()), (500, &b"oh"[..], &b"v"[..]));
-    // Nobody knows whether the vendor has acted.
+    // It is unknown whether the vendor has acted.
     let (open, body) = call(request("POST", "/gone")).await;
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((open.status.as_u16(), &open.headers["integration-delivery"]), (422, &"ambiguous".parse().unwrap()));
     assert_eq!(problem["error"]["type"], "invalid_request_error");
     assert_eq!(open.headers["x-should-retry"], "false");
-    // Nothing is sent to another host.
+    // A request for another host is not sent.
     let (wrong, body) = call(request("GET", "https://evil.example/v1/x")).await;
     assert_eq!(
         (wrong.status.as_u16(), wrong.headers["content-type"].as_bytes()),

@@ -1,4 +1,4 @@
-//! What plain sends take of long windows is remembered in the store: the next process counts it.
+//! The store remembers how much plain sends have used of limits with long windows, and the next process counts that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, Priority, Request};
 
-/// A day's requests, points, tokens and bytes.
+/// A vendor with limits on a day's requests, points, tokens and bytes.
 const VENDOR: &str = r#"
 [vendors.v]
 base_url = "https://v.example"
@@ -74,7 +74,7 @@ async fn client_with(folder: &Path, works: bool, transport: FakeTransport) -> In
     if works { builder.work() } else { builder }.build().await.unwrap()
 }
 
-/// What is used of requests, points, tokens and bytes.
+/// The used units of the limits on requests, points, tokens and bytes.
 fn used(client: &IntegrationClient) -> [u32; 4] {
     let status = client.status("a", "v").unwrap();
     ["requests", "points", "tokens", "bytes"].map(|name| {
@@ -115,7 +115,7 @@ async fn plain_sends_are_counted_by_the_next_process() {
         assert!(first.shutdown(Duration::from_secs(1)).await);
         drop(first);
         assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
-        // What was read is not written again.
+        // Usage that was read from the store is not written again.
         assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
     }
 }
@@ -142,7 +142,8 @@ async fn usage_is_written_while_the_process_runs() {
     let first = client(&folder, false).await;
     send(&first, 3).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    // As a process that is killed: nothing is written at its end. SQLite lets two clients use the file.
+    // The first client stands for a killed process, which writes nothing at its end. SQLite lets two clients use the
+    // file.
     let second = used_by_earlier(&folder, false).await;
     assert_eq!(second, [3, 21, 90, 300]);
     drop(first);
@@ -166,7 +167,7 @@ async fn jobs_are_counted_with_what_their_answers_said() {
     assert_eq!(used_by_earlier(&folder, true).await, [1, 7, 30, 100]);
 }
 
-/// A day that ends twelve hours from now, so that no midnight is near.
+/// The quota's day ends twelve hours from now, so that the test never runs near its end.
 #[tokio::test]
 async fn calendar_quota_is_counted_by_the_next_process_and_says_when_it_ends() {
     let folder = folder("calendar");

@@ -1,4 +1,5 @@
-//! How long nothing is sent after the vendor has asked to wait, whose lanes wait, and for which answers. On virtual time.
+//! How long a client sends nothing after the vendor has asked it to wait, which lanes wait, and after which responses.
+//! In virtual time.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -35,7 +36,7 @@ fn vendors(case: &Case) -> (String, String) {
         true => case.vendor.clone(),
         false => "plain".to_owned(),
     };
-    // A vendor's entry, of its dialect only, and what it takes to call it.
+    // The entry has the vendor's dialect, and otherwise only what is needed to call the vendor.
     let dialects = VENDORS.split("\n\n").filter(|table| table.starts_with(&format!("[vendors.{vendor}.dialect")));
     let dialect = dialects.collect::<Vec<_>>().join("\n");
     let text = format!(
@@ -56,7 +57,7 @@ async fn client(text: &str, transport: &FakeTransport, tenants: &[(&str, &str, &
 fn answer(case: &Case) -> Option<FakeAnswer> {
     let is_plain = |(_, value): &&(String, String)| http::HeaderValue::from_str(value).is_ok();
     let mut answer = FakeAnswer::status(case.status).body(case.body.clone().unwrap_or_default());
-    // The client's clock is that of this machine; the server's is not.
+    // The client's clock is that of this machine, and the server's clock shows the time of the case.
     if !case.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("date")) {
         answer = answer.header("date", &rfc2822::to_string(&case.now.to_zoned(jiff::tz::TimeZone::UTC)).unwrap());
     }
@@ -66,7 +67,8 @@ fn answer(case: &Case) -> Option<FakeAnswer> {
     case.headers.iter().all(|header| is_plain(&header)).then_some(answer)
 }
 
-/// A 202 and a redirect say when to look again; what else is neither done, nor refused, nor failed says nothing.
+/// Whether a stated wait applies to the lane. With a 202 or a redirect it states when to look again. Among other
+/// responses, only successes, refusals and 5xx make the lane wait.
 fn is_for_the_lane(case: &Case) -> bool {
     case.expect.throttled || (case.status / 100 == 2 && case.status != 202) || matches!(case.status, 500..=599)
 }
@@ -80,7 +82,7 @@ async fn stated_wait_is_kept_in_any_form() {
         let stated = case.expect.retry_after_s.or(case.expect.default_wait_s.filter(|_| case.expect.throttled));
         let wait = |seconds: f64| Duration::from_millis((seconds * 1000.0).ceil() as u64);
         let Some(wait) = stated.map(wait) else { continue };
-        // By a clock that nobody can read, moments are measured from this machine's.
+        // If the server's date cannot be read, times are measured by this machine's clock, so the case is left out.
         let Some(first) = answer(case).filter(|_| !case.id.contains("date-unparse")) else { continue };
         let transport = FakeTransport::new(move |call| match call.number {
             0 => first.clone(),
@@ -96,7 +98,7 @@ async fn stated_wait_is_kept_in_any_form() {
         let calls = transport.calls();
         let soonest = calls.iter().skip(1).map(|call| call.at.since(calls[0].at)).min();
         seen += 1;
-        // Nobody is kept for longer than a quarter of an hour: then the error says how long it is.
+        // A request waits for a quarter of an hour at most. If the wait is longer, the error states it.
         let handed_back = || {
             let errors = results.iter().filter_map(|result| result.as_ref().err());
             let later = errors.filter(|error| error.kind() == ErrorKind::RetryLater);
@@ -139,7 +141,7 @@ window = "1s"
 
 const TENANTS: [(&str, &str, &str); 4] = [("a", "v", "one"), ("b", "v", "one"), ("c", "v", "two"), ("a", "w", "one")];
 
-/// How long each tenant waits that sends a moment after `a` was refused at `v`, in milliseconds.
+/// How long each tenant waits, in milliseconds, that sends shortly after `a` was refused at `v`.
 async fn waited_after_a_refusal(scope: &str) -> [u128; 4] {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "10"),
@@ -162,7 +164,7 @@ async fn waited_after_a_refusal(scope: &str) -> [u128; 4] {
 
 #[tokio::test(start_paused = true)]
 async fn refusal_pauses_all_lanes_of_its_scope() {
-    // Told 10 s, and up to a tenth longer; other lanes up to a tenth of that later.
+    // The vendor states 10 s. The lane waits up to a tenth longer, and other lanes up to a tenth of that in addition.
     let stands = 9_998..13_000;
     for (scope, stand) in [("tenant", 1), ("account", 2), ("vendor", 3)] {
         let waited = waited_after_a_refusal(scope).await;
@@ -182,7 +184,7 @@ async fn queued_requests_wait_for_their_accounts_pause() {
     let send = |tenant: &'static str, path: &str| {
         client.send(tenant, Priority::Normal, Request::get("v", path).deadline(Duration::from_secs(60)))
     };
-    // One second's worth is used up, so that the next of both wait.
+    // The units of one second are used up, so the next requests of both tenants wait.
     let (b, c) = tokio::join!(send("b", "/x"), send("c", "/x"));
     assert_eq!((b.unwrap().status().as_u16(), c.unwrap().status().as_u16()), (200, 200));
     let (a, b, c) = tokio::join!(send("a", "/refused"), send("b", "/x"), send("c", "/x"));
@@ -229,7 +231,8 @@ async fn success_with_retry_after_pauses_the_lane() {
     }
 }
 
-/// One answer, which a proxy or a test page may have made, does not stop a lane for a month. A refusal's wait stays whole.
+/// A single success, which a proxy or a test page may have sent, must not stop a lane for a month. The wait of a
+/// refusal is not capped.
 #[tokio::test(start_paused = true)]
 async fn wait_of_a_success_is_capped_at_an_hour() {
     const MONTH: &str = "2678400";
@@ -243,7 +246,8 @@ async fn wait_of_a_success_is_capped_at_an_hour() {
     }
 }
 
-/// A gateway that writes the header on every answer would slow its lane down for good: the vendor's entry can say so.
+/// A gateway that sends the header with every response would slow its lane down for ever, so the vendor's entry can
+/// ignore the header.
 #[tokio::test(start_paused = true)]
 async fn ignored_wait_slows_nothing() {
     for (ignored, least) in [("x-other", 3_000), ("retry-after", 0)] {

@@ -1,4 +1,4 @@
-//! The forms of a letter, and what they do not show.
+//! The forms of a letter, and the content that each must not show.
 
 use super::super::writer::Writer;
 use super::*;
@@ -16,7 +16,7 @@ fn letter_ids_are_hex_and_sort_by_time() {
         DeadLetter::new(at(text), "a", "v", Priority::High, Reason::Exhausted, request).id
     };
     assert!(id("2026-02-03T04:05:06.001Z") < id("2026-02-03T04:05:06.002Z"));
-    // No time is too early or too late.
+    // Every time gives an id, even before 1970.
     for text in ["-009999-01-03T00:00:00Z", "1969-12-31T23:59:59.5Z", "9999-12-30T00:00:00Z"] {
         assert_eq!(id(text).len(), 32);
     }

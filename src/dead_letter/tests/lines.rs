@@ -25,7 +25,7 @@ async fn written_letters_read_back() {
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap(), []);
     let mut written = write(&sink, 0..20).await;
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap(), written);
-    // One letter at a time.
+    // The file admits one writer at a time.
     let error = JsonLinesSink::open(folder.file(), MIB, 2).unwrap_err();
     assert!(error.to_string().ends_with("another writer has it open"), "{error}");
     drop(sink);
@@ -99,7 +99,7 @@ async fn partial_line_is_moved_aside() {
         let sink = JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
         let mut expected = written[..2].to_vec();
         if end >= text.len() - 1 {
-            // At most the line end is missing.
+            // Only the line end is missing, or nothing.
             expected.push(written[2].clone());
             assert!(!torn.exists(), "{end}");
         } else if end > begin {

@@ -252,7 +252,7 @@ async fn full_queue_loses_with_an_event() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| Ok(()));
     let (writer, _task) = start(sink.clone(), 3);
-    // The task has not run yet.
+    // The task has not run yet, so the letters stay in the queue.
     for number in 0..5 {
         writer.offer(letter(Priority::High, &number.to_string()));
     }

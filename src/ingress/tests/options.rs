@@ -119,7 +119,7 @@ fn timeouts_of_callers() {
 }
 
 proptest! {
-    /// Whatever the values are: no panic, nothing is left, and what is understood is bounded.
+    /// Any value is read without a panic, its header is removed, and the options that result are bounded.
     #[test]
     fn any_header_value_is_understood_or_refused(
         name in prop::sample::select(KNOWN.to_vec()),

@@ -52,7 +52,7 @@ async fn get(uri: &str) -> Result<Request, Error> {
     accepted(request, 1024).await.map(|accepted| accepted.request)
 }
 
-/// A body that comes after a while, in pieces, and says what it likes of its length.
+/// A body of scripted pieces. It may state a wrong length or none, and may never end.
 struct Scripted {
     pieces: Vec<Result<&'static str, BoxError>>,
     length: Option<u64>,
@@ -94,7 +94,7 @@ async fn relative_and_whole_uris_are_below_the_base() {
             Target::Url(url) => panic!("{uri}: {url}"),
         }
     }
-    // The base itself has no path below it.
+    // The base URL itself cannot be expressed as a path below it.
     let base = get("https://api.example/v1").await.unwrap();
     assert!(matches!(&base.parts.target, Target::Url(url) if url.as_str() == "https://api.example/v1"));
 }
@@ -119,14 +119,14 @@ async fn other_hosts_are_refused_by_name() {
     assert!(error.to_string().contains("CONNECT"), "{error}");
 }
 
-/// Whatever is wrong with a path is found when the request is sent: nothing is repaired here.
+/// A wrong path is found when the request is sent; the conversion repairs nothing.
 #[tokio::test]
 async fn paths_are_not_changed() {
     for path in ["//evil.example/x", "/a/../b", "/a/..%2fb", "/a%00"] {
         let request = get(path).await.unwrap();
         assert!(matches!(&request.parts.target, Target::Path { path: found, .. } if found == path), "{path}");
     }
-    // A whole URL is refused here where it would read differently once parsed.
+    // The conversion refuses a whole URL that parsing would change.
     for url in ["https://api.example/v1/../admin", "https://API.example:443/v1/user"] {
         let error = get(url).await.unwrap_err();
         assert!(error.to_string().contains("plain form"), "{url}: {error}");
@@ -210,7 +210,7 @@ async fn bodies_that_lie_break_or_hang_are_errors() {
 
 #[tokio::test]
 async fn errors_of_no_kind_are_taken_too() {
-    // A body whose error is another type than the client's.
+    // A body with an error type other than the client's.
     let body = Full::<Bytes>::from("x").map_err(|never: Infallible| match never {});
     let request = http::Request::post("/pay").body(body).unwrap();
     assert!(accepted(request, 8).await.is_ok());

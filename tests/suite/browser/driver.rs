@@ -21,7 +21,7 @@ const FLAGS: &[&str] = &[
     "--disable-component-update",
     "--disable-sync",
 ];
-/// The key under which WebDriver states an element.
+/// The key of an element's id in WebDriver's JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub(super) struct Browser {
@@ -33,7 +33,8 @@ pub(super) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Also where a test has failed: a browser that outlives its test goes on to ask at a port that is another test's soon.
+        // This runs after a failed test too: a browser that outlives its test would go on to send requests to a port
+        // that soon belongs to another test.
         let _ = self.quit();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
@@ -42,7 +43,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// Ends the session, and with it the browser: without the runtime, which may have ended.
+    /// Ends the session and thereby the browser. Blocking, because the runtime may have ended already.
     fn quit(&self) -> std::io::Result<()> {
         let rest = self.session.strip_prefix("http://").unwrap_or_default();
         let Some((address, path)) = rest.split_once('/') else { return Ok(()) };
@@ -91,7 +92,7 @@ impl Browser {
         value
     }
 
-    /// The driver's answer, which may be an error.
+    /// Sends a command and returns the driver's response, which may be an error.
     async fn answer(&self, method: &str, path: &str, body: &Value) -> Value {
         let url = format!("{}{path}", self.session);
         let request = self.http.request(method.parse().unwrap(), url);
@@ -126,7 +127,8 @@ impl Browser {
         found[ELEMENT].as_str().unwrap().to_owned()
     }
 
-    /// Clicks an element. The page draws its rows anew every few seconds: one that was replaced meanwhile is looked for again.
+    /// Clicks an element. The page redraws its rows every few seconds, so an element that was replaced meanwhile is
+    /// looked up again.
     pub(super) async fn click(&self, selector: &str) {
         for _ in 0..20 {
             let element = self.element(selector).await;
@@ -145,7 +147,7 @@ impl Browser {
         self.call("POST", &format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// Presses keys, whatever has the focus. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00c}` Escape.
+    /// Presses keys in the focused element. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00c}` Escape.
     pub(super) async fn press(&self, keys: &str) {
         let actions: Vec<Value> = keys
             .chars()
@@ -160,7 +162,7 @@ impl Browser {
         self.run(script, json!([selector])).await.as_str().unwrap().to_owned()
     }
 
-    /// Waits until the text of an element is as wanted.
+    /// Waits until the text of an element fulfils `what`, and returns the text.
     pub(super) async fn until(&self, selector: &str, what: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for _ in 0..400 {
@@ -173,7 +175,7 @@ impl Browser {
         panic!("{selector} stays {text:?}");
     }
 
-    /// Keeps a picture of what is seen.
+    /// Saves a screenshot.
     pub(super) async fn picture(&self, name: &str) {
         let image = self.call("GET", "/screenshot", Value::Null).await;
         let bytes = base64::engine::general_purpose::STANDARD.decode(image.as_str().unwrap()).unwrap();
@@ -182,7 +184,7 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
-    /// What the page's console says: errors of scripts, and what its policy blocked.
+    /// The messages of the page's console: script errors, and resources that the content security policy blocked.
     pub(super) async fn complaints(&self) -> Vec<String> {
         let log = self.call("POST", "/se/log", json!({"type": "browser"})).await;
         let entries = log.as_array().into_iter().flatten();

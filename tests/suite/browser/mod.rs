@@ -1,7 +1,7 @@
 //! The console in a real browser: what an operator sees and does. Screenshots are kept in `target/tmp/console`.
 //!
-//! Needs `chromium` and `chromium-driver`, and axe-core's `axe.min.js` where `IC_AXE` says; `scripts/test.sh` sees to both.
-//! `IC_TEST_BROWSER=off` leaves these tests out.
+//! Needs `chromium` and `chromium-driver`, and axe-core's `axe.min.js` at the path in `IC_AXE`; `scripts/test.sh`
+//! provides them. `IC_TEST_BROWSER=off` skips these tests.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test that cannot go on says why")]
 
 mod driver;
@@ -42,7 +42,7 @@ async fn go(browser: &Browser, place: &str, title: &str) {
     browser.until("h1", |text| text.starts_with(title)).await;
 }
 
-/// The violations that axe-core finds, light and dark.
+/// Asserts that axe-core finds no violation, in light and in dark colours.
 async fn check_access(browser: &Browser, what: &str) {
     let path =
         std::env::var("IC_AXE").unwrap_or_else(|_| panic!("IC_AXE names no axe.min.js; scripts/test.sh fetches it"));
@@ -82,8 +82,8 @@ async fn tab_to(browser: &Browser, selector: &str) {
     panic!("the keyboard does not reach {selector}");
 }
 
-/// Presses Tab until it has come round, and says what of the page's controls it did not come to. The page draws itself anew
-/// meanwhile, so that controls are known by their names.
+/// Presses Tab twice as often as there are controls, so that the focus goes round, and asserts that it has reached
+/// every control. The page redraws itself meanwhile, so controls are identified by their names.
 async fn check_keyboard(browser: &Browser, what: &str) {
     let name = "const name = (one) => one.dataset.key || one.id || one.outerHTML;";
     let controls = "const controls = [...document.querySelectorAll('a[href], button, input, select, textarea, summary')]\
@@ -120,7 +120,7 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
     log_in(&browser, &scene, OPERATOR).await;
     browser.until("#count", |text| text.contains("lanes")).await;
     for (place, sort) in ["", "room", "waiting", "name"].iter().enumerate() {
-        // As the keyboard does it: the list of choices is closed, and an arrow takes the next.
+        // The keyboard changes the choice while its list is closed: the arrow key selects the next one.
         if place > 0 {
             tab_to(&browser, "#sort").await;
             browser.press("\u{e015}").await;
@@ -148,7 +148,7 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
     }
     check_keyboard(&browser, "lanes").await;
 
-    // By name: whatever changes between two pages, no lane is shown twice and none is left out.
+    // Sorted by name, no lane is shown twice and none is left out, whatever changes between two pages.
     let mut seen = tenants(&browser).await;
     for number in 23..46 {
         use_some(&scene, number);
@@ -209,7 +209,7 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     let picture = browser.text("#user").await;
     assert!(picture.contains("operator, may operate"), "{picture}");
 
-    // Found, opened, paused: by the keyboard alone.
+    // The keyboard alone is enough to find, open and pause a lane.
     tab_to(&browser, "#search").await;
     browser.press("bulk-7421").await;
     browser.until("#count", |text| text == "1 lane").await;
@@ -224,7 +224,7 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     assert!(scene.client.status("bulk-7421", "v").unwrap().pause.is_some());
     check_access(&browser, "lane").await;
     check_narrow(&browser, "lane").await;
-    // The worst first: of ten thousand, the one that needs somebody.
+    // The default order shows the worst lane first: of ten thousand, the one that needs attention.
     go(&browser, "#/lanes", "Lanes").await;
     browser.until("tbody tr", |text| text.contains("bulk-7421") && text.contains("paused by an operator")).await;
     check_access(&browser, "lanes").await;
@@ -249,7 +249,7 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     assert_eq!(complaints(&browser).await, Vec::<String>::new());
 }
 
-/// Something is used of a lane's limit, and of some lanes the vendor refuses the next.
+/// Uses a part of a lane's limit. In some lanes the vendor refuses the next request.
 fn use_some(scene: &Scene, number: u32) {
     let tenant = format!("bulk-{:03}", number * 17);
     for _ in 0..8 {
@@ -268,7 +268,8 @@ fn use_some(scene: &Scene, number: u32) {
     }
 }
 
-/// Without those about calls that the test itself made fail: a browser logs each answer above 399.
+/// The console's messages without those about calls that the test itself made fail: a browser logs each response with a
+/// status above 399.
 async fn complaints(browser: &Browser) -> Vec<String> {
     let all = browser.complaints().await;
     all.into_iter().filter(|line| !line.contains("Failed to load resource")).collect()
@@ -290,7 +291,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     check_keyboard(&browser, "letters").await;
     check_narrow(&browser, "letters").await;
 
-    // One, sent again: the vendor receives it.
+    // One dead letter is redriven, and the vendor receives the request.
     let before = scene.vendor.arrivals().len();
     tab_to(&browser, "tbody input[type=checkbox]").await;
     browser.press(" ").await;
@@ -304,7 +305,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     assert!(again.path.starts_with("/refused/") && !again.idempotency_key.is_empty());
     scene.until_letters(4).await;
 
-    // A hostile text of a customer is a text.
+    // Hostile text of a customer is shown as text.
     browser.click("tbody a").await;
     browser.until("main", |text| text.contains("<script>") && text.contains("onerror")).await;
     assert_eq!(
@@ -314,7 +315,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     check_access(&browser, "letter").await;
     go(&browser, "#/letters", "Dead letters").await;
 
-    // All, by their number: a wrong one is refused, whatever the page says.
+    // Deleting all letters needs their number: a wrong number is refused.
     browser.until("#purge-all", |text| text.contains("Delete all 4")).await;
     tab_to(&browser, "#purge-all").await;
     browser.press("\u{e007}").await;
@@ -323,7 +324,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     browser.press("3\u{e007}").await;
     browser.until("dialog [role=alert]", |text| text.contains("That is not 4")).await;
     assert_eq!(scene.get("api/letters").await["total"], 4);
-    // Escape goes back, and nothing was done.
+    // Escape closes the dialog, and nothing was deleted.
     browser.press("\u{e00c}").await;
     browser.until("dialog[open]", str::is_empty).await;
     assert_eq!(scene.get("api/letters").await["total"], 4);
@@ -350,7 +351,7 @@ async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
     browser.size(1100, 700).await;
     log_in(&browser, &scene, VIEWER).await;
     go(&browser, "#/events", "Events").await;
-    // The stream is open when the first piece may come.
+    // By then the event stream is open.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let began = now();
     scene.client.tenants().pause("acme", "v").unwrap();
@@ -360,7 +361,7 @@ async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
     check_narrow(&browser, "events").await;
     scene.client.tenants().resume("acme", "v").unwrap();
 
-    // Every call that the page makes is counted, then the tab is hidden.
+    // Counts every call of the page. Then the tab is hidden.
     let count = "window.asked = 0; const real = window.fetch; window.fetch = (...all) => { window.asked += 1; return real(...all); };";
     browser.run(count, json!([])).await;
     go(&browser, "#/lanes", "Lanes").await;

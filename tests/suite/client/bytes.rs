@@ -60,17 +60,19 @@ async fn response_bytes_are_expected_from_recent_ones() {
     };
     sends(1).await;
     let start = now();
-    // 300 are used; two more of 300 fit, and the next waits, though nobody knows its size before it is here.
+    // 300 bytes are used. Two more responses of 300 fit. The next request waits, because its response is expected to
+    // have 300 bytes too.
     sends(2).await;
     assert!(start.elapsed() < ms(20), "{:?}", start.elapsed());
     assert_eq!(left(&client), 100);
     sends(1).await;
     assert!(start.elapsed() >= ms(900), "{:?}", start.elapsed());
-    // A body that is dropped counts as far as it was read. One believed to be huge goes when everything is free.
+    // A dropped body counts only the bytes that were read. A request whose response is expected to be huge is sent once
+    // the whole limit is free.
     drop(client.send("a", Priority::High, get("/").expect_bytes(0, u32::MAX)).await.unwrap());
 }
 
-/// A stream of one piece.
+/// A body stream of one piece.
 struct Once(Option<Vec<u8>>);
 
 impl futures_core::Stream for Once {

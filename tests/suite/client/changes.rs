@@ -8,7 +8,7 @@ use integration_client::config::{ConfigSource, Sources};
 
 use super::*;
 
-/// A configuration that a test can replace.
+/// A configuration source whose text a test can replace.
 #[derive(Clone, Debug)]
 struct Text(Arc<Mutex<String>>);
 
@@ -29,7 +29,7 @@ fn tenants(text: String) -> String {
     text + "[[tenants]]\nid = \"c\"\nvendor = \"v\"\n"
 }
 
-/// `count` sends of tenant `a` that wait, and their results.
+/// Starts `count` sends of tenant `a`, which all wait, and returns their tasks.
 async fn waiting(client: &IntegrationClient, count: usize) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
     let before = client.waiting();
     let sends = (0..count).map(|n| spawn(client, Priority::Normal, get(&format!("/{n}")))).collect();
@@ -43,7 +43,7 @@ async fn all_answered(sends: Vec<tokio::task::JoinHandle<Result<Response, Error>
     }
 }
 
-/// Every path once, in order.
+/// Asserts that the calls from number `from` on were for the paths `/0` to `/count - 1`, each once and in order.
 #[track_caller]
 fn assert_in_order(transport: &FakeTransport, from: usize, count: usize) {
     let paths: Vec<String> = transport.calls()[from..].iter().map(|call| call.path().to_owned()).collect();
@@ -58,7 +58,7 @@ async fn tenant_gets_other_limits_while_it_waits() {
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
     let sends = waiting(&client, 80).await;
     let began = now();
-    // 8 a second would take 10 s; 80 a second take one.
+    // At 8 requests a second this would take 10 s; at 80 a second it takes 1 s.
     client.tenants().set(TenantEntry::new("a", "v").limit("requests", 100)).unwrap();
     all_answered(sends).await;
     let took = began.elapsed();
@@ -97,7 +97,7 @@ async fn removed_tenant_drains_or_is_refused() {
     assert_idle(&client);
 }
 
-/// One send under way, and `count` behind it.
+/// Starts one send that is under way, and `count` that wait for it.
 async fn waiting_after_one(
     client: &IntegrationClient,
     count: usize,
@@ -170,7 +170,8 @@ async fn wider_scope_moves_waiting_requests() {
     }
 }
 
-/// The same while sends come in all the time, back and forth: nothing is lost, doubled or above the limit.
+/// Reloads back and forth between a tenant's and a vendor-wide limit, while sends keep arriving: no request is lost,
+/// sent twice or sent above the limit.
 #[tokio::test(start_paused = true)]
 async fn reloads_lose_and_credit_nothing() {
     let transport = answers(ms(3));
@@ -185,7 +186,7 @@ async fn reloads_lose_and_credit_nothing() {
         tokio::time::sleep(ms(7)).await;
         *source.0.lock().unwrap() = if round % 2 == 0 { wide.clone() } else { narrow.clone() };
         client.config().reload().await.unwrap();
-        // A handle from before goes on too.
+        // A handle that was made before the reload still works.
         if let Ok(permit) = lane.try_acquire(Priority::High, 1) {
             permit.not_sent();
         }
@@ -210,7 +211,7 @@ async fn reloads_lose_and_credit_nothing() {
     assert_idle(&client);
 }
 
-/// A handle knows its endpoint by a number, and a reload may number the endpoints anew.
+/// A handle refers to its endpoint by a number, and a reload may renumber the endpoints.
 #[tokio::test(start_paused = true)]
 async fn handle_keeps_its_endpoint_through_a_reload() {
     let endpoint = |name: &str, limit: u32| {
@@ -237,7 +238,7 @@ async fn handle_keeps_its_endpoint_through_a_reload() {
     assert_eq!(refused(lane.acquire(Priority::High, 1).await), ErrorKind::UnknownEndpoint);
 }
 
-/// A tenant under `account` that shares its account's limit with whoever else is there.
+/// A tenant of `account`, which shares the account's limit with the other tenants of it.
 fn tenant_of(name: &str, account: &str) -> TenantEntry {
     TenantEntry::new(name, "v").account(account)
 }
@@ -252,7 +253,7 @@ fn send_of(
     tokio::spawn(async move { client.send(tenant, Priority::High, get(path)).await })
 }
 
-/// Accounts are held by different shards, so that the tenant goes to another one each time.
+/// The accounts are in different shards, so each change of the account moves the tenant to another shard.
 #[tokio::test(start_paused = true)]
 async fn account_left_and_reentered_keeps_its_slots() {
     let transport = answers(Duration::from_secs(5));
@@ -283,7 +284,7 @@ async fn account_left_and_reentered_keeps_its_slots() {
     assert_idle(&client);
 }
 
-/// What becomes of an exchange is told where its lane has gone meanwhile.
+/// The outcome of an exchange is applied in the shard to which its lane has moved meanwhile.
 #[tokio::test(start_paused = true)]
 async fn refusal_pauses_a_lane_that_changed_account() {
     let transport = FakeTransport::new(|call| match call.number {
@@ -301,7 +302,7 @@ async fn refusal_pauses_a_lane_that_changed_account() {
     tokio::time::sleep(ms(500)).await;
     let began = now();
     client.send("a", Priority::High, get("/next")).await.unwrap().text().await.unwrap();
-    // Thirty seconds after the answer, and up to a tenth longer.
+    // 30 s after the refusal, and up to a tenth longer.
     let waited = began.elapsed().as_secs();
     assert!((29..=33).contains(&waited), "{waited} s");
     all_answered(vec![first]).await;

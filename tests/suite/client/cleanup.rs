@@ -1,4 +1,4 @@
-//! Tenants that are cleaned up, and lanes that are dropped while they rest.
+//! Cleanup of tenants that are no longer needed, and eviction of idle lanes.
 
 use std::collections::HashSet;
 
@@ -56,10 +56,12 @@ async fn returning_tenant_finds_its_usage() {
     assert_eq!(try_send(client.clone()).await.unwrap_err().kind(), ErrorKind::NotNow, "8 of this hour are used");
 }
 
-/// The same sends, with lanes dropped whenever that is possible and with all of them kept, at the same moments.
+/// Makes the same sends twice, once with lanes evicted whenever possible and once with all lanes kept: the exchanges
+/// happen at the same times.
 #[tokio::test(start_paused = true)]
 async fn same_sends_with_and_without_eviction() {
-    // All together may send 80 a second where the limit is the vendor's: seldom enough that queues empty now and then.
+    // A vendor-wide limit lets all tenants together send 80 a second, so sends must be rare enough that queues run
+    // empty now and then.
     for (scope, seldom, seed) in [("tenant", 8, 1), ("account", 8, 2), ("vendor", 40, 3)] {
         let mut traces = Vec::new();
         for evict in [false, true] {
@@ -71,7 +73,7 @@ async fn same_sends_with_and_without_eviction() {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut sends, mut dropped) = (Vec::new(), 0);
             for step in 0..400 {
-                // Bursts of one, and then nothing for longer than its window.
+                // A tenant sends a burst, and then usually nothing for longer than its window.
                 let burst = if random.u32(0..seldom) == 0 { random.usize(1..60) } else { 0 };
                 let id = format!("t{:04}", random.usize(0..20));
                 for n in 0..burst {
@@ -95,7 +97,7 @@ async fn same_sends_with_and_without_eviction() {
             assert!(!evict || dropped > 5, "{scope}: {dropped} lanes were dropped");
             let calls = transport.calls();
             let first = calls[0].at;
-            // Shards that wake in the same millisecond do so in any order.
+            // The order of shards that wake in the same millisecond is undefined.
             let mut trace: Vec<_> = calls.iter().map(|call| (call.at.since(first), call.url.clone())).collect();
             trace.sort();
             traces.push(trace);
@@ -108,7 +110,7 @@ async fn same_sends_with_and_without_eviction() {
 
 type Answer = Result<HashSet<String>, integration_client::BoxError>;
 
-/// A client with the tenants `a` and `b` that asks `source` every minute who is needed.
+/// A client with the tenants `a` and `b` that asks `source` every minute which tenants are needed.
 async fn cleaned<A>(source: impl Fn(u32) -> A + Send + Sync + 'static, may_retire_all: bool) -> IntegrationClient
 where
     A: Future<Output = Answer> + Send + 'static,
@@ -182,7 +184,7 @@ async fn cleanup_spares_tenants_set_meanwhile() {
     let client = cleaned(slow, false).await;
     tokio::time::sleep(Duration::from_secs(65)).await;
     client.tenants().set(tenant(1)).unwrap();
-    // Changed meanwhile: it is not the one that the source was asked about.
+    // The tenant was set again meanwhile, so the source's response is not about this one.
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (3, 0));
     tokio::time::sleep(Duration::from_secs(70)).await;

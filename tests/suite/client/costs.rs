@@ -1,8 +1,8 @@
-//! Limits that count kinds of points: what a request states, what its entry says, and what its answer says it cost.
+//! Limits that count kinds of points. The cost comes from the request, from the vendor's entry, or from the response.
 
 use super::*;
 
-/// Requests, and two kinds of tokens: as vendors of language models count.
+/// A vendor that counts requests and two kinds of tokens, as vendors of language models do.
 const TOKENS: &str = r#"
 [vendors.v]
 base_url = "https://v.example"
@@ -42,7 +42,7 @@ input_tokens = ["body#/usage/input_tokens + body#/usage/cache_creation_input_tok
 output_tokens = ["body#/usage/output_tokens", "x-output-tokens"]
 "#;
 
-/// What is used of requests, input tokens and output tokens.
+/// The used units of the limits on requests, input tokens and output tokens.
 fn used(client: &IntegrationClient) -> [u32; 3] {
     let status = client.status("a", "v").unwrap();
     ["requests", "input_tokens", "output_tokens"].map(|name| {

@@ -1,4 +1,4 @@
-//! Exchanges that fail, and the end of the client.
+//! Exchanges that fail, and the shutdown of the client.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn unsent_request_costs_nothing() {
     assert_eq!(error.kind(), ErrorKind::NotNow, "the second was sent");
 }
 
-/// The vendor may have acted on the first attempt: that the last one did not leave says nothing about it.
+/// The vendor may have acted on the first attempt, so the delivery is ambiguous even if the last attempt was not sent.
 #[tokio::test(start_paused = true)]
 async fn delivery_is_ambiguous_after_an_ambiguous_attempt() {
     for (first, expected) in [
@@ -56,7 +56,7 @@ async fn possibly_sent_request_counts() {
     assert_eq!(error.kind(), ErrorKind::Protocol, "a window after the failure there is room");
 }
 
-/// `vendor` with other retries.
+/// The entry of a vendor with `retry` as its settings of retries.
 fn retrying(limits: &[(&str, &str)], retry: &str) -> String {
     vendor(limits).replace("max_retries = 0", retry)
 }
@@ -174,7 +174,7 @@ async fn shutdown_reports_requests_still_waiting() {
     for send in sends {
         kinds.push(send.await.unwrap().map(drop).map_err(|error| (error.kind(), error.delivery())));
     }
-    // The first keeps its slot for as long as nobody reads its response.
+    // The first request keeps its slot until its response is read.
     let refused = Err((ErrorKind::Shutdown, Delivery::NotSent));
     assert_eq!(kinds, [Ok(()), refused, refused, refused, refused]);
     assert_eq!(transport.calls().len(), 1);

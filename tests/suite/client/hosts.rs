@@ -1,11 +1,11 @@
-//! Hosts that cannot be reached for a while, and what waits for them.
+//! Hosts that cannot be reached for a while, and the requests that wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use super::*;
 
-/// A vendor whose host can be switched off, where each answer takes `delay`.
+/// A transport to a host that can be switched off. Each response takes `delay`.
 fn switched(up: &Arc<AtomicBool>, delay: Duration) -> FakeTransport {
     let up = up.clone();
     FakeTransport::new(move |_| match up.load(SeqCst) {
@@ -24,7 +24,7 @@ fn spawn_for(
     tokio::spawn(async move { client.send(tenant, Priority::High, request).await })
 }
 
-/// Five failures in a row: the host is left alone for a second from now on.
+/// Opens the host's circuit breaker with five failures in a row: for the next second no request is sent to the host.
 async fn open(client: &IntegrationClient) {
     for _ in 0..5 {
         let error = client.send("b", Priority::High, get("/")).await.unwrap_err();
@@ -32,7 +32,8 @@ async fn open(client: &IntegrationClient) {
     }
 }
 
-/// A tenant that has used its quota cannot hold the one connection by which a host is tried.
+/// A tenant whose quota is used up cannot hold the probe, the one connection that tests whether a host is reachable
+/// again.
 #[tokio::test(start_paused = true)]
 async fn tenant_without_quota_holds_no_probe() {
     let up = Arc::new(AtomicBool::new(true));
@@ -56,7 +57,7 @@ async fn tenant_without_quota_holds_no_probe() {
     assert_idle(&client);
 }
 
-/// The same for a tenant whose secret is long in coming.
+/// A tenant whose secret takes long to resolve cannot hold the probe either.
 #[tokio::test(start_paused = true)]
 async fn tenant_without_secret_holds_no_probe() {
     use integration_client::BoxFuture;
@@ -99,7 +100,7 @@ async fn tenant_without_secret_holds_no_probe() {
     assert_eq!(slow.await.unwrap().unwrap().status(), 200);
 }
 
-/// What waits for a host that comes back does not come all at once.
+/// The requests that wait for a host are sent gradually once the host is reachable again.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_host_return_gradually() {
     const WAITING: usize = 5000;

@@ -1,4 +1,4 @@
-//! Base URL and credential change together: no secret leaves for a host that it was not configured with.
+//! Base URL and credential of a tenant change together: no secret is sent to a host that it was not configured with.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use super::*;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A vendor whose host is a tenant's: it answers 503 to a host called `old`.
+/// A transport that answers 503 for the host `old`, and 200 for every other host.
 fn failing_at_old() -> FakeTransport {
     FakeTransport::new(|call| match call.url.contains("//old.") {
         true => FakeAnswer::status(503),
@@ -39,7 +39,7 @@ async fn rotating(
     change(builder.credential_resolver("keys", literal).tenant(tenant("old"))).build().await.unwrap()
 }
 
-/// Of every call the host's first label, and what its credential says.
+/// The first label of the host and the credential, for every call.
 fn pairs(transport: &FakeTransport) -> Vec<(String, String)> {
     let pair = |call: &integration_client::testing::FakeCall| {
         let host = call.url.trim_start_matches("https://").split('.').next().unwrap_or_default().to_owned();
@@ -65,7 +65,8 @@ async fn retry_uses_url_and_credential_of_one_version() {
     assert_eq!(last.url, "https://new.v.example/api/x?q=1");
 }
 
-/// A request with a whole URL is the old host's: it goes nowhere else, and not there with the new secret.
+/// A request with a whole URL names the old host. It is sent to no other host, and not to the old one with the new
+/// secret.
 #[tokio::test(start_paused = true)]
 async fn request_for_a_removed_host_is_not_sent() {
     let transport = failing_at_old();
@@ -82,7 +83,7 @@ async fn request_for_a_removed_host_is_not_sent() {
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
 }
 
-/// A token that was fetched for one base URL does not leave for another.
+/// A token that was fetched for one base URL is not sent to another.
 #[tokio::test(start_paused = true)]
 async fn token_goes_to_the_url_it_was_fetched_for() {
     struct Tokens(Arc<AtomicUsize>);
@@ -108,8 +109,9 @@ async fn token_goes_to_the_url_it_was_fetched_for() {
     assert_eq!(fetched.load(SeqCst), 2, "one for each version");
 }
 
-/// A request takes the credential of the account whose limits it has taken, also where its tenant moved while it waited. Each
-/// account has a credential of its own here: a vendor counts a request where its credential belongs.
+/// A request uses the credential of the account whose limits it has taken units from, even if its tenant changed
+/// accounts while the request waited. A vendor counts a request for the account of its credential. Each account has its
+/// own credential here.
 #[tokio::test(start_paused = true)]
 async fn waiting_request_uses_its_accounts_credential() {
     let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\n\

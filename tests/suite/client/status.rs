@@ -1,4 +1,4 @@
-//! What the client says about itself, and about what would be.
+//! The status of a client, and its estimates.
 
 use super::*;
 use integration_client::status::PausedBy;
@@ -55,7 +55,8 @@ async fn refusal_shows_in_the_status() {
     assert!((29.9..=33.1).contains(&seconds), "{seconds}: the stated time and at most a tenth");
 }
 
-/// Ten requests a second, 100 tokens a second: thirty requests of 20 tokens each take as long as 600 tokens, of which 80 are there.
+/// The limits are 10 requests and 100 tokens a second. Thirty requests of 20 tokens each take as long as 600 tokens, of
+/// which 80 are available at once.
 #[tokio::test(start_paused = true)]
 async fn estimate_reckons_with_what_requests_cost() {
     let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\ncosts = { tokens = 2 }\n\
@@ -91,7 +92,7 @@ async fn estimate_is_what_then_happens() {
         [(0, 40, Priority::Low), (60, 40, Priority::Low), (60, 40, Priority::High), (30, 300, Priority::Normal)]
     {
         let client = client(&[("requests", &per_second(20, 4))], &answers(ms(50))).await;
-        // How long answers take is learned from the first.
+        // From this first response the client learns how long responses take.
         client.send("a", Priority::Normal, get("/")).await.unwrap().bytes().await.unwrap();
         let others: Vec<_> = (0..backlog).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
         until_waiting(&client, (backlog as u64).saturating_sub(3)).await;
@@ -114,14 +115,15 @@ async fn estimate_is_what_then_happens() {
         assert!(estimate.earliest <= estimate.expected && estimate.expected <= estimate.guaranteed, "{estimate:?}");
         others.into_iter().for_each(|send| send.abort());
     }
-    // No number, and no lane without a limit, makes it work for ever.
+    // The estimate returns quickly for any number of requests, also in a lane without a rate limit.
     let unlimited = client(&[("slots", "concurrency = 100000")], &answers(ms(20))).await;
     assert_eq!(unlimited.estimate("a", "v", Priority::Low, 0).unwrap().guaranteed, Some(Duration::ZERO));
     for requests in [1, 10_000, u64::MAX] {
         let estimate = unlimited.estimate("a", "v", Priority::Low, requests).unwrap();
         assert!(estimate.earliest <= estimate.guaranteed.or(Some(Duration::MAX)), "{requests}: {estimate:?}");
     }
-    // Whatever the others send, a tenth is left for low: 3 s for each 24 of a limit of 300 of which 240 are used.
+    // Whatever the other tiers send, low priority gets a tenth: 24 requests a second of the 240 that a limit of 300
+    // allows.
     let client = client(&[("requests", &per_second(300, 240))], &answers(ms(20))).await;
     for (requests, least, most) in [(240, 9.0, 12.0), (2_000, 75.0, 90.0)] {
         let guaranteed = client.estimate("a", "v", Priority::Low, requests).unwrap().guaranteed.unwrap().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Waiting for a permit: order, deadlines, bounds, and callers that do not come back.
+//! Waits for a permit: order, deadlines, bounds, and callers that stop polling.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -86,7 +86,7 @@ async fn deadlines() {
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Deadline, Delivery::NotSent));
     assert_eq!(transport.calls().len(), 0);
 
-    // One that cannot be met is told at once.
+    // A request whose deadline or longest wait cannot be met fails at once.
     client.send("a", Priority::High, get("/")).await.unwrap();
     let began = now();
     for hurried in [get("/").deadline(ms(100)), get("/").max_wait(ms(100))] {
@@ -96,7 +96,7 @@ async fn deadlines() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// Nobody knows when a slot comes free, so whoever waits for one is told when the time is up.
+/// It is unknown when a slot will be free, so a request that waits for one fails only when its deadline passes.
 #[tokio::test(start_paused = true)]
 async fn deadline_that_might_have_been_met() {
     let transport = answers(ms(400));
@@ -184,7 +184,7 @@ async fn lanes_and_permits() {
     assert_idle(&client);
 }
 
-/// With one slot, a future that is granted and never polled again would hold it for ever.
+/// There is one slot. A future that is granted the permit and never polled again would hold the slot for ever.
 #[tokio::test(start_paused = true)]
 async fn future_that_nobody_polls_holds_up_nobody() {
     let transport = answers(ms(10));
@@ -203,7 +203,7 @@ async fn future_that_nobody_polls_holds_up_nobody() {
     println!("five others after a future that nobody polls: {took:?}");
     assert!((150..=156).contains(&took.as_millis()), "100 ms until it is revoked, and 10 ms each: {took:?}");
     assert_idle(&client);
-    // It still gets its turn when it comes back.
+    // The future still gets its turn once it is polled again.
     sleepy.await.unwrap().text().await.unwrap();
     assert_eq!(transport.calls().len(), 6);
     assert_idle(&client);

@@ -1,4 +1,4 @@
-//! Configurations in files, and in sources that misbehave, that change while requests wait.
+//! Configurations in files and in faulty sources, which change while requests wait.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use integration_client::config::{ConfigSource, Sources};
 
 use super::*;
 
-/// A folder that is removed again.
+/// A folder that is deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -31,7 +31,7 @@ impl Drop for Folder {
     }
 }
 
-/// Counts errors in the log.
+/// A subscriber that counts the errors in the log.
 #[derive(Clone, Default)]
 struct Errors(Arc<AtomicUsize>);
 
@@ -66,7 +66,7 @@ async fn watching(path: &Path, transport: &FakeTransport) -> IntegrationClient {
         .unwrap()
 }
 
-/// How long it takes until the client has gone over to another configuration.
+/// Waits until the client uses another configuration, and returns how long that took.
 async fn next_version(client: &IntegrationClient) -> Duration {
     let (version, began) = (client.config().current().version(), now());
     while client.config().current().version() == version {
@@ -99,7 +99,7 @@ async fn changed_file_is_used_within_two_seconds() {
     assert!(began.elapsed() < ms(3_000), "80 a second and not 8: {:?}", began.elapsed());
     assert_eq!(transport.calls().len(), 80);
 
-    // The same again, written anew: another time, and no new version.
+    // The same content is written again: the file has another time, but the client makes no new version.
     std::fs::write(&path, limited(100)).unwrap();
     tokio::time::sleep(ms(8_000)).await;
     assert_eq!((client.config().current().version(), client.config().problem()), (2, None));
@@ -148,7 +148,7 @@ async fn invalid_file_is_reported_once_and_changes_nothing() {
     assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
 }
 
-/// As Kubernetes mounts a ConfigMap: the path leads through a link that is swapped.
+/// Kubernetes mounts a ConfigMap like this: the path leads through a symbolic link that is replaced.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn swapped_symbolic_link_is_followed() {
@@ -203,7 +203,7 @@ async fn removed_vendor_releases_or_refuses_waiters() {
     }
 }
 
-/// Says one thing after another, one a load; may hang or panic.
+/// A source that does one scripted thing with each load: returns a text, hangs or panics.
 #[derive(Clone, Debug)]
 struct Moody {
     moods: Arc<Mutex<Vec<Mood>>>,
@@ -240,7 +240,7 @@ async fn broken_config_source_is_survived() {
     let source = Moody { moods: Arc::default(), last: Arc::new(Mutex::new(limited(10))) };
     let client = builder("", &answers(Duration::ZERO)).config_source(source.clone()).watch_config(ms(1_000));
     let client = client.build().await.unwrap();
-    // Valid up to where it ends, and without its limits.
+    // A configuration that was cut off: it is valid, but its limits are missing.
     let half = Mood::Say(vendor(&[]));
     let whole = Mood::Say(limited(20));
     let script = [half.clone(), whole.clone(), Mood::Panic, half, whole, Mood::Hang, Mood::Say(limited(30))];
@@ -274,7 +274,7 @@ async fn credential_changes_and_vanishes() {
     };
     let by = |secret: &Path| config(&format!("credential = \"file:{}\"", secret.display()));
     std::fs::write(&path, by(&old)).unwrap();
-    // The old one is refused, slowly.
+    // The vendor takes 3 s to refuse the old credential.
     let transport = FakeTransport::new(|call| match call.header("authorization") {
         Some("Bearer old-secret") => FakeAnswer::status(401).delay(ms(3_000)),
         _ => FakeAnswer::status(200),
@@ -293,7 +293,7 @@ async fn credential_changes_and_vanishes() {
     let error = client.send("a", Priority::Normal, get("/")).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Credential, Delivery::NotSent), "{error}");
 
-    // A reference that is fine, to a file that is gone.
+    // The credential is a valid reference to a file that does not exist.
     std::fs::write(&path, by(&folder.file("gone"))).unwrap();
     next_version(&client).await;
     let error = client.send("a", Priority::Normal, get("/")).await.unwrap_err();

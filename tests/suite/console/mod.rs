@@ -1,4 +1,5 @@
-//! The console's API over real sockets: rights, sessions, other sites, dead letters, and what no answer may show.
+//! The console's API over real sockets: rights, sessions, other sites, dead letters, and the secrets that no response
+//! may show.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
 
 pub(crate) mod scene;
@@ -14,7 +15,7 @@ use tower::Service as _;
 
 use scene::{OPERATOR, SECRETS, SENDER, Scene, VIEWER};
 
-/// Every call, and the least right that it needs.
+/// Every call, with the least right that it needs.
 const CALLS: &[(&str, &str, Option<&str>)] = &[
     ("GET", "api/overview", Some("view")),
     ("GET", "api/lanes", Some("view")),
@@ -49,10 +50,10 @@ async fn rights_are_checked_for_every_call() {
                 }
                 let status = request.send().await.unwrap().status();
                 let may = needs.is_none() || has == Some("operate") || has == *needs;
-                // A caller without any right to the console is not let in, wherever it knocks.
+                // A caller without any right to the console is refused at every call of the API.
                 let is_stranger = token == Some(SENDER) && path.starts_with("api/");
                 let expected = match (may && !is_stranger, token) {
-                    // Without a token it might be a browser's, and does not say from which page.
+                    // A POST without a token might come from a browser, and does not say from which page.
                     (false, None) if *method == "POST" => [StatusCode::FORBIDDEN; 2],
                     (true, _) => [StatusCode::OK, StatusCode::BAD_REQUEST],
                     (false, None) => [StatusCode::UNAUTHORIZED; 2],
@@ -74,7 +75,7 @@ async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
             scene.http.get(scene.url("api/lanes")).header("cookie", cookie).header("sec-fetch-site", "same-origin");
         async { request.send().await.unwrap().status() }
     };
-    // Somebody else's id that was planted in the browser is worth nothing, before and after.
+    // A session id that an attacker planted in the browser is not accepted, before or after the login.
     let planted = "ic_session=00112233445566778899aabbccddeeff";
     let login = scene.login(OPERATOR).header("cookie", planted).send().await.unwrap();
     assert_eq!(login.status(), StatusCode::OK);
@@ -95,7 +96,7 @@ async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
         scene.http.post(scene.url("api/logout")).header("cookie", &second).header("sec-fetch-site", "same-origin");
     assert!(out.send().await.unwrap().headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
     assert_eq!(lanes(&second).await, StatusCode::UNAUTHORIZED);
-    // Away from this machine the cookie goes over TLS alone.
+    // Under any other host name the cookie is sent over TLS only.
     let away =
         scene.http.post(scene.url("api/login")).json(&json!({ "token": VIEWER })).header("host", "console.example");
     let away = away.header("origin", "https://console.example").send().await.unwrap();
@@ -126,7 +127,7 @@ async fn other_sites_cause_nothing() {
         }
         assert_eq!(request.send().await.unwrap().status(), expected, "{given:?}");
     }
-    // Another site may not even log somebody in, or read.
+    // Another site may neither log in nor read.
     let login = scene.http.post(scene.url("api/login")).json(&json!({"token": OPERATOR}));
     assert_eq!(login.send().await.unwrap().status(), StatusCode::FORBIDDEN);
     let read = scene.http.get(scene.url("api/lanes")).header("cookie", &cookie).header("sec-fetch-site", "cross-site");
@@ -176,7 +177,7 @@ async fn letters_are_changed_by_their_number_alone() {
     assert_ne!(next["letters"][0]["id"], listed["letters"][0]["id"]);
     let upto = &listed["upto"];
     let change = async |call: &str, body: Value| scene.post(&format!("api/letters/{call}"), body).await;
-    // A wrong number: nothing is done, and the right one is told.
+    // With a wrong number nothing is deleted, and the response states the right one.
     let (status, told) = change("purge", json!({"filter": {"tenant": "acme"}, "upto": upto, "expect": 4})).await;
     assert_eq!((status, &told["count"]), (StatusCode::CONFLICT, &json!(5)));
     for bad in [
@@ -189,13 +190,13 @@ async fn letters_are_changed_by_their_number_alone() {
         assert_eq!(change("purge", bad.clone()).await.0, StatusCode::BAD_REQUEST, "{bad}");
     }
     assert_eq!(scene.get("api/letters").await["total"], 5);
-    // One that came since is left alone.
+    // A letter that came after the listing is not deleted.
     scene.letters(6).await;
     let (status, done) = change("purge", json!({"filter": {"tenant": "acme"}, "upto": upto, "expect": 5})).await;
     assert_eq!((status, &done["purged"]), (StatusCode::OK, &json!(5)));
     let left = scene.get("api/letters").await;
     assert_eq!(left["total"], 1);
-    // Sent again: the vendor receives it, with the key that it had.
+    // The letter is redriven: the vendor receives the request with its original idempotency key.
     let before = scene.vendor.arrivals();
     let id = left["letters"][0]["id"].clone();
     let (status, done) = change("redrive", json!({"ids": [id], "expect": 1})).await;
@@ -257,7 +258,7 @@ async fn shutdown_waits_for_no_viewer() {
     while events.chunk().await.unwrap().is_some() {}
 }
 
-/// A server that has logged its user in already: the program decides, and the console asks for nothing.
+/// In a program that has its own login, the program decides who may do what, and the console has no login.
 #[tokio::test(flavor = "multi_thread")]
 async fn program_that_serves_it_decides_who_may() {
     let scene = Scene::new("nested", false).await;

@@ -1,4 +1,4 @@
-//! A gateway with a console, a vendor and a store, as an operator finds them.
+//! A gateway with a console, a vendor and a store: the scene of the console's tests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,16 +20,16 @@ const BODY: &str = "canary-body-81c0de55";
 const QUERY: &str = "canary-query-0b7e44aa";
 const HEADER: &str = "canary-header-5d21f00d";
 const ANSWER: &str = "canary-answer-c4fe77b1";
-/// In no answer of the console's.
+/// Must appear in no response of the console.
 pub(crate) const SECRETS: [&str; 8] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER, VIEWER, OPERATOR, SENDER];
-/// A text that a page must show and not obey.
+/// A text that a page must show as text, and not execute.
 pub(crate) const HOSTILE: &str =
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 const CALLERS: &str = "\n[[callers]]\nname = \"viewer\"\ntoken = \"keys:viewer\"\ntenants = [\"*\"]\nmay = [\"view\"]\n\
     [[callers]]\nname = \"operator\"\ntoken = \"keys:operator\"\ntenants = [\"*\"]\nmay = [\"view\", \"operate\"]\n\
     [[callers]]\nname = \"sender\"\ntoken = \"keys:sender\"\ntenants = [\"*\"]\nmay = [\"send\"]\n";
-/// Letters are kept whole, so that they can be sent again, with the vendor's answers.
+/// Additions to the vendor's entry: idempotency keys, and no retries, so that the first refusal makes a dead letter.
 const WHOLE: &str = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nmax_retries = 0\n";
 
 pub(crate) struct Scene {
@@ -118,7 +118,7 @@ impl Scene {
         self.http.post(self.url("api/login")).json(&json!({ "token": token })).header("sec-fetch-site", "same-origin")
     }
 
-    /// The cookie of a new session.
+    /// Logs in, and returns the cookie of the new session.
     pub(crate) async fn session(&self, token: &str) -> String {
         let answer = self.login(token).send().await.unwrap();
         answer.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
@@ -135,8 +135,8 @@ impl Scene {
         (answer.status(), answer.json().await.unwrap())
     }
 
-    /// Waits until the store holds so many letters in all, after accepting what is missing of them, each rejected by the
-    /// vendor.
+    /// Brings the store to `total` dead letters: enqueues the missing ones as requests that the vendor rejects, and
+    /// waits.
     pub(crate) async fn letters(&self, total: usize) {
         let letters = self.client.outbox().dead_letters().unwrap();
         let there = letters.count().await.unwrap() as usize;
@@ -161,7 +161,7 @@ impl Scene {
         panic!("{} letters", letters.count().await.unwrap());
     }
 
-    /// The next request that reaches the vendor after so many.
+    /// Waits for the request that reaches the vendor after the first `before` ones, and returns it.
     pub(crate) async fn arrival_after(&self, before: usize) -> Arrival {
         for _ in 0..1_000 {
             if let Some(next) = self.vendor.arrivals().get(before) {

@@ -1,4 +1,4 @@
-//! What of a vendor's answer reaches the caller.
+//! Which parts of a vendor's response reach the caller.
 
 use super::*;
 
@@ -52,7 +52,7 @@ async fn answers_stream_as_they_come_and_their_links_lead_back() {
     assert!(at[2] >= Duration::from_millis(200) && at[0] < Duration::from_millis(150), "{at:?}");
 }
 
-/// Three pieces of a stream, with a pause after each.
+/// A response of three pieces, with a pause after each.
 fn pieces(pause: Duration) -> Vec<Step> {
     let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     let mut script = vec![Step::Read, Step::Write(head)];
@@ -150,7 +150,7 @@ async fn wait_of_the_vendor_reaches_the_caller() {
     let (vendor, serving) =
         answering("HTTP/1.1 429 Too Many Requests\r\nretry-after: 7200\r\ncontent-length: 4\r\n\r\nslow").await;
     let ask = get("/acme/shop/x", TOKEN).replace("connection", "integration-deadline: 2s\r\nconnection");
-    // The lane is paused from the first answer on: the second is this client's, with what is left of the wait.
+    // The first response pauses the lane. The second one is the gateway's own, and states the rest of the wait.
     for delivery in ["rejected", "not_sent"] {
         let got = raw(&serving, &ask).await;
         assert_eq!(got.status, 429, "{} {}", got.head, got.body);
@@ -174,7 +174,7 @@ async fn caller_gets_no_higher_tier_than_its_own() {
         all.spawn(async move { sent.await.unwrap().status().as_u16() });
     }
     assert!(all.join_all().await.iter().all(|status| *status == 200));
-    // All wait in one tier, in the order in which they came: neither kind is ahead of the other.
+    // All requests wait in one tier, in the order of their arrival, so neither kind is ahead of the other.
     let late = vendor.arrivals()[20..].iter().filter(|arrival| &*arrival.path == "/high").count();
     assert!((6..=14).contains(&late), "{late} of the last 20 asked for the high tier");
 }
@@ -200,7 +200,7 @@ async fn upload_without_end_ends_with_its_deadline() {
         _ = tokio::time::timeout(20 * SECOND, reader.read_to_end(&mut answer)) => {}
     }
     let answer = String::from_utf8_lossy(&answer);
-    // Of a POST that the vendor has in part nobody knows what it did.
+    // The vendor has got a part of the POST, so nobody knows whether it acted.
     assert!(answer.starts_with("HTTP/1.1 422") || answer.is_empty(), "{answer}");
     assert!(vendor.requests().is_empty(), "the vendor never had a whole request");
 }

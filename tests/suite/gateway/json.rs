@@ -1,10 +1,11 @@
-//! URLs of the vendor in JSON bodies, for callers that ask for it.
+//! The vendor's URLs in JSON bodies are replaced by the gateway's, for callers that ask for it.
 
 use tokio::net::TcpListener;
 
 use super::*;
 
-/// A vendor with three pages, each of which states the next in its body; sent in chunks of `length` bytes. Returns its address.
+/// Starts a vendor with three pages, whose bodies state the URL of the next page and are sent in chunks of `length`
+/// bytes. Returns the vendor's base URL.
 async fn pages(length: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());

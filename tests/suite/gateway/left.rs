@@ -1,4 +1,4 @@
-//! Requests that are left in the store, and their receipts.
+//! Requests that callers leave in the store, and their receipts.
 
 use integration_client::store::Store;
 
@@ -6,7 +6,8 @@ use super::*;
 
 const OTHER: &str = "reports-token-of-32-characters-00";
 
-/// A gateway with a store, and two callers: `billing` may do both for `acme`, `reports` may only send, for all.
+/// A gateway with a store and two callers: `billing` may send and leave requests for `acme`, `reports` may only leave
+/// requests, for `us-*`.
 async fn with_store(vendor: &FakeVendor, folder: &std::path::Path, works: bool) -> Serving {
     let mut toml = vendor.vendors_toml("shop");
     toml.push_str("\n[vendors.shop.idempotency]\nheader = \"idempotency-key\"\n");
@@ -91,7 +92,7 @@ async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
         (get("/~/receipts/00000000000000000000000000000000", TOKEN), 404),
         (get("/~/receipts/no-id", TOKEN), 400),
         (post(&receipt, "", ""), 405),
-        // `reports` may not send, and `billing` may not leave anything for another tenant.
+        // `reports` may not send, and `billing` may not leave requests for another tenant.
         (get("/us-1/shop/x", OTHER), 403),
         (left("", "{}").replace("/acme/", "/us-1/"), 403),
         (left("", "{}").replace("async: true", "async: perhaps"), 400),

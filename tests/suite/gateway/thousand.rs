@@ -1,4 +1,4 @@
-//! A thousand requests at once, on a vendor that takes a hundred a second.
+//! A thousand requests at once, to a vendor that takes a hundred a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use integration_client::testing::{FakeVendor, VendorLimit};
 
 use super::{SECOND, TOKEN, callers, serving};
 
-/// The requests wait for their turns in the gateway: the vendor refuses none, the tiers get their shares while all three wait,
-/// and an end in the middle loses none.
+/// The requests wait for their turns in the gateway: the vendor refuses none, the tiers get their shares while all
+/// three wait, and a shutdown in the middle loses none.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_at_once_go_in_shares_and_none_is_lost_at_the_end() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND)).start().await.unwrap();
@@ -30,13 +30,13 @@ async fn thousand_at_once_go_in_shares_and_none_is_lost_at_the_end() {
     while vendor.arrivals().len() < 400 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // All of them have come in by now.
+    // By now all requests have arrived at the gateway.
     assert!(serving.shutdown(30 * SECOND).await);
     let statuses = all.join_all().await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     let arrivals = vendor.arrivals();
     assert_eq!((vendor.refused(), arrivals.len()), (0, 1000));
-    // The first hundred left while the others were still coming in.
+    // The first hundred are left out, because they were sent while others were still arriving.
     let of = |tier: &str| arrivals[100..500].iter().filter(|arrival| arrival.path.contains(tier)).count();
     let shares = [of("/high/"), of("/normal/"), of("/low/")].map(|sent| sent as f64 / 4.0);
     for (share, expected) in shares.into_iter().zip([60.0, 30.0, 10.0]) {

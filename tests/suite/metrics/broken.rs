@@ -1,4 +1,4 @@
-//! A recorder that panics, and advice.
+//! A metrics recorder that panics, and warnings that give advice.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 
 use super::{builder, get};
 
-/// Panics at every call, or only where values are told.
+/// A recorder that panics at every call, or only when values are recorded.
 struct Broken {
     everywhere: bool,
 }
@@ -98,7 +98,7 @@ async fn panicking_recorder_loses_no_permit() {
     }
 }
 
-/// Keeps the messages of warnings.
+/// A subscriber that keeps the messages of warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -138,7 +138,7 @@ async fn little_headroom_is_advice_once_an_hour() {
     let warnings = Warnings::default();
     let _log = tracing::subscriber::set_default(warnings.clone());
     let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
-    // All of a window: the high tier may use its reserve.
+    // Uses the whole window, because the high tier may use the reserve too.
     let a_minute = async || {
         for _ in 0..60 {
             for _ in 0..95 {

@@ -1,4 +1,4 @@
-//! What a gateway tells, over sockets and in real time: its callers are real.
+//! The metrics of a gateway, over sockets and in real time, because its callers are real.
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ async fn ends_of_a_gateways_requests_are_counted() {
         let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
         let answer = http.request(method, url).bearer_auth(token).send().await.unwrap();
         let status = answer.status().as_u16();
-        // Read to its end, so that the one connection serves the next request.
+        // The body is read to its end, so that the one connection can serve the next request.
         answer.bytes().await.unwrap();
         status
     };

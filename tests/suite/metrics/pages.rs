@@ -1,5 +1,5 @@
-//! `docs/METRICS.md` and `docs/grafana-dashboard.json` are made from the table of metrics. When the table has changed:
-//! `UPDATE=1 cargo test --all-features --test suite metrics pages`.
+//! `docs/METRICS.md` and `docs/grafana-dashboard.json` are made from the table of metrics. After a change of the table,
+//! make them with `UPDATE=1 cargo test --all-features --test suite metrics::pages`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -35,7 +35,7 @@ What a client exports with the feature `metrics`, by the facade of the crate [me
     page
 }
 
-/// The rows of the dashboard, and the beginnings of the names of their metrics behind `integration_client_`.
+/// The rows of the dashboard, each with prefixes of its metrics' names, without `integration_client_`.
 const ROWS: &[(&str, &[&str])] = &[
     (
         "Requests",
@@ -63,18 +63,19 @@ fn query(metric: &Metric) -> String {
             let bucket = format!("{}_bucket{filter}", metric.name);
             format!("histogram_quantile(0.95, sum by (le, vendor) (rate({bucket}[5m])))")
         }
-        // All processes see the same store: what each counts in it is not added up, and one that cannot write is one.
+        // All processes count in the same store, so their values are not added up, and the worst counts for
+        // writability.
         (_, []) if metric.name.ends_with("_writable") => format!("min({name})"),
         (_, []) => format!("max({name})"),
         (_, _) if short(metric) == "outbox_waiting" => format!("max by ({by}) ({name})"),
-        // What is left, and how fast it goes, is the worst that anybody reports; all else adds up.
+        // For ratios and times the worst value of all processes counts; all other values are added up.
         (_, _) if metric.unit == Unit::Ratio => format!("min by ({by}) ({name})"),
         (_, _) if metric.unit == Unit::Seconds => format!("max by ({by}) ({name})"),
         _ => format!("sum by ({by}) ({name})"),
     }
 }
 
-/// From which value on a panel is amber or red: those of the alert rules.
+/// The values from which on a panel is amber or red, which are those of the alert rules.
 fn thresholds(metric: &Metric) -> Value {
     let steps = |steps: &[(Option<f64>, &str)]| {
         let steps: Vec<Value> = steps.iter().map(|(value, color)| json!({ "value": value, "color": color })).collect();
@@ -136,7 +137,7 @@ fn variable(name: &str) -> Value {
         "refresh": 2,
         "multi": true,
         "includeAll": true,
-        // A series without the label is one of all.
+        // Matches series without the label too.
         "allValue": ".*",
         "current": { "text": "All", "value": "$__all" },
     })
@@ -176,7 +177,7 @@ fn dashboard() -> String {
     format!("{}\n", serde_json::to_string_pretty(&dashboard).unwrap())
 }
 
-/// The names of metrics in a text.
+/// The names of all metrics in a text.
 fn named(text: &str) -> Vec<&str> {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     let is_metric = |word: &&str| word.starts_with("integration_client_") || word.starts_with("http_client_");

@@ -1,4 +1,4 @@
-//! etcd itself, in a folder of its own. `IC_TEST_ETCD=off` leaves this out where it cannot be installed.
+//! Configuration in a real etcd with a new folder. `IC_TEST_ETCD=off` skips the test where etcd cannot be installed.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -108,7 +108,7 @@ async fn etcd_is_read_killed_and_asked_for_a_password() {
     etcd.restart(&folder).await;
     until("the problem is over", || client.config().problem().is_none()).await;
 
-    // A user that may read these keys.
+    // Adds a user that may read these keys.
     etcd.post("/v3/auth/user/add", json!({"name": "root", "password": "root-1"})).await;
     etcd.post("/v3/auth/user/grant", json!({"user": "root", "role": "root"})).await;
     etcd.post("/v3/auth/user/add", json!({"name": "reader", "password": "pass-1"})).await;

@@ -1,4 +1,4 @@
-//! Consul and Azure App Configuration, as their documentation says that they answer.
+//! Configuration in Consul and Azure App Configuration, with responses as their documentation describes them.
 
 use aws_lc_rs::{digest, hmac};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -36,7 +36,7 @@ async fn consul_keys_are_laid_over_each_other() {
     assert_eq!(client.config().current().tenants().count(), 2);
     server.answer(|_| pairs(&limited(20)));
     until("the new limit is in force", || in_force(&client).contains("20")).await;
-    // All keys are gone: that is no configuration.
+    // All keys are gone. That is an error, and no empty configuration.
     server.answer(|_| status(404));
     until("the problem is told", || client.config().problem().is_some()).await;
     assert!(in_force(&client).contains("20"));
@@ -44,7 +44,7 @@ async fn consul_keys_are_laid_over_each_other() {
     until("the problem is told", || client.config().problem().is_some_and(|told| told.contains("no key begins"))).await;
 }
 
-/// Whether the request is signed with [`KEY`], as the documentation of HMAC authentication says.
+/// Whether the request is signed with [`KEY`], as Azure's documentation of HMAC authentication says.
 fn is_signed(asked: &Asked) -> bool {
     let hash = BASE64_STANDARD.encode(digest::digest(&digest::SHA256, b""));
     let date = asked.header("x-ms-date");

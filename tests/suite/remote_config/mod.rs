@@ -1,4 +1,5 @@
-//! Configuration on servers: what is new is in force within the period, what is wrong or away stops nothing.
+//! Configuration on servers: a new configuration is in force within one polling period, and a wrong one or a server
+//! that is away stops nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +22,7 @@ use server::{Asked, ConfigServer, file, status, with};
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A vendor `v` with tenant `a`, and this limit a second.
+/// The configuration of a vendor `v` with `limit` requests a second, and of a tenant `a`.
 fn limited(limit: u32) -> String {
     format!(
         "[vendors.v]\nbase_url = \"https://v.example.com\"\nauth = {{ scheme = \"none\" }}\n\
@@ -40,7 +41,7 @@ fn in_force(client: &IntegrationClient) -> String {
     format!("{:?}", client.config().current().vendor("v", "live").unwrap().limits[0].kind)
 }
 
-/// Until `what` holds; a failure after 10 s.
+/// Waits until `holds` returns true, and fails after 10 s.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if holds() {
@@ -93,7 +94,7 @@ async fn server_that_is_away_stops_nothing() {
     assert!(in_force(&client).contains("1000"));
     let away = client.config().checked_ago();
     assert_eq!(client.overview().config_problem, Some(problem));
-    // The same as before: nothing is to be gone over to, and yet the problem is over.
+    // The server returns the same configuration as before: the version does not change, but the problem is over.
     server.answer(file(limited(1_000)));
     until("the problem is over", || client.config().problem().is_none()).await;
     assert!(client.config().checked_ago() < away + LOOK * 20, "{:?} {away:?}", client.config().checked_ago());
@@ -138,7 +139,7 @@ async fn process_starts_with_the_copy_of_what_was_last_in_use() {
     server.answer(file(limited(3_000)));
     until("the new limit is in force", || in_force(&client).contains("3000")).await;
     until("the copy is of it", || std::fs::read_to_string(&copy).is_ok_and(|text| text.contains("3000"))).await;
-    // What is refused is not kept.
+    // A refused configuration is not kept as a copy.
     server.answer(file(limited(0)));
     until("the problem is told", || client.config().problem().is_some()).await;
     drop(client);
@@ -155,7 +156,7 @@ async fn process_starts_with_the_copy_of_what_was_last_in_use() {
     until("the server's word is in force", || in_force(&client).contains("4000")).await;
     assert_eq!(client.config().problem(), None);
 
-    // Another address, no file, a file that is no copy.
+    // No start without the server: the copy is of another address, is missing, or is not a copy.
     server.answer(|_| status(500));
     let other = RemoteSource::http(server.url("/other.toml")).keep_copy_in(&copy);
     assert!(refused(other).await.to_string().contains("answered 500"));
@@ -230,7 +231,7 @@ async fn endless_answer_is_cut_off() {
     assert!(told.contains("larger than 64 MiB"), "{told}");
 }
 
-/// What the store says has the file's place: a second process on it starts without the server.
+/// The store keeps the copy instead of a file: a second process on the store starts without the server.
 #[tokio::test]
 async fn process_starts_with_the_copy_in_its_store() {
     let folder = folder("remote-copy-store");
@@ -238,7 +239,7 @@ async fn process_starts_with_the_copy_in_its_store() {
     let build = |store: &str| {
         let source = RemoteSource::http(server.url("/vendors.toml?sig=hunter2"));
         let store = integration_client::store::Store::sqlite(folder.join(store));
-        // Rows of the store are laid over the source, and the copy is the source's alone.
+        // Rows of the store override the source, but the copy holds only the source's text.
         builder(source).store(store).config_in_store().work().build()
     };
     let client = build("s.db").await.unwrap();
@@ -249,7 +250,7 @@ async fn process_starts_with_the_copy_in_its_store() {
     client.shutdown(Duration::from_secs(5)).await;
     drop(client);
     server.answer(|_| status(500));
-    // The time of a copy has no fractions of a second.
+    // The time of a copy is kept in whole seconds.
     tokio::time::sleep(Duration::from_millis(2_100)).await;
 
     let client = build("s.db").await.unwrap();
@@ -259,7 +260,7 @@ async fn process_starts_with_the_copy_in_its_store() {
     let overview = client.overview();
     assert!(overview.config_checked_ago >= Duration::from_secs(2), "{:?}", overview.config_checked_ago);
     client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
-    // Also after the server was asked again in vain.
+    // The problem remains after the next failed request to the server.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let problem = client.overview().config_problem.unwrap();
     assert!(problem.contains("the copy of 20") && !problem.contains("hunter2"), "{problem}");
@@ -270,7 +271,7 @@ async fn process_starts_with_the_copy_in_its_store() {
     client.shutdown(Duration::from_secs(5)).await;
     drop(client);
 
-    // A store without a copy.
+    // A store without a copy is no replacement for the server.
     server.answer(|_| status(500));
     assert_eq!(build("other.db").await.unwrap_err().kind(), ErrorKind::Config);
 }

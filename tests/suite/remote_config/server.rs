@@ -1,4 +1,4 @@
-//! A server of configuration that a test can take away, and that remembers what it was asked.
+//! A configuration server that a test can stop, and that remembers its requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// What was asked.
+/// A request that the server has received.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) target: String,
@@ -55,7 +55,7 @@ impl ConfigServer {
                         Ok::<_, Infallible>(handler(&asked))
                     }
                 });
-                // No connection is kept: a server that is taken away answers nothing more.
+                // Connections are not kept alive, so that a stopped server answers nothing more.
                 let mut http = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(http.keep_alive(false).serve_connection(TokioIo::new(stream), service));
             }
@@ -67,7 +67,7 @@ impl ConfigServer {
         format!("http://{}{path}", self.address)
     }
 
-    /// Answers otherwise from now on.
+    /// Replaces the handler that answers all further requests.
     pub(super) fn answer(&self, handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) {
         *self.handler.lock().unwrap() = Arc::new(handler);
     }
@@ -95,7 +95,7 @@ pub(super) fn with(status: u16, body: &str, headers: &[(&str, &str)]) -> Answer 
     answer.body(Full::from(body.to_owned())).unwrap()
 }
 
-/// A file with an entity tag, as an object store serves it.
+/// A handler that serves a file with an entity tag, as an object store does.
 pub(super) fn file(text: String) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
     let tag =
         format!("\"{:x}\"", text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into())));

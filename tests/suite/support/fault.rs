@@ -1,6 +1,6 @@
 //! A TCP server that misbehaves on purpose: it reads one request per script and answers with raw bytes.
 //!
-//! HTTP mock servers speak correct HTTP, which is the one thing that needs no test.
+//! HTTP mock servers always speak correct HTTP, so they cannot test the handling of faults.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it, under a path of its own")]
 
 use std::net::SocketAddr;
@@ -15,23 +15,23 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Step {
     /// Read a whole request (head, and a body of the stated length) and record it.
     Read,
-    /// Read so many bytes, then go on.
+    /// Read this many bytes.
     ReadBytes(usize),
     /// Write these bytes.
     Write(Vec<u8>),
     /// Write these bytes one at a time, with a pause after each.
     Drip(Vec<u8>, Duration),
-    /// Write these bytes for ever, or until the peer goes.
+    /// Write these bytes again and again until the peer closes the connection.
     Repeat(Vec<u8>),
-    /// Keep the connection open and silent until the peer goes.
+    /// Keep the connection open and silent until the peer closes it.
     Stall,
-    /// Keep the connection open, and read nothing.
+    /// Keep the connection open for this time, and read nothing.
     Idle(Duration),
     /// Close with a reset.
     Reset,
     /// Send no more, but keep reading.
     HalfClose,
-    /// Do the steps after this one again for every further request.
+    /// Repeat these steps until the connection ends.
     Loop(Vec<Step>),
 }
 
@@ -55,7 +55,7 @@ struct Log {
 }
 
 impl FaultServer {
-    /// The n-th connection follows the n-th script; later ones follow the last.
+    /// Starts a server whose n-th connection follows the n-th script. All further connections follow the last script.
     pub async fn start(scripts: Vec<Vec<Step>>) -> FaultServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -73,7 +73,7 @@ impl FaultServer {
         FaultServer { address, log, task }
     }
 
-    /// One script for all connections: read a request, then `steps`.
+    /// Starts a server whose connections all read a request and then follow `steps`.
     pub async fn answering(mut steps: Vec<Step>) -> FaultServer {
         steps.insert(0, Step::Read);
         FaultServer::start(vec![steps]).await
@@ -115,7 +115,7 @@ async fn run(mut stream: TcpStream, script: Vec<Step>, log: Arc<Mutex<Log>>) {
     }
 }
 
-/// Whether the connection is still of use.
+/// Performs a step. Returns whether the connection is still usable.
 async fn act(stream: &mut TcpStream, step: Step, log: &Mutex<Log>) -> bool {
     let mut scratch = [0; 4096];
     match step {

@@ -1,7 +1,8 @@
-//! A vendor that speaks HTTP/2 frame by frame, so that it knows what has reached it and can end connections at will.
+//! A vendor that speaks HTTP/2 frame by frame, so that it knows which requests have reached it and can end connections
+//! at any point.
 //!
-//! A library's server would not do: which requests it has taken for processed when it says GOAWAY, and which were still
-//! on their way, is what the tests are about. The heads of requests are counted and not read.
+//! A library's server is not enough, because the tests depend on which requests were processed at a GOAWAY and which
+//! were still on their way. The heads of requests are counted, but not parsed.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test crate uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -30,46 +31,47 @@ const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 
-/// Which requests, or connections, meet what; 0 is never.
+/// Which requests or connections meet which trouble. 0 means never.
 #[derive(Clone, Copy, Default)]
 pub struct Troubles {
-    /// Each so many-th request is told to go to `/` by a 307.
+    /// Every n-th request is redirected to `/` by a 307.
     pub moved_every: u64,
-    /// … is answered with a 503.
+    /// Every n-th request is answered with a 503.
     pub failed_every: u64,
-    /// … is refused by REFUSED_STREAM.
+    /// Every n-th request is refused with REFUSED_STREAM.
     pub refused_every: u64,
-    /// … is acted upon, and then reset.
+    /// Every n-th request is processed, and its stream is then reset.
     pub reset_every: u64,
-    /// A connection ends by GOAWAY after so many requests, and every second one without the answers that it owes.
+    /// A connection ends with a GOAWAY after this many requests; every second connection does not answer the requests
+    /// that are open then.
     pub goaway_after: u64,
-    /// A connection takes so many requests, answers them, and disowns all others by a GOAWAY that names the last of them.
+    /// A connection answers this many requests, and disowns all further ones by a GOAWAY that names the last of these.
     pub disown_after: u64,
     /// The error code of that GOAWAY.
     pub goaway_code: u32,
 }
 
-/// What came of requests.
+/// Counts of requests by their outcome.
 #[derive(Default)]
 pub struct Counts {
-    /// Heads that arrived.
+    /// Request heads that arrived.
     pub heads: AtomicU64,
-    /// Those that the vendor did not disown: answered, or possibly acted upon.
+    /// Requests that the vendor did not disown or refuse: it answered them, or may have acted on them.
     pub processed: AtomicU64,
     pub answered: AtomicU64,
     pub connections: AtomicU64,
-    /// GOAWAYs that were said.
+    /// GOAWAY frames that were sent.
     pub goaways: AtomicU64,
-    /// Streams below the last one of a GOAWAY that got no answer.
+    /// Streams up to the last one of a GOAWAY that got no response.
     pub cut: AtomicU64,
-    /// Streams above it.
+    /// Streams above the last one of a GOAWAY.
     pub disowned: AtomicU64,
     /// When each head arrived.
     pub arrivals: Mutex<Vec<std::time::Instant>>,
 }
 
 impl Counts {
-    /// The most heads that arrived within any interval of this length.
+    /// The largest number of heads that arrived within any interval of this length.
     pub fn most_within(&self, length: Duration) -> usize {
         let arrivals = self.arrivals.lock().unwrap();
         let from = |first: usize| arrivals[first..].iter().take_while(|at| **at - arrivals[first] < length).count();
@@ -110,7 +112,7 @@ impl Http2Vendor {
                         last: None,
                         acknowledged: false,
                     };
-                    // However it ends, it is counted.
+                    // Errors are ignored, because the counts contain everything that happened before.
                     let _ = connection.run().await;
                 });
             }
@@ -129,16 +131,16 @@ struct Connection<'a, S> {
     stream: S,
     troubles: Troubles,
     counts: &'a Counts,
-    /// Ends without the answers that it owes.
+    /// Whether the connection ends without answering its open requests.
     cuts: bool,
-    /// Requests of this connection.
+    /// The number of requests on this connection.
     heads: u64,
-    /// Streams without an answer, and whether their request is whole.
+    /// The streams without a response, and whether their request is complete.
     open: BTreeMap<u32, bool>,
     out: Vec<u8>,
-    /// The last stream that GOAWAY names, once it is said.
+    /// The last stream that the GOAWAY names, once it was sent.
     last: Option<u32>,
-    /// The client knows of the GOAWAY: no head is on its way any more.
+    /// Whether the client has read the GOAWAY, so that no more heads are on their way.
     acknowledged: bool,
 }
 
@@ -150,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let mut input = Vec::new();
         let mut held = false;
         loop {
-            // All that has come is taken in before anything is answered, so that several are open at once.
+            // Reads all input before it answers a request, so that several requests are open at once.
             let taken = self.take_in(&input);
             input.drain(..taken);
             if self.acknowledged && self.cuts {
@@ -159,7 +161,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return self.stream.shutdown().await;
             }
             let due = self.last.is_none() && self.troubles.goaway_after > 0 && self.heads >= self.troubles.goaway_after;
-            // It is said in the middle of several. When no more come, that has to wait.
+            // The GOAWAY is sent while at least four requests are open. Until then the responses are held back, but
+            // only for 5 ms if no more requests come.
             let holds = due && self.open.len() < 4 && !held;
             if due && self.open.len() >= 4 {
                 self.go_away();
@@ -179,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    /// Takes whole frames, and returns how many bytes they are.
+    /// Processes all complete frames, and returns their length in bytes.
     fn take_in(&mut self, input: &[u8]) -> usize {
         let mut at = 0;
         while let Some(head) = input.get(at..at + 9) {
@@ -211,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     *whole = true;
                 }
             }
-            // The client gave up on it.
+            // The client gave up on the stream.
             RST_STREAM => drop(self.open.remove(&id)),
             _ => {}
         }
@@ -223,11 +226,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.counts.arrivals.lock().unwrap().push(std::time::Instant::now());
         self.heads += 1;
         if self.last.is_none() && self.troubles.disown_after > 0 && self.heads > self.troubles.disown_after {
-            // Client streams have odd numbers from 1 on.
+            // Streams of a client have odd numbers, so `id - 2` is the one before.
             self.say_goaway(id - 2, self.troubles.goaway_code);
         }
         if self.last.is_some_and(|last| id > last) {
-            // It was told so already, or will read it soon.
+            // The client has read the GOAWAY already, or will read it soon.
             self.counts.disowned.fetch_add(1, Relaxed);
             return;
         }
@@ -242,14 +245,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.open.insert(id, whole);
     }
 
-    /// Names a stream in the middle of those that are open: nothing was done for those above.
+    /// Sends a GOAWAY that names a stream in the middle of the open ones. Nothing was done for the streams above.
     fn go_away(&mut self) {
         let Some(&last) = self.open.keys().nth(self.open.len() / 2) else { return };
         let above = self.open.split_off(&(last + 1)).len() as u64;
         self.counts.processed.fetch_sub(above, Relaxed);
         self.counts.disowned.fetch_add(above, Relaxed);
         self.say_goaway(last, 0);
-        // The client answers this after all that it had sent before it read the GOAWAY.
+        // The client's response to this ping comes after all frames that it sent before it read the GOAWAY.
         self.frame(PING, 0, 0, b"all read");
     }
 
@@ -261,7 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.frame(GOAWAY, 0, 0, &payload);
     }
 
-    /// Answers what is whole.
+    /// Answers all complete requests.
     fn answer(&mut self) {
         if self.last.is_some() && self.cuts && self.troubles.disown_after == 0 {
             return;
@@ -271,8 +274,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             self.open.remove(&id);
             let number = self.counts.answered.fetch_add(1, Relaxed) + 1;
             let every = |n: u64| n > 0 && number.is_multiple_of(n);
-            // HPACK, by the static table: status 200 is one byte; others are a literal behind the name's index. Nothing
-            // enters the dynamic table.
+            // HPACK with the static table: status 200 is one byte; other statuses are a literal after the index of the
+            // name. Nothing enters the dynamic table.
             let head: &[u8] = if every(self.troubles.moved_every) {
                 b"\x08\x03307\x0f\x1f\x01/"
             } else if every(self.troubles.failed_every) {

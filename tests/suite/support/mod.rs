@@ -1,11 +1,11 @@
-//! Vendors that misbehave on purpose, certificates, and the tables of the documentation.
+//! Helpers of the tests: vendors that misbehave on purpose, certificates, and a reader of the documentation's tables.
 
 pub mod fault;
 pub mod http2;
 pub mod tables;
 pub mod tls;
 
-/// An empty folder of this test's own, below the system's for temporary files.
+/// Makes an empty folder for one test, below the system's folder for temporary files.
 pub(crate) fn folder(name: &str) -> std::path::PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! Tables of a page in Markdown.
+//! Reads tables of Markdown pages.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test crate uses a part of it")]
 
 /// The rows of the table whose heading begins with `head`, cell by cell, without the backticks of a cell that is one
@@ -19,7 +19,7 @@ pub fn rows(page: &str, head: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// The words between backticks.
+/// The texts between backticks.
 pub fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

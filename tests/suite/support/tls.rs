@@ -1,4 +1,4 @@
-//! Certificates for vendors of the tests: an authority of our own, and leaves of it that are good or bad.
+//! Certificates for vendors of the tests: a certificate authority, and valid and invalid leaf certificates of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test crate uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// What is to be said about a vendor's certificate.
+/// The kinds of vendor certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaf {
-    /// For localhost and 127.0.0.1, by the authority.
+    /// For localhost and 127.0.0.1, signed by the authority.
     Good,
-    /// The same, but it ended years ago.
+    /// As [`Good`](Leaf::Good), but expired years ago.
     Expired,
-    /// By the authority, for another host.
+    /// Signed by the authority, for another host.
     OtherHost,
-    /// For the right host, by nobody but itself.
+    /// For the right host, but signed only by itself.
     SelfSigned,
 }
 
-/// An authority, and the file that a vendor's entry names as `extra_ca`. The file goes with it.
+/// A certificate authority, and the file that a vendor's entry names as `extra_ca`. The file is deleted with the value.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Authority {
         &self.path
     }
 
-    /// Takes TLS connections with such a certificate, for these protocols.
+    /// An acceptor of TLS connections with such a certificate, for these protocols.
     pub fn acceptor(&self, leaf: Leaf, protocols: &[&str]) -> TlsAcceptor {
         let names = match leaf {
             Leaf::OtherHost => vec!["elsewhere.example".to_owned()],
