@@ -81,7 +81,7 @@ pub(super) const REQUESTS: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &["vendor", "priority", "outcome"],
-    "Sends that ended: `completed` (an answer of any status), `cancelled` (the caller went away), or the kind of \
+    "Sends that ended: `completed` (a response of any status), `cancelled` (the caller went away), or the kind of \
      error. A send for an unknown tenant or vendor counts under the vendor `unknown`.",
 );
 pub(super) const ATTEMPTS: Metric = metric(
@@ -96,9 +96,9 @@ pub(super) const DURATION: Metric = metric(
     Kind::Histogram,
     Unit::Seconds,
     &["vendor", "http_request_method", "http_response_status_code", "error_type"],
-    "The time from the start of an exchange to the headers of its answer, or to its failure; OpenTelemetry's \
-     `http.client.request.duration`. An answer below 400 has the label `http_response_status_code`, a failure has \
-     `error_type`, and any other answer has both.",
+    "The time from the start of an exchange to the headers of its response, or to its failure; OpenTelemetry's \
+     `http.client.request.duration`. A response below 400 has the label `http_response_status_code`, a failure has \
+     `error_type`, and any other response has both.",
 );
 pub(super) const WAIT: Metric = metric(
     "integration_client_wait_seconds",
@@ -126,7 +126,7 @@ pub(super) const PERMITS: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &["vendor", "outcome"],
-    "Permits `started`, and how they ended: `finished`, `not_sent` (given back), `abandoned` (its holder went away).",
+    "Permits `started`, and how they ended: `finished`, `not_sent` (given back), `abandoned` (its owner went away).",
 );
 pub(super) const HEADROOM: Metric = metric(
     "integration_client_headroom_ratio",
@@ -134,7 +134,7 @@ pub(super) const HEADROOM: Metric = metric(
     Unit::Ratio,
     &["vendor"],
     "The remaining share of the tightest limit, by the client's own count or by the vendor's announcement, whichever \
-     is lower: the lowest of all lanes in the last second with an answer.",
+     is lower: the lowest of all lanes in the last second with a response.",
 );
 pub(super) const HEADROOM_AVERAGE: Metric = metric(
     "integration_client_headroom_average_ratio",
@@ -149,21 +149,21 @@ pub(super) const RATE: Metric = metric(
     Kind::Gauge,
     Unit::PerSecond,
     &["vendor"],
-    "Answers below 400 per second of the time in which any exchange was in flight, over the last ten seconds.",
+    "Responses below 400 per second of the time in which any exchange was in flight, over the last ten seconds.",
 );
 pub(super) const MEAN: Metric = metric(
     "integration_client_response_mean_seconds",
     Kind::Gauge,
     Unit::Seconds,
     &["vendor"],
-    "The mean time to the answers that `integration_client_requests_per_second` counts.",
+    "The mean time to the responses that `integration_client_requests_per_second` counts.",
 );
 pub(super) const REFUSALS: Metric = metric(
     "integration_client_refusals_total",
     Kind::Counter,
     Unit::Count,
     &["vendor"],
-    "Attempts that the vendor refused temporarily: with a 429, or with an answer that a classifier counts as one.",
+    "Attempts that the vendor refused temporarily: with a 429, or with a response that a classifier counts as one.",
 );
 pub(super) const DEAD_LETTERS: Metric = metric(
     "integration_client_dead_letters_total",
@@ -185,7 +185,7 @@ pub(super) const PAUSES: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &["vendor"],
-    "Pauses of lanes by a refusal, failures in a row, an empty limit or an operator.",
+    "Pauses of lanes by a refusal, failures in a row, an exhausted limit or an operator.",
 );
 pub(super) const PAUSED: Metric =
     metric("integration_client_paused_lanes", Kind::Gauge, Unit::Count, &["vendor"], "Lanes that are paused now.");
@@ -288,7 +288,8 @@ pub(super) const INTAKE_TAKEN: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[],
-    "Messages of brokers, and rows of `ic_intake`, that this process made accepted requests of. A redelivery counts once.",
+    "Messages of brokers, and rows of `ic_intake`, that this process turned into accepted requests. A redelivery \
+     counts once.",
 );
 pub(super) const INTAKE_REFUSED: Metric = metric(
     "integration_client_intake_refused_total",
@@ -302,37 +303,38 @@ pub(super) const INTAKE_LAG: Metric = metric(
     Kind::Gauge,
     Unit::Seconds,
     &[],
-    "How long the message or row that waited longest had been in its source when it was fetched, of those of the last second; \
-     0 where none came, or the source does not say.",
+    "The longest time that a message or row of the last second had been in its source when it was fetched; 0 where \
+     none came, or the source does not say.",
 );
 pub(super) const SHARED_LIMITS: Metric = metric(
     "integration_client_sharing_limits",
     Kind::Gauge,
     Unit::Count,
     &[],
-    "Limits that this process shares with others and of which it holds units, or wants some.",
+    "Shared limits of which this process holds units, or wants some.",
 );
 pub(super) const SHARING_DOWN: Metric = metric(
     "integration_client_sharing_degraded",
     Kind::Gauge,
     Unit::Count,
     &[],
-    "1 while the store of shared units does not answer, or has lost what it knew and gives nothing; 0 while it works.",
+    "1 while the store of shared units does not answer, or has lost its data and gives nothing; 0 while it works.",
 );
 pub(super) const SHARING_MODE: Metric = metric(
     "integration_client_sharing_mode",
     Kind::Gauge,
     Unit::Count,
     &[],
-    "What a process goes on with that shares limits: 0 while the store of shared units answers, 1 while it learns who holds what, 2 the lease, \
-     3 the floor, 4 nothing.",
+    "What a process that shares limits sends by: 0 while the store of shared units answers, 1 while the store learns \
+     who holds what, 2 the lease, 3 the floor, 4 nothing.",
 );
 pub(super) const SHARING_LEFT: Metric = metric(
     "integration_client_sharing_left_seconds",
     Kind::Gauge,
     Unit::Seconds,
     &[],
-    "For how long this process may send by shared limits without another answer of the store, by its lease or its floor.",
+    "How long this process may send under shared limits without another response of the store, by its lease or its \
+     floor.",
 );
 pub(super) const SHARING_FAILURES: Metric = metric(
     "integration_client_sharing_failures_total",
@@ -346,7 +348,7 @@ pub(super) const SHARING_LOST: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[],
-    "Times that the store had taken back what this process held, because its lease had ended.",
+    "Times that the store took back this process's units, because its lease had ended.",
 );
 
 pub(super) const GATEWAY: Metric = metric(

@@ -13,15 +13,15 @@ fn page() -> String {
     let mut page = "\
 # Metrics
 
-What a client exports with the feature `metrics`, by the facade of the crate [metrics](https://docs.rs/metrics). This page and the
-[Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/metrics/table.rs`.
+A client with the feature `metrics` exports these metrics through the facade of the crate [metrics](https://docs.rs/metrics). This
+page and the [Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/metrics/table.rs`.
 
 - Install a recorder before the client is built. `cargo run --example prometheus --features metrics` shows how, for Prometheus.
-- Counters and gauges are told once a second, histograms at once. Counters begin with zero.
+- Counters and gauges are exported once a second, histograms at once. Counters begin with zero.
 - [prometheus-alerts.yaml](prometheus-alerts.yaml) holds alert rules, and [RUNBOOK.md](RUNBOOK.md) what to do about each.
-- The dashboard wants histograms with buckets: `PrometheusBuilder::set_buckets`.
-- `tenant` is one more label of every metric that has `vendor`, with `IntegrationClientBuilder::tenant_labels(max)`: the first `max` tenants by
-  name, the others as `other`.
+- The dashboard needs histograms with buckets: `PrometheusBuilder::set_buckets`.
+- With `IntegrationClientBuilder::tenant_labels(max)` every metric that has the label `vendor` also has `tenant`: the names of the
+  first `max` tenants, and `other` for all others.
 
 | metric | kind | unit | labels | what it says |
 |---|---|---|---|---|
