@@ -106,6 +106,17 @@ impl Holder {
         self.expires <= now && !self.has_ended
     }
 
+    /// Records a call that the process made before its lease ended and that arrives after that, as after a stall of the
+    /// store; returns whether this is one. The floor is all that the process has left. Such a call does not renew the
+    /// lease: the next one like it would look like the claim of a process that has lost count, and would end the floor.
+    pub(crate) fn refuse_late(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
+        let is_late = line.claim > self.held && self.is_away(now);
+        if is_late {
+            self.seq = caller.seq;
+        }
+        is_late
+    }
+
     /// When the last of the leases ends.
     pub(crate) fn ends(&self) -> u64 {
         self.expires.max(self.floor_until)

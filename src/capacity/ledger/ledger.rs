@@ -67,8 +67,11 @@ impl Ledger {
         }
         let now = self.pass_time(clock_us, caller);
         self.pause(now, caller.process, line.paused_us);
-        let is_kept = self.settle(now, caller, line);
-        if !is_kept && !self.holders.contains_key(&caller.process) {
+        self.declare(caller, line);
+        let holder = self.holders.get_mut(&caller.process);
+        let is_late = holder.is_some_and(|holder| holder.refuse_late(now, caller, line));
+        let is_kept = !is_late && self.settle(now, caller, line);
+        if is_late || !(is_kept || self.holders.contains_key(&caller.process)) {
             self.bind(now);
             return Got { state: State::Lost, keep: 0, ..self.same(caller, line) };
         }
@@ -94,6 +97,7 @@ impl Ledger {
             return;
         }
         let now = self.pass_time(clock_us, caller);
+        self.declare(caller, line);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
         self.holders.remove(&caller.process);
         self.bind(now);
@@ -278,16 +282,10 @@ impl Ledger {
 
     /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.
     fn settle(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
-        self.declare(caller, line);
         let tail_us = self.figures.tail_us();
         let Some(holder) = self.holders.get_mut(&caller.process) else {
             return line.claim == 0;
         };
-        if line.claim > holder.held && holder.is_away(now) {
-            // The process made this call before its lease ended, but the call arrives after that: the floor is all it
-            // has left.
-            return false;
-        }
         let speaks_of_old = line.claim > 0 || !line.returned.is_empty();
         if line.claim > holder.held || (holder.has_ended && speaks_of_old) {
             for (ended, units) in holder.end(true) {

@@ -33,8 +33,7 @@ fn processes_go_on_with_their_floor_and_come_back() {
     assert!((1_700..=2_000).contains(&away), "{away} of 20 a second: {:?}", outcome.seconds);
     assert!(outcome.seconds[35..135].iter().all(|n| *n <= 20), "no burst: {:?}", outcome.seconds);
     let back = arrived(&outcome, 165, 195);
-    // After the store is back, up to the floors' 20 of 100 units stay unused for ten minutes.
-    assert!(back >= 30 * 70, "{back}: {:?}", outcome.seconds);
+    assert!(back >= 30 * 90, "{back}: {:?}", outcome.seconds);
 }
 
 #[test]

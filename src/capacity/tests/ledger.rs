@@ -261,6 +261,21 @@ fn a_floor_is_free_when_its_own_lease_has_ended() {
     assert_eq!(units(&bench.call(2, &line(95, 100))), 5);
 }
 
+/// Calls that waited for a store that stood still arrive after the lease that they claim under.
+#[test]
+fn calls_that_come_late_end_no_floor() {
+    let mut bench = Bench::new();
+    bench.call(1, &floored(0, 50, 5));
+    bench.clock += 30 * S;
+    for _ in 0..3 {
+        let got = bench.call(1, &floored(50, 50, 5));
+        assert_eq!((got.state, units(&got)), (State::Lost, 0));
+    }
+    let got = bench.call(1, &floored(5, 50, 5));
+    assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
+    assert_eq!(bench.all(), (50, 50, 0));
+}
+
 #[test]
 fn who_comes_back_goes_on_with_its_floor() {
     let mut bench = Bench::new();
@@ -300,18 +315,6 @@ fn a_ledger_that_was_lost_keeps_what_may_be_a_floor() {
         }
         assert_eq!(bench.all().2, occupied);
     }
-}
-
-/// A store that was stopped answers calls that were made before the stop.
-#[test]
-fn a_call_that_comes_late_does_not_take_the_floor() {
-    let mut bench = Bench::new();
-    bench.call(1, &floored(0, 50, 5));
-    bench.clock += 100 * S;
-    let got = bench.call(1, &floored(50, 50, 5));
-    assert_eq!((got.state, units(&got)), (State::Lost, 0));
-    let got = bench.call(1, &floored(5, 50, 5));
-    assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
 }
 
 /// A process that used a unit shortly before the loss, and calls no more, may have used it in the window that has not
