@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::swapping::{Answered, Found, Swapping, Swaps, date};
+use super::clockless::{Answered, Clockless, Found, Swaps, date};
 use crate::error::Error;
+use crate::error::http_client::in_words;
 
 /// The prefix of all keys, unless the URL has a path.
 const PREFIX: &str = "integration-client";
@@ -31,7 +32,7 @@ const NO_TOKEN: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDD
 const OLD_TOKEN: &str = "auth store is old";
 
 /// The pool in etcd.
-pub(crate) type Etcd = Swapping<Server>;
+pub(crate) type Etcd = Clockless<Server>;
 
 pub(crate) struct Server {
     http: reqwest::Client,
@@ -79,7 +80,7 @@ pub(super) async fn open(url: &str) -> Result<Etcd, Error> {
     let Answered { found, .. } = etcd.read(probe).await.map_err(failed)?;
     let version = found.as_ref().map(|found| found.version.as_str());
     etcd.write(probe, String::new(), version).await.map_err(failed)?;
-    Ok(Swapping::new(etcd))
+    Ok(Clockless::new(etcd))
 }
 
 impl Server {
@@ -204,23 +205,6 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
         _ => "",
     };
     format!("the server answered {status}: {why}{help}")
-}
-
-/// An error without the server's address.
-fn in_words(error: &reqwest::Error) -> String {
-    let what = match error {
-        error if error.is_timeout() => "the server does not answer in time",
-        error if error.is_connect() => "the server cannot be reached",
-        _ => "the server cannot be asked",
-    };
-    let mut last: &dyn std::error::Error = error;
-    while let Some(behind) = last.source() {
-        last = behind;
-    }
-    match std::error::Error::source(error) {
-        Some(_) => format!("{what}: {last}"),
-        None => what.to_owned(),
-    }
 }
 
 #[cfg(test)]

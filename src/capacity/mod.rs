@@ -12,15 +12,19 @@
 //! | `process.rs` | decides what one process tells the store and what the answers mean: pure |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | the types of a call and its answer, and the ledger's text form |
-//! | `swap.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
+//! | `eras.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
 //! | `redis.rs` | reads and writes ledgers in Redis or Valkey |
 //! | `sights.rs` | decides what to write to a store that can compare and swap but has no clock: pure |
-//! | `swapping.rs` | reads and writes ledgers in such a store, and retries when another process wrote first |
+//! | `clockless.rs` | reads and writes ledgers in such a store, and retries when another process wrote first |
 //! | `etcd.rs`, `objects.rs`, `zookeeper/` | such stores: etcd, S3 and Azure Blob Storage, ZooKeeper |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`.
 
 pub(crate) mod call;
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+mod clockless;
+#[cfg(feature = "redis")]
+mod eras;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(not(feature = "etcd"))]
@@ -43,10 +47,6 @@ mod redis;
 mod sights;
 pub(crate) mod status;
 pub(crate) mod store_task;
-#[cfg(feature = "redis")]
-mod swap;
-#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
-mod swapping;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "zookeeper")]
@@ -55,4 +55,4 @@ mod zookeeper;
 #[path = "zookeeper_off.rs"]
 mod zookeeper;
 
-pub(crate) use pool_store::{Pace, Pool, open};
+pub(crate) use pool_store::{CallTiming, Pool, open};

@@ -14,7 +14,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::swapping::{Answered, Found, Swapping, Swaps, date};
+use super::clockless::{Answered, Clockless, Found, Swaps, date};
 use crate::error::Error;
 
 /// The longest wait for a connection, and for an answer. A call may take 5 s.
@@ -22,7 +22,7 @@ const TIMES: [(ClientConfigKey, &str); 2] = [(ClientConfigKey::ConnectTimeout, "
 const TRIES: Duration = Duration::from_secs(4);
 
 /// The pool in an object store.
-pub(crate) type Objects = Swapping<Bucket>;
+pub(crate) type Objects = Clockless<Bucket>;
 
 pub(crate) struct Bucket {
     store: Box<dyn ObjectStore>,
@@ -35,7 +35,7 @@ pub(super) async fn open(url: &str) -> Result<Objects, Error> {
     let failed = |why: String| Error::config(format!("sharing through an object store: {why}"));
     let objects = Bucket::new(url).map_err(failed)?;
     objects.probe().await.map_err(failed)?;
-    Ok(Swapping::new(objects))
+    Ok(Clockless::new(objects))
 }
 
 impl Bucket {

@@ -27,7 +27,7 @@ pub(crate) enum Pool {
 
 /// How often and how long a store is called, and which limits it can hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CallTiming {
     /// The shortest and the longest time between two calls.
     pub(crate) every: (Duration, Duration),
     /// The longest time that a call may take.
@@ -37,26 +37,26 @@ pub(crate) struct Pace {
     pub(crate) holds: Holds,
 }
 
-impl Pace {
+impl CallTiming {
     /// Databases and Redis: up to four calls per shortest window.
-    const OFTEN: Pace = Pace {
+    const OFTEN: CallTiming = CallTiming {
         every: (Duration::from_millis(250), Duration::from_secs(1)),
         call: Duration::from_secs(1),
         leases: (Duration::from_secs(2), Duration::from_secs(10)),
         holds: Holds { windows_from: Duration::ZERO, name: "a database" },
     };
     /// For each limit, a call is written to the disks of a majority of etcd's servers.
-    const ETCD: Pace = Pace {
+    const ETCD: CallTiming = CallTiming {
         every: (Duration::from_secs(2), Duration::from_secs(2)),
         call: Duration::from_secs(2),
         leases: (Duration::from_secs(6), Duration::from_secs(10)),
         holds: Holds { windows_from: Duration::from_secs(60), name: "etcd" },
     };
     /// The same as etcd, which writes in the same way.
-    const ZOOKEEPER: Pace =
-        Pace { holds: Holds { windows_from: Duration::from_secs(60), name: "ZooKeeper" }, ..Pace::ETCD };
+    const ZOOKEEPER: CallTiming =
+        CallTiming { holds: Holds { windows_from: Duration::from_secs(60), name: "ZooKeeper" }, ..CallTiming::ETCD };
     /// The provider charges for each request.
-    const OBJECTS: Pace = Pace {
+    const OBJECTS: CallTiming = CallTiming {
         every: (Duration::from_secs(5), Duration::from_secs(5)),
         call: Duration::from_secs(5),
         leases: (Duration::from_secs(15), Duration::from_secs(30)),
@@ -77,12 +77,12 @@ impl Pool {
         }
     }
 
-    pub(crate) fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> CallTiming {
         match self {
-            Pool::Sql(_) | Pool::Redis(_) => Pace::OFTEN,
-            Pool::Etcd(_) => Pace::ETCD,
-            Pool::Objects(_) => Pace::OBJECTS,
-            Pool::Zookeeper(_) => Pace::ZOOKEEPER,
+            Pool::Sql(_) | Pool::Redis(_) => CallTiming::OFTEN,
+            Pool::Etcd(_) => CallTiming::ETCD,
+            Pool::Objects(_) => CallTiming::OBJECTS,
+            Pool::Zookeeper(_) => CallTiming::ZOOKEEPER,
         }
     }
 }

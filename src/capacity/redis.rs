@@ -9,8 +9,8 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, InfoDict, RedisError, Script, Value};
 
 use super::call::{Answer, Call};
+use super::eras::{Round, Seen, round};
 use super::ledger::Got;
-use super::swap::{Round, Seen, round};
 use crate::error::Error;
 
 /// Limits that one script reads or writes at most: the server does nothing else while a script runs.

@@ -13,7 +13,7 @@ use super::call::{Answer, Call};
 use super::ledger::State;
 use super::process::Process;
 use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
-use super::{Pace, Pool};
+use super::{CallTiming, Pool};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
@@ -28,12 +28,12 @@ pub(crate) struct Sharing {
     known: Mutex<Known>,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
-    pace: Pace,
+    timing: CallTiming,
 }
 
 impl Sharing {
-    pub(crate) fn new(pace: Pace) -> Sharing {
-        Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false), pace }
+    pub(crate) fn new(timing: CallTiming) -> Sharing {
+        Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false), timing }
     }
 
     /// The current state of the sharing.
@@ -50,7 +50,7 @@ impl Sharing {
     pub(crate) async fn leave(&self) {
         self.stop.send_replace(true);
         let mut ended = self.ended.subscribe();
-        let _ = timeout(self.pace.call, ended.wait_for(|ended| *ended)).await;
+        let _ = timeout(self.timing.call, ended.wait_for(|ended| *ended)).await;
     }
 }
 
@@ -111,7 +111,7 @@ impl StoreTask {
                 due = Time::MAX;
                 continue;
             }
-            let every = every(self.sharing.pace, gathered.wishes.iter().map(|(_, wish)| wish));
+            let every = every(self.sharing.timing, gathered.wishes.iter().map(|(_, wish)| wish));
             let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
             let (brought, is_lost) = self.call(gathered, began).await;
             // All processes of a service start together, so their calls are spread at random.
@@ -159,7 +159,7 @@ impl StoreTask {
     }
 
     async fn exchange(&self, call: Call) -> Result<Answer, String> {
-        let longest = self.sharing.pace.call;
+        let longest = self.sharing.timing.call;
         let late = |_| Err(format!("the store did not answer within {} s", longest.as_secs()));
         timeout(longest, self.pool.exchange(call)).await.unwrap_or_else(late)
     }
@@ -249,8 +249,11 @@ impl StoreTask {
     }
 }
 
-/// The time between two calls: a quarter of the shortest window, within the bounds of the store's pace.
-fn every<'a>(pace: Pace, wishes: impl Iterator<Item = &'a Wish>) -> Duration {
+/// The time between two calls: a quarter of the shortest window, within the bounds of the store's timing.
+fn every<'a>(timing: CallTiming, wishes: impl Iterator<Item = &'a Wish>) -> Duration {
     let windows = wishes.map(|wish| wish.figures.again_ns).filter(|window| *window > 0);
-    windows.min().map_or(pace.every.1, |window| Duration::from_nanos(window / 4)).clamp(pace.every.0, pace.every.1)
+    windows
+        .min()
+        .map_or(timing.every.1, |window| Duration::from_nanos(window / 4))
+        .clamp(timing.every.0, timing.every.1)
 }

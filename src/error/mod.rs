@@ -1,5 +1,7 @@
 //! The one public error: what failed ([`ErrorKind`]), and whether the vendor may have acted ([`Delivery`]).
 
+#[cfg(any(feature = "etcd", feature = "remote-config"))]
+pub(crate) mod http_client;
 mod kind;
 pub(crate) mod panic;
 

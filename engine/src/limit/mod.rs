@@ -8,7 +8,6 @@ mod calendar;
 pub(crate) mod free;
 mod full;
 pub mod guard;
-mod heed;
 mod held;
 mod holding;
 mod lower;
@@ -17,6 +16,7 @@ pub(crate) mod spec;
 mod take;
 #[cfg(test)]
 mod tests;
+mod throttled;
 pub mod token_bucket;
 mod transit;
 pub mod vendor_bucket;
@@ -346,7 +346,7 @@ impl Cell {
 
     /// Drops an empty guard to free its memory. Returns whether the cell equals a new one.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
-        let is_heeded = !self.forget_throttle(spec, now);
+        let is_throttled = !self.forget_throttle(spec, now);
         let is_held = self.holding().is_some_and(Holding::is_in_use);
         let spec = in_force(&self.beside, spec);
         let rests = match (&mut self.state, &spec.kind) {
@@ -359,7 +359,7 @@ impl Cell {
             (State::Slots { used, .. }, _) => *used == 0,
             _ => true,
         };
-        rests && !is_heeded && !is_held
+        rests && !is_throttled && !is_held
     }
 
     /// The remaining units by the guard or the slots, as (remaining, limit), in the vendor's units.

@@ -2,13 +2,13 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;
+#[cfg(feature = "redis")]
+mod eras;
 mod floor;
 mod ledger;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;
 mod sights;
 mod simulation;
-#[cfg(feature = "redis")]
-mod swap;
 mod without_clock;
 mod world;

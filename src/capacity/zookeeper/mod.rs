@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::session::{Address, QUEUE, Question, Task};
 use self::wire::{Access, Node, Request, Stat};
-use super::swapping::{Answered, Found, Swapping, Swaps};
+use super::clockless::{Answered, Clockless, Found, Swaps};
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::error::Error;
@@ -36,7 +36,7 @@ const EXACT: Duration = Duration::from_secs(1);
 const GOOD_FOR: Duration = Duration::from_secs(3_600);
 
 /// The pool in ZooKeeper.
-pub(crate) type Zookeeper = Swapping<Ensemble>;
+pub(crate) type Zookeeper = Clockless<Ensemble>;
 
 pub(crate) struct Ensemble {
     questions: mpsc::Sender<Question>,
@@ -88,7 +88,7 @@ pub(super) async fn open(url: &str) -> Result<(Zookeeper, BoxFuture<'static, ()>
         () = &mut task => Err("the connection ended".to_owned()),
     };
     probed.map_err(failed)?;
-    Ok((Swapping::new(ensemble), task))
+    Ok((Clockless::new(ensemble), task))
 }
 
 /// Parses a URL into its servers, its user and its path.

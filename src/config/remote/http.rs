@@ -6,6 +6,7 @@ use http::{HeaderMap, Request, StatusCode};
 use url::{Host, Url};
 
 use super::super::source::MAX_BYTES;
+use crate::error::http_client::in_words;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest time between two pieces of a response.
@@ -139,23 +140,5 @@ pub(super) fn shown(url: &str) -> String {
             url.to_string()
         }
         _ => url.split(['?', '#', '@']).next().unwrap_or_default().to_owned(),
-    }
-}
-
-/// An error in words with its root cause, without the address, whose query may hold a secret.
-fn in_words(error: &reqwest::Error) -> String {
-    let what = match error {
-        error if error.is_timeout() => "the server does not answer in time",
-        error if error.is_connect() => "the server cannot be reached",
-        error if error.is_body() || error.is_decode() => "the answer broke off",
-        _ => "the server cannot be asked",
-    };
-    let mut last: &dyn std::error::Error = error;
-    while let Some(behind) = last.source() {
-        last = behind;
-    }
-    match std::error::Error::source(error) {
-        Some(_) => format!("{what}: {last}"),
-        None => what.to_owned(),
     }
 }

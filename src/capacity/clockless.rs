@@ -64,15 +64,15 @@ pub(crate) trait Swaps: Send + Sync {
 }
 
 /// One process's access to such a store.
-pub(crate) struct Swapping<S> {
+pub(crate) struct Clockless<S> {
     store: S,
     clock: Clock,
     sights: Mutex<AllSights>,
 }
 
-impl<S: Swaps> Swapping<S> {
-    pub(super) fn new(store: S) -> Swapping<S> {
-        Swapping { store, clock: Clock::system(), sights: Mutex::default() }
+impl<S: Swaps> Clockless<S> {
+    pub(super) fn new(store: S) -> Clockless<S> {
+        Clockless { store, clock: Clock::system(), sights: Mutex::default() }
     }
 
     pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
@@ -196,14 +196,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn limits_are_answered_in_the_order_of_the_call() {
-        let pool = Swapping::new(Memory::default());
+        let pool = Clockless::new(Memory::default());
         assert_eq!(units(&pool.exchange(&call(1, 40)).await.unwrap()), [10; 40]);
         assert_eq!(units(&pool.exchange(&call(2, 2)).await.unwrap()), [6, 6]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_another_wrote_meanwhile_is_read_again() {
-        let pool = Swapping::new(Memory { conflicts: Mutex::new(ROUNDS - 1), ..Memory::default() });
+        let pool = Clockless::new(Memory { conflicts: Mutex::new(ROUNDS - 1), ..Memory::default() });
         assert_eq!(units(&pool.exchange(&call(1, 1)).await.unwrap()), [10]);
         *pool.store.conflicts.lock() = ROUNDS;
         let error = pool.exchange(&call(2, 1)).await.unwrap_err();
@@ -222,7 +222,7 @@ mod tests {
                 self.0.write(limit, text, version).await
             }
         }
-        let pools: Vec<_> = (0..8).map(|_| Swapping::new(Shared(memory.clone()))).collect();
+        let pools: Vec<_> = (0..8).map(|_| Clockless::new(Shared(memory.clone()))).collect();
         let calls: Vec<_> = (1..=8).map(|process| call(process, 1)).collect();
         let each = pools
             .iter()

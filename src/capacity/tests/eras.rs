@@ -1,8 +1,8 @@
-//! What `swap.rs` writes to a store that can compare and swap.
+//! What `eras.rs` writes to a store that can compare and swap.
 
 use crate::capacity::call::{Call, Entry};
+use crate::capacity::eras::{Round, Seen, round};
 use crate::capacity::ledger::{Figures, Line, State};
-use crate::capacity::swap::{Round, Seen, round};
 
 const S: u64 = 1_000_000;
 
