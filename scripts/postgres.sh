@@ -8,6 +8,8 @@
 #   scripts/postgres.sh standby           makes a standby that follows it
 #   scripts/postgres.sh promote           kills the server, promotes the standby and leads PgBouncer to it; what goes to
 #                                         IC_TEST_POSTGRES itself finds no server then
+#   scripts/postgres.sh step SECONDS      steps its clock: +8 or -8, in total since its start. Needs IC_TEST_CLOCK=steps at
+#                                         `start`, with which the server runs under libfaketime (package `faketime`)
 #   scripts/postgres.sh stop              stops it and removes its folder
 #
 # Needs the programs of the packages `postgresql` (initdb, pg_ctl) and `pgbouncer`; they are installed where apt-get may. The server syncs to
@@ -42,10 +44,21 @@ as_owner() {
 # shellcheck source=scripts/servers.sh
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 
+# The settings with which the server's clock reads its offset from a file, several times a second.
+clock() {
+    local dir=$1 library
+    [[ -f $dir/clock ]] || return 0
+    library=$(ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null | head -n 1)
+    [[ -n $library ]] || die "libfaketime is not installed: apt-get install faketime"
+    echo "LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$dir/clock FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1"
+}
+
 # serve BINARIES FOLDER PORT [DATA]
 serve() {
-    local bin=$1 dir=$2 port=$3 data=${4:-data}
-    as_owner "$bin/pg_ctl" -s -w -t 60 -D "$dir/$data" -l "$dir/log" \
+    local bin=$1 dir=$2 port=$3 data=${4:-data} settings
+    settings=$(clock "$dir")
+    # shellcheck disable=SC2086 # a list of settings
+    as_owner env $settings "$bin/pg_ctl" -s -w -t 60 -D "$dir/$data" -l "$dir/log" \
         -o "-p $port -k $dir -c listen_addresses=127.0.0.1 -c max_connections=200" start >&2 ||
         die "the server did not start; its log: $(tail -n 5 "$dir/log" 2>/dev/null)"
 }
@@ -92,6 +105,9 @@ start() {
     fi
     as_owner "$bin/initdb" -D "$dir/data" -U test -A trust --no-sync >"$dir.initdb" 2>&1 || die "initdb failed: $(tail -n 5 "$dir.initdb")"
     rm -f "$dir.initdb"
+    if [[ ${IC_TEST_CLOCK:-} == steps ]]; then
+        echo "+0s" >"$dir/clock"
+    fi
     port=$(free_port)
     serve "$bin" "$dir" "$port"
     listen=$(free_port)
@@ -136,6 +152,13 @@ promote() {
     builtin kill -HUP "$(cat "$dir/pgbouncer.pid")"
 }
 
+step() {
+    local dir=${IC_TEST_POSTGRES_DIR:?} by=${1:?}
+    [[ -f $dir/clock ]] || die "the clock of this server cannot be stepped; start it with IC_TEST_CLOCK=steps"
+    echo "${by}s" >"$dir/clock.new"
+    mv "$dir/clock.new" "$dir/clock"
+}
+
 stop() {
     local dir=${IC_TEST_POSTGRES_DIR:-}
     if [[ -n $dir && -d $dir/data ]]; then
@@ -153,5 +176,6 @@ stop() {
 case ${1:-} in
     start | kill | standby | promote | stop) "$1" ;;
     serve) serve_again ;;
-    *) die "start, kill, serve, standby, promote or stop" ;;
+    step) step "${2:?seconds with their sign}" ;;
+    *) die "start, kill, serve, standby, promote, step or stop" ;;
 esac

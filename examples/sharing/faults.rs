@@ -36,6 +36,8 @@ pub(crate) fn happen(fault: &str, store: &str, mut workers: Vec<Worker>) -> Fall
         }
         "store-flush" => server(store, &["flush"])?,
         "store-promote" => server(store, &["promote"])?,
+        "store-ahead" => server(store, &["step", "+8"])?,
+        "store-behind" => server(store, &["step", "-8"])?,
         other => return Err(format!("--fault {other}: there is no such fault").into()),
     }
     Ok(workers)

@@ -7,6 +7,10 @@
 //!     cargo run --release --example sharing --features etcd -- --store etcd --window-ms 60000 --seconds 240 --fault store-restart
 //!     scripts/postgres.sh standby; IC_TEST_POSTGRES=$IC_TEST_PGBOUNCER cargo run --release --example sharing --features postgres -- \
 //!         --store postgres --fault store-promote
+//!     eval "$(IC_TEST_CLOCK=steps scripts/postgres.sh start)"; cargo run --release --example sharing --features postgres -- \
+//!         --store postgres --fault store-ahead
+//!
+//! `store-ahead` and `store-behind` step the clock of the store's server by 8 s.
 //!
 //! With `--jobs N` the processes drain one outbox of N jobs, and the last line is
 //! `sharing-jobs: processes=N jobs=N seconds=S ideal=S refused=N twice=N`; `ideal` is the time for all jobs at 80 % of
@@ -57,7 +61,7 @@ pub(crate) struct Options {
 
 const USAGE: &str = "--store sqlite|postgres|redis|etcd|zookeeper|s3|URL, --processes N, --limit N, --window-ms N, --seconds N, \
     --algorithm sliding|fixed|bucket, --demand uniform|hot|moving|tiers, \
-    --fault none|kill|term|stop5|stop15|store-stop|store-away|store-kill|store-restart|store-flush|store-promote, --lease-ms N, --floor PART, --jobs N (with --store postgres), --seed N";
+    --fault none|kill|term|stop5|stop15|store-stop|store-away|store-kill|store-restart|store-flush|store-promote|store-ahead|store-behind, --lease-ms N, --floor PART, --jobs N (with --store postgres), --seed N";
 
 fn options() -> Fallible<Options> {
     let mut options = Options {
