@@ -16,7 +16,7 @@ const MONTH: Duration = Duration::from_secs(31 * 86_400);
 /// A dialect that uses every feature of dialects.
 const DIALECT: &str = r#"
 [vendors.v.dialect]
-cost = "body#/cost"
+costs = { points = "body#/cost" }
 rate = "x-rate"
 nothing = ["-1"]
 ignore = ["x-ratelimit-ignored"]
@@ -94,7 +94,10 @@ const NAMES: [&str; 24] = [
 
 fn dialect() -> Arc<Dialect> {
     static KNOWN: OnceLock<Arc<Dialect>> = OnceLock::new();
-    let made = || super::dialects(DIALECT).ok().and_then(|mut known| known.remove("v")).unwrap_or_default();
+    let made = || {
+        let known = super::dialects(DIALECT).map(|mut known| known.remove("v"));
+        known.ok().flatten().expect("the dialect of this file is one")
+    };
     KNOWN.get_or_init(made).clone()
 }
 
