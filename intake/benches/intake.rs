@@ -8,8 +8,9 @@
 //!
 //! The stores are SQLite in a temporary folder, and PostgreSQL if `IC_TEST_POSTGRES` names one. The brokers are those
 //! that `IC_TEST_RABBITMQ` and `IC_TEST_NATS` name. The last line for each store is `intake: store= messages= enqueue=
-//! memory= rabbitmq= nats=`. Requests are accepted and not sent. Every source adds rows to the store, so later sources
-//! run against a slightly larger store.
+//! memory= rabbitmq= nats=`; in brackets the share of `enqueue`, and of what the broker delivers if nothing is done with
+//! its messages. Requests are accepted and not sent. Every source adds rows to the store, so later sources run against a
+//! slightly larger store.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the command line")]
 
@@ -79,7 +80,11 @@ impl IntakeSource for Memory {
         let mut next = self.0.lock().unwrap();
         let numbers = *next..*next + most;
         *next += most;
-        Box::pin(async move { Ok(numbers.map(|number| Intake::json(number.to_string(), content(number))).collect()) })
+        Box::pin(async move {
+            // A store that an earlier run used does not know the messages.
+            let id = |number| format!("{}-{number}", std::process::id());
+            Ok(numbers.map(|number| Intake::json(id(number), content(number))).collect())
+        })
     }
 
     fn taken<'a>(&'a self, _: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
@@ -123,6 +128,18 @@ async fn feed(client: &IntegrationClient, source: &dyn IntakeSource, messages: u
     messages as f64 / began.elapsed().as_secs_f64()
 }
 
+/// Messages a second that the source delivers and has acknowledged if nothing is done with them: the broker's own speed.
+async fn alone(source: &dyn IntakeSource, messages: usize) -> f64 {
+    let (began, mut taken) = (Instant::now(), 0);
+    while taken < messages {
+        let fetched = source.fetch(AT_ONCE).await.unwrap();
+        let fetched: Vec<MessageRef> = fetched.into_iter().map(|intake| intake.message().clone()).collect();
+        source.taken(&fetched).await.unwrap();
+        taken += fetched.len();
+    }
+    messages as f64 / began.elapsed().as_secs_f64()
+}
+
 async fn rabbitmq(url: &str, name: &str, messages: usize) -> Box<dyn IntakeSource> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
@@ -163,13 +180,23 @@ async fn run(label: &str, store: Store, messages: usize) {
     let client = client(store.max_backlog(u64::MAX)).await;
     let plain = enqueue(&client, messages).await;
     let mut line = format!("intake: store={label} messages={messages} enqueue={plain:.0}");
-    let mut told = |what: &str, per_s: f64| line += &format!(" {what}={per_s:.0} ({:.2})", per_s / plain);
-    told("memory", feed(&client, &Memory(Mutex::new(0)), messages).await);
+    let memory = feed(&client, &Memory(Mutex::new(0)), messages).await;
+    line += &format!(" memory={memory:.0} ({:.2})", memory / plain);
+    let mut brokers = Vec::new();
     if let Ok(url) = std::env::var("IC_TEST_RABBITMQ") {
-        told("rabbitmq", feed(&client, &*rabbitmq(&url, &format!("bench-{label}"), messages).await, messages).await);
+        let name = format!("bench-{label}-{}", std::process::id());
+        let idle = rabbitmq(&url, &format!("{name}-alone"), messages).await;
+        brokers.push(("rabbitmq", idle, rabbitmq(&url, &name, messages).await));
     }
     if let Ok(url) = std::env::var("IC_TEST_NATS") {
-        told("nats", feed(&client, &*nats(&url, &format!("BENCH-{label}"), messages).await, messages).await);
+        let name = format!("BENCH-{label}-{}", std::process::id());
+        let idle = nats(&url, &format!("{name}-ALONE"), messages).await;
+        brokers.push(("nats", idle, nats(&url, &name, messages).await));
+    }
+    for (name, idle, source) in brokers {
+        let most = alone(&*idle, messages).await;
+        let per_s = feed(&client, &*source, messages).await;
+        line += &format!(" {name}={per_s:.0} ({:.2}; {:.2} of the broker's {most:.0})", per_s / plain, per_s / most);
     }
     println!("{line}");
 }

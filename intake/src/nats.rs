@@ -20,7 +20,7 @@ use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
 /// Messages that one pull request asks the server for. A quarter of the unacknowledged messages that the server allows.
-const PREFETCH: usize = 500;
+const PREFETCH: usize = 1024;
 /// The time after which the server redelivers a message that was not acknowledged. An outbox is unlikely to stay full
 /// for longer.
 const ACK_WAIT: Duration = Duration::from_secs(300);

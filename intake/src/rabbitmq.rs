@@ -6,6 +6,7 @@
 //! full lane) is first published to that queue with the broker's confirmation, and acknowledged only then: it may be in
 //! both queues for a moment, but it is always in one of them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -31,7 +32,7 @@ use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
 /// Unacknowledged messages that the broker delivers to the consumer at most.
-const PREFETCH: u16 = 500;
+const PREFETCH: u16 = 2048;
 /// The header of a refused message that holds the reason.
 const WHY: &str = "x-refused-because";
 /// Characters of the reason that are put into the header; the rest is cut off.
@@ -60,6 +61,8 @@ pub struct RabbitMq {
     equal_content: bool,
     open: tokio::sync::Mutex<Option<Open>>,
     unsettled: Unsettled<Delivery>,
+    /// The numbers of the messages of this connection that the broker still counts as delivered and not acknowledged.
+    unacknowledged: Mutex<BTreeSet<u64>>,
     /// The channel that publishes messages to the queues of refused and postponed messages.
     side: Mutex<Option<Channel>>,
     /// Notified when a message could not be put aside. `fetch` then reconnects, so that the broker redelivers all
@@ -94,6 +97,7 @@ impl RabbitMq {
             equal_content: false,
             open: tokio::sync::Mutex::default(),
             unsettled: Unsettled::new(),
+            unacknowledged: Mutex::default(),
             side: Mutex::default(),
             broken: Notify::new(),
         };
@@ -133,6 +137,7 @@ impl RabbitMq {
             let side = connection.create_channel().await?;
             side.confirm_select(ConfirmSelectOptions::default()).await?;
             self.unsettled.forget_all();
+            self.unacknowledged.lock().clear();
             *self.side.lock() = Some(side);
             Ok::<_, BoxError>(Open { _connection: connection, consumer })
         };
@@ -156,7 +161,9 @@ impl RabbitMq {
 
     fn hand_over(&self, delivery: Delivery) -> Intake {
         let intake = self.intake(&delivery);
-        self.unsettled.keep(intake, delivery)
+        let intake = self.unsettled.keep(intake, delivery);
+        self.unacknowledged.lock().insert(intake.message().delivery);
+        intake
     }
 
     fn intake(&self, delivery: &Delivery) -> Intake {
@@ -193,6 +200,7 @@ impl RabbitMq {
                 _ => return Err("the broker did not keep the message".into()),
             }
             delivery.ack(BasicAckOptions::default()).await?;
+            self.unacknowledged.lock().remove(&message.delivery);
             Ok::<_, BoxError>(())
         };
         if let Err(error) =
@@ -298,10 +306,24 @@ impl IntakeSource for RabbitMq {
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let deliveries: Vec<Delivery> =
-                messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
-            // An acknowledgement fails only with its connection, and then the broker redelivers the message.
-            join_all(deliveries.iter().map(|delivery| delivery.ack(BasicAckOptions::default()))).await;
+            let taken = messages.iter().filter_map(|message| Some((message.delivery, self.unsettled.take(message)?)));
+            let mut taken: Vec<(u64, Delivery)> = taken.collect();
+            taken.sort_unstable_by_key(|(number, _)| *number);
+            let oldest = {
+                let mut unacknowledged = self.unacknowledged.lock();
+                for (number, _) in &taken {
+                    unacknowledged.remove(number);
+                }
+                unacknowledged.first().copied()
+            };
+            let before = taken.partition_point(|(number, _)| oldest.is_none_or(|oldest| *number < oldest));
+            let (before, behind) = taken.split_at(before);
+            // One acknowledgement is enough for all messages before the oldest one that must stay with the broker. An
+            // acknowledgement fails only with its connection, and then the broker redelivers the messages.
+            if let Some((_, last)) = before.last() {
+                let _ = last.ack(BasicAckOptions { multiple: true }).await;
+            }
+            join_all(behind.iter().map(|(_, delivery)| delivery.ack(BasicAckOptions::default()))).await;
             Ok(())
         })
     }
@@ -327,6 +349,7 @@ impl IntakeSource for RabbitMq {
                     // A negative acknowledgement fails only with its connection, and then the broker redelivers the
                     // message.
                     let _ = delivery.nack(back).await;
+                    self.unacknowledged.lock().remove(&message.delivery);
                 }
             }
             Ok(())

@@ -119,17 +119,13 @@ const BYTES_TOGETHER: usize = 4 << 20;
 /// goes into one JSON text. A larger JSON text would cost more to read than the statements that it saves.
 const ROWS: usize = 16;
 
-/// The statement for [`ROWS`] jobs in SQLite.
+/// The statement for [`ROWS`] jobs in SQLite. Its parameters have no numbers: SQLite searches a list for the name of each
+/// parameter that has one, and sqlx asks for the name of each parameter.
 static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
-    let row = |row: usize| {
-        let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
-        format!("({})", parameters.join(", "))
-    };
-    let rows: Vec<String> = (0..ROWS).map(row).collect();
+    let rows = ["(?, ?, ?, ?, ?, ?, ?, ?, ?)"; ROWS].join(", ");
     format!(
-        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {} \
-         ON CONFLICT (id) DO NOTHING",
-        rows.join(", ")
+        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {rows} \
+         ON CONFLICT (id) DO NOTHING"
     )
 });
 

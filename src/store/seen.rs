@@ -3,10 +3,11 @@
 //! A row holds the message, its job and a time, 40 bytes in all. A job's id is made of its message and of the
 //! fingerprint of its request, so that another request with the id of a message is recognised by the job's id alone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use super::Id;
-use super::driver::{Column, Db, DbError, Dialect, args, rows};
+use super::driver::{Arg, Column, Db, DbError, Dialect, rows};
 
 /// A message of a source, and how long its id is kept, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,36 +35,90 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
     // not wait for each other in a deadlock.
     let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
     sorted.sort_by_key(|(message, _)| message.id);
-    let mut new = HashSet::with_capacity(messages.len());
-    let sql = match db.dialect() {
-        Dialect::Sqlite => {
-            "INSERT INTO ic_seen (message, job, until) \
-             SELECT unhex(value ->> 0), unhex(value ->> 1), value ->> 2 FROM json_each($1) WHERE true \
-             ON CONFLICT (message) DO NOTHING RETURNING message"
-        }
+    let (mut new, mut known) = match db.dialect() {
+        Dialect::Sqlite => insert_unknown(&sorted, db, now).await?,
         Dialect::Postgres => {
-            "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
-             ON CONFLICT (message) DO NOTHING RETURNING message"
+            let sql = "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
+                       ON CONFLICT (message) DO NOTHING RETURNING message";
+            let found = db.fetch(sql, rows(Dialect::Postgres, columns(&sorted, now))).await?;
+            let new: HashSet<Id> = found.into_iter().map(|mut row| row.id()).collect::<Result<_, _>>()?;
+            let others: Vec<_> = sorted.into_iter().filter(|(message, _)| !new.contains(&message.id)).collect();
+            let known = jobs_of(&others, db).await?;
+            (new, known)
         }
     };
-    let columns = vec![
-        Column::Blobs(sorted.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect()),
-        Column::Blobs(sorted.iter().map(|(_, job)| Some(job.as_bytes().as_slice())).collect()),
-        Column::Ints(sorted.iter().map(|(message, _)| now.saturating_add(message.keep_ms)).collect()),
-    ];
-    for mut row in db.fetch(sql, rows(db.dialect(), columns)).await? {
-        new.insert(row.id()?);
-    }
     let mut seen = Vec::with_capacity(messages.len());
     for (message, job) in messages {
         if new.remove(&message.id) {
+            known.insert(message.id, *job);
             seen.push(Seen::New);
-            continue;
+        } else {
+            // Without a row, the record expired between the two statements. The message was known until now.
+            seen.push(Seen::Before(known.get(&message.id).copied().unwrap_or(*job)));
         }
-        let look = "SELECT job FROM ic_seen WHERE message = $1";
-        let mut rows = db.fetch(look, args![message.id.as_bytes().as_slice()]).await?;
-        // Without a row, the record expired between the two statements. The message was known until now.
-        seen.push(Seen::Before(rows.first_mut().map(|row| row.id()).transpose()?.unwrap_or(*job)));
     }
     Ok(seen)
+}
+
+/// The jobs of the messages that are known.
+async fn jobs_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Id>, DbError> {
+    if messages.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "WITH m AS MATERIALIZED (SELECT unhex(value ->> 0) AS id FROM json_each($1)) \
+             SELECT message, job FROM ic_seen WHERE message IN (SELECT id FROM m)"
+        }
+        Dialect::Postgres => "SELECT message, job FROM ic_seen WHERE message = ANY($1)",
+    };
+    let ids = messages.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect();
+    let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
+    found.into_iter().map(|mut row| Ok((row.id()?, row.id()?))).collect()
+}
+
+/// Messages in one INSERT statement in SQLite whose values are parameters.
+const ROWS: usize = 64;
+
+/// The statement for [`ROWS`] messages in SQLite.
+static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
+    let rows = ["(?, ?, ?)"; ROWS].join(", ");
+    format!("INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING")
+});
+
+/// Inserts the messages that SQLite does not know. Returns their ids, and the jobs of the known ones. The transaction
+/// excludes other writers, so nobody inserts a message between the statements. `RETURNING` would save one statement, but
+/// each row that sqlx reads from SQLite costs as much as the insertion of one, and usually no message is known.
+async fn insert_unknown(
+    messages: &[&(Message, Id)],
+    db: Db<'_>,
+    now: i64,
+) -> Result<(HashSet<Id>, HashMap<Id, Id>), DbError> {
+    let known = jobs_of(messages, db).await?;
+    let unknown: Vec<_> = messages.iter().copied().filter(|(message, _)| !known.contains_key(&message.id)).collect();
+    let mut chunks = unknown.chunks_exact(ROWS);
+    for chunk in &mut chunks {
+        let mut args: Vec<Arg<'_>> = Vec::with_capacity(3 * ROWS);
+        for (message, job) in chunk {
+            args.push(message.id.as_bytes().as_slice().into());
+            args.push(job.as_bytes().as_slice().into());
+            args.push(now.saturating_add(message.keep_ms).into());
+        }
+        db.execute(INSERT_ROWS.as_str(), args).await?;
+    }
+    if !chunks.remainder().is_empty() {
+        let sql = "INSERT INTO ic_seen (message, job, until) \
+                   SELECT unhex(value ->> 0), unhex(value ->> 1), value ->> 2 FROM json_each($1) WHERE true \
+                   ON CONFLICT (message) DO NOTHING";
+        db.execute(sql, rows(Dialect::Sqlite, columns(chunks.remainder(), now))).await?;
+    }
+    Ok((unknown.iter().map(|(message, _)| message.id).collect(), known))
+}
+
+fn columns<'m>(messages: &[&'m (Message, Id)], now: i64) -> Vec<Column<'m>> {
+    vec![
+        Column::Blobs(messages.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect()),
+        Column::Blobs(messages.iter().map(|(_, job)| Some(job.as_bytes().as_slice())).collect()),
+        Column::Ints(messages.iter().map(|(message, _)| now.saturating_add(message.keep_ms)).collect()),
+    ]
 }

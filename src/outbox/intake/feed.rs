@@ -22,12 +22,12 @@ use crate::store::jobs::{Accepted, NewJob};
 use crate::store::problems::Work;
 use crate::{BoxError, BoxFuture};
 
-/// The most messages that are fetched and not yet acknowledged.
-const IN_HAND: usize = 1024;
+/// The most messages that are fetched and not yet acknowledged: those of one write, and those that are fetched meanwhile.
+const IN_HAND: usize = 2 * TOGETHER;
 /// No more messages are fetched while those that are not in the store yet take this many bytes.
 const BYTES_IN_HAND: usize = 16 << 20;
-/// The most messages of one fetch, and of one write.
-const TOGETHER: usize = 256;
+/// The most messages of one fetch, and of one write. A sync to the disk takes as long as the writing of several hundred.
+const TOGETHER: usize = 1024;
 /// The wait before the client checks again whether a full outbox has room, or a store can be written.
 const FULL: Duration = Duration::from_millis(500);
 /// How long a message for a full lane is postponed, if its source can do so.
@@ -100,7 +100,7 @@ impl Outbox {
     /// a redelivered message is not counted.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
-    /// a thousand in total; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
+    /// two thousand in total; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
     /// order in which they came, except those that the source [postponed](IntakeSource::can_postpone). Dropping the future
     /// loses no message: a message that is not in the store was not acknowledged, and the broker redelivers it.
     ///

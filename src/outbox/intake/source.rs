@@ -104,6 +104,11 @@ impl Intake {
         self.reply_to = Some(ReplyTo { name: name.into(), correlation_id });
         self
     }
+
+    /// The message, as the client names it when it reports what became of it.
+    pub fn message(&self) -> &MessageRef {
+        &self.message
+    }
 }
 
 /// A broker, or any other source that hands over requests and must get an acknowledgement when they are safe.
