@@ -85,7 +85,12 @@ impl RabbitMq {
     pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
         let address = Address::read("RabbitMQ", url, &["queue"])?;
         // A queue's name has 255 bytes at most, and the names of the two other queues are longer than this one.
-        let queue = address.get("queue").filter(|queue| queue.len() <= 240);
+        let queue = address.get("queue");
+        if queue.is_some_and(|queue| queue.len() > 240) {
+            return Err(Error::new(
+                "RabbitMQ: the queue's name may have 240 bytes at most, because NAME.refused is a queue too",
+            ));
+        }
         let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
         let queue = queue.ok_or_else(no_queue)?.to_owned();
         let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };

@@ -340,11 +340,13 @@ fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
             (count, last) = (0, None);
         }
         let Some(page) = pages.last_mut() else { continue };
-        match usage(row, now) {
-            Ok((usage, mark)) => {
-                page.rows.push(usage);
-                last = Some(mark);
-            }
+        let read = mark(&mut row).and_then(|mark| {
+            // The next page begins behind this row, also if the rest of it cannot be decoded.
+            last = Some(mark.clone());
+            usage(row, mark, now)
+        });
+        match read {
+            Ok(usage) => page.rows.push(usage),
             Err(error) => tracing::error!(%error, "a row of the store cannot be read, and is left out"),
         }
         count += 1;
@@ -354,12 +356,12 @@ fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
     }
 }
 
-fn usage(mut row: Row, now: i64) -> Result<(Usage, Mark), DbError> {
-    let mark =
-        Mark { endpoint: row.text()?, slot: row.int()?, owner: row.bytes()?, high: row.int()?, unit: row.text()? };
+fn mark(row: &mut Row) -> Result<Mark, DbError> {
+    Ok(Mark { endpoint: row.text()?, slot: row.int()?, owner: row.bytes()?, high: row.int()?, unit: row.text()? })
+}
+
+fn usage(mut row: Row, mark: Mark, now: i64) -> Result<Usage, DbError> {
     let (requests, units) = (row.int()?, row.int()?);
     let age_ms = now.saturating_sub(row.int()?).max(0);
-    let (endpoint, unit) = (mark.endpoint.clone(), mark.unit.clone());
-    let usage = Usage { endpoint, high: mark.high != 0, unit, requests, units, age_ms };
-    Ok((usage, mark))
+    Ok(Usage { endpoint: mark.endpoint, high: mark.high != 0, unit: mark.unit, requests, units, age_ms })
 }

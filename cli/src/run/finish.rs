@@ -69,7 +69,8 @@ impl Going {
             notes::say(&format!("run: {} were sent before, and not again", lines(self.far.skipped())));
         }
         if invalid > 0 && !args.quiet {
-            notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));
+            let are = if invalid == 1 { "is no job, and was" } else { "are no jobs, and were" };
+            notes::say(&format!("run: {} {are} left out", lines(invalid)));
         }
         let outcome = match end {
             End::All if dead + invalid > 0 => Ok(Outcome::Found),

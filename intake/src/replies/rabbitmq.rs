@@ -15,6 +15,8 @@ use crate::waits::PATIENCE;
 
 /// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
+/// The largest message: that of a broker whose `max_message_size` nobody has changed, less its properties.
+const LONGEST: usize = 16_000_000;
 
 /// A queue of RabbitMQ as a target of replies.
 ///
@@ -88,12 +90,13 @@ impl RabbitMqReplies {
         if let Some(id) = reply.metadata("correlation_id").filter(|id| id.len() <= 255) {
             properties = properties.with_correlation_id(id.into());
         }
+        let content = reply.json_within(LONGEST);
         if let Some(named) = self.names.named(reply)
-            && put(channel, &named, &reply.json, properties.clone()).await?
+            && put(channel, &named, &content, properties.clone()).await?
         {
             return Ok(());
         }
-        match put(channel, &self.names.own, &reply.json, properties).await? {
+        match put(channel, &self.names.own, &content, properties).await? {
             true => Ok(()),
             false => Err(format!("there is no queue {}", self.names.own).into()),
         }
