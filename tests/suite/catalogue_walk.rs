@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use integration_client::config::{Config, Sources};
 use integration_client::testing::walk::{Depth, Sum, cases};
 
-/// The most refusals, and the most limits used below 90 %, that are accepted today. The goal is zero for both: lower
-/// these with each improvement. This walk has smaller figures than the whole one, so a pause is a larger part of them.
-/// Recent runs had 0 refusals and 3 limits below 90 %.
-const MOST_REFUSED: usize = 1;
-const MOST_BELOW_90: usize = 6;
+/// The most limits used below 90 % that are accepted today. The goal is zero: lower this with each improvement. This walk
+/// has smaller figures than the whole one, so a pause is a larger part of them. Recent runs had 3 and 4.
+const MOST_BELOW_90: usize = 5;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {
@@ -37,7 +35,7 @@ fn every_limit_of_every_vendor_is_walked() {
     println!("{sum}");
     assert_eq!(sum.vendors(), Config::load(&Sources::new(), 1).unwrap().vendors().names().count());
     assert!(sum.limits() >= 250, "{}", sum.limits());
-    assert!(sum.refused() <= MOST_REFUSED, "{sum}");
+    assert_eq!(sum.refused(), 0, "{sum}");
     assert_eq!(sum.unthrottled(), 0, "{sum}");
     assert!(sum.below_90() <= MOST_BELOW_90, "{sum}");
 }

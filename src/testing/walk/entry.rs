@@ -7,9 +7,13 @@ pub(super) const LEAST: u64 = 40;
 /// The cost of a request in a kind of points in which it costs more by the catalogue.
 pub(super) const SMALL_COST: u32 = 2;
 
-/// Replaces the calendar of every limit except `walked` by a window of fixed length: a daily quota that is used up at
-/// the start of the day would hide a limit of minutes. Replaces a monthly calendar always, because all windows of the
-/// simulated vendor have the same length.
+/// How much larger a quota with a calendar is while another limit is walked.
+const OUT_OF_THE_WAY: i64 = 50;
+
+/// Replaces the calendar of every limit except `walked` by a window of fixed length, and raises its figure: a daily quota
+/// that is used up at the start of the day would hide a limit of minutes, and the client does not know when a window
+/// without its calendar begins. Replaces a monthly calendar always, because all windows of the simulated vendor have the
+/// same length.
 pub(super) fn without_calendars(entry: &mut toml::Value, walked: Option<&str>) {
     match entry {
         toml::Value::Table(table) => {
@@ -27,6 +31,9 @@ pub(super) fn without_calendars(entry: &mut toml::Value, walked: Option<&str>) {
                 table.remove("resets");
                 table.insert("window".to_owned(), window.into());
                 table.insert("algorithm".to_owned(), Algorithm::FixedWindow.name().into());
+                if let Some(toml::Value::Integer(figure)) = table.get_mut("limit").filter(|_| !is_walked) {
+                    *figure = figure.saturating_mul(OUT_OF_THE_WAY);
+                }
             }
             table.iter_mut().for_each(|(_, value)| without_calendars(value, walked));
         }
