@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
-/// Messages that one pull request asks the server for. A quarter of the unacknowledged messages that the server allows.
+/// Messages that one pull request asks the server for. A quarter of the unacknowledged messages that the server allows a consumer that is made now.
 const PREFETCH: usize = 1024;
 /// The time after which the server redelivers a message that was not acknowledged. An outbox is unlikely to stay full
 /// for longer.

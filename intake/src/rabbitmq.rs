@@ -32,7 +32,7 @@ use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
 /// Unacknowledged messages that the broker delivers to the consumer at most.
-const PREFETCH: u16 = 2048;
+const PREFETCH: u16 = 1024;
 /// The header of a refused message that holds the reason.
 const WHY: &str = "x-refused-because";
 /// Characters of the reason that are put into the header; the rest is cut off.

@@ -34,6 +34,8 @@ use crate::waits::Waits;
 const BATCH: usize = 10;
 /// The most receive requests under way at once. The source sends more than one only while each returns a full batch.
 const AT_ONCE: usize = 8;
+/// The most messages of one fetch. They are extended after the fetch, which must end in a part of their visibility timeout.
+const MOST: usize = 256;
 /// The visibility timeout of a queue that states none.
 const INVISIBLE_S: i32 = 30;
 /// The shortest visibility timeout used: within a shorter one there is no time to extend it.
@@ -236,6 +238,7 @@ impl IntakeSource for Sqs {
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
+            let most = most.min(MOST);
             let mut waits = Waits::default();
             let mut fetched = loop {
                 match self.receive(most, WAIT_S).await {

@@ -342,8 +342,8 @@ pub(crate) trait Connect: Send + Sync {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>>;
 }
 
-/// The longest that one try of a transaction may take, connecting included. A commit takes milliseconds, the largest
-/// claim well below a second.
+/// The longest that one try of a transaction may take, connecting included. A group of writes takes milliseconds, the
+/// largest claim and the largest hand-over of messages well below a second.
 pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
 
 /// Decodes rows. A row that was edited and cannot be decoded is logged and left out, so that it does not hide the

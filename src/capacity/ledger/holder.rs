@@ -110,7 +110,7 @@ impl Holder {
     /// store; returns whether this is one. The floor is all that the process has left. Such a call does not renew the
     /// lease: the next one like it would look like the claim of a process that has lost count, and would end the floor.
     pub(crate) fn refuse_late(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
-        let is_late = line.claim > self.held && self.is_away(now);
+        let is_late = self.floor > 0 && line.claim > self.held && self.is_away(now);
         if is_late {
             self.seq = caller.seq;
         }

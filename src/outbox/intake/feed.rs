@@ -3,8 +3,8 @@
 //!
 //! Three calls overlap: the next fetch, the write of what was fetched before, and the acknowledgements of what was
 //! written before that. There is one of each at most, so that a tenant's messages keep their order. A write takes all
-//! that has been fetched since the last one, in one transaction: a sync to the disk costs milliseconds, however much is
-//! written.
+//! that has been fetched since the last one, many messages in one transaction: a sync to the disk costs milliseconds,
+//! however much is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,11 @@ use crate::{BoxError, BoxFuture};
 const IN_HAND: usize = 2 * TOGETHER;
 /// No more messages are fetched while those that are not in the store yet take this many bytes.
 const BYTES_IN_HAND: usize = 16 << 20;
-/// The most messages of one fetch, and of one write. A sync to the disk takes as long as the writing of several hundred.
+/// The most bytes of one transaction, which must end in time: other writes of the process wait for it.
+const BYTES_TOGETHER: usize = 8 << 20;
+/// The assumed size of a message before any was fetched.
+const FIRST_SIZE: usize = 64 << 10;
+/// The most messages of one fetch, and of one transaction. A sync to the disk takes as long as the writing of several hundred.
 const TOGETHER: usize = 1024;
 /// The wait before the client checks again whether a full outbox has room, or a store can be written.
 const FULL: Duration = Duration::from_millis(500);
@@ -83,6 +87,16 @@ fn bytes_of(messages: &VecDeque<Good>) -> usize {
     messages.iter().map(|good| good.job.request.len()).sum()
 }
 
+/// The end of the transaction that begins with job `from`: it takes one job at least.
+fn end_of_step(jobs: &[NewJob], from: usize) -> usize {
+    let mut bytes = 0usize;
+    let fits = |job: &&NewJob| {
+        bytes = bytes.saturating_add(job.request.len());
+        bytes <= BYTES_TOGETHER
+    };
+    from + jobs.iter().skip(from).take(TOGETHER).take_while(fits).count().max(1)
+}
+
 /// The result of a write.
 #[derive(Default)]
 struct Written {
@@ -116,6 +130,8 @@ impl Outbox {
         let (mut new, mut is_over) = (0, false);
         let (mut held, mut told, mut telling) = (VecDeque::new(), Told::default(), 0);
         let mut again_at: Option<Time> = None;
+        // The mean size of the messages that were fetched last.
+        let mut size = FIRST_SIZE;
         // These futures are kept from one turn of the loop to the next: a dropped fetch could lose messages that the source
         // has already handed over.
         let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
@@ -124,8 +140,10 @@ impl Outbox {
         loop {
             let (writing, bytes) = write.as_ref().map_or((0, 0), |write| (write.count, write.bytes));
             let in_hand = held.len() + writing + told.len() + telling;
-            if fetch.is_none() && !is_over && in_hand < IN_HAND && bytes + bytes_of(&held) < BYTES_IN_HAND {
-                fetch = Some(source.fetch(TOGETHER.min(IN_HAND - in_hand)));
+            let bytes_left = BYTES_IN_HAND.saturating_sub(bytes + bytes_of(&held));
+            if fetch.is_none() && !is_over && in_hand < IN_HAND && bytes_left > 0 {
+                let most = (bytes_left / size).clamp(1, TOGETHER);
+                fetch = Some(source.fetch(most.min(IN_HAND - in_hand)));
             }
             let is_stopped = *stop.borrow();
             if is_stopped && write.is_none() && can_postpone {
@@ -177,8 +195,12 @@ impl Outbox {
                     (fetch, again_at) = (None, None);
                     let messages = fetched.map_err(broken)?;
                     is_over = messages.is_empty();
+                    let (count, bytes) = (held.len(), bytes_of(&held));
                     for intake in messages {
                         self.check(source, intake, &mut held, &mut told.refused, clock)?;
+                    }
+                    if held.len() > count {
+                        size = ((bytes_of(&held) - bytes) / (held.len() - count)).max(1);
                     }
                 }
                 () = wait, if !is_stopped => again_at = None,
@@ -248,7 +270,7 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
     let jobs = Arc::new(jobs);
     let mut from = 0;
     while from < jobs.len() {
-        let part = from..jobs.len().min(from + TOGETHER);
+        let part = from..end_of_step(&jobs, from);
         let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.clone()), intake::take).await {
             Ok(accepted) => accepted,
             Err(error) if is_down(&error) => {
@@ -294,4 +316,34 @@ fn id_of_another(job: &NewJob) -> Error {
         job.lane.tenant, job.lane.vendor
     );
     Error::not_sent(ErrorKind::KeyReused, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Id, LaneTier};
+
+    fn jobs(sizes: &[usize]) -> Vec<NewJob> {
+        let lane = LaneTier { tenant: "acme".into(), vendor: "v".into(), tier: 1 };
+        let job = |size: &usize| NewJob {
+            id: Id::nil(),
+            lane: lane.clone(),
+            delay_ms: 0,
+            expires_ms: None,
+            keep_result: false,
+            request: vec![0; *size],
+            key: None,
+            message: None,
+        };
+        sizes.iter().map(job).collect()
+    }
+
+    #[test]
+    fn transaction_ends_by_number_and_by_bytes() {
+        let large = jobs(&[1 << 20; 20]);
+        assert_eq!((end_of_step(&large, 0), end_of_step(&large, 8), end_of_step(&large, 16)), (8, 16, 20));
+        assert_eq!(end_of_step(&jobs(&[BYTES_TOGETHER + 1, 1]), 0), 1, "a job that is larger goes alone");
+        let small = jobs(&[10; TOGETHER + 5]);
+        assert_eq!((end_of_step(&small, 0), end_of_step(&small, TOGETHER)), (TOGETHER, TOGETHER + 5));
+    }
 }
