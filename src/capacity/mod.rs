@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `ledger/` | decides which process holds which units: pure, the same for all stores |
 //! | `process.rs` | decides what one process tells the store and what the answers mean: pure |
+//! | `pool_store.rs` | the kinds of stores: which URL opens which, how often each is called; a new kind of store begins here |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | the types of a call and its answer, and the ledger's text form |
 //! | `eras.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
@@ -18,7 +19,8 @@
 //! | `clockless.rs` | reads and writes ledgers in such a store, and retries when another process wrote first |
 //! | `etcd.rs`, `objects.rs`, `zookeeper/` | such stores: etcd, S3 and Azure Blob Storage, ZooKeeper |
 //!
-//! The statements for SQL stores are in `store/capacity.rs`.
+//! The statements for SQL stores are in `store/capacity.rs`. What a process does with its units, also when the store does
+//! not answer, is in the engine (`engine/src/limit/held.rs`).
 
 pub(crate) mod call;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]

@@ -10,6 +10,13 @@
 //!
 //! A recorder that panics loses the values that it was given, and has no other effect on permits, requests and the
 //! client.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `table.rs`, `words.rs` | each metric with its description, and the values of labels: a new metric begins here |
+//! | `series.rs`, `outbox.rs`, `gateway.rs` | the series of vendors and tenants, of the outbox and shared limits, of gateways |
+//! | `handle.rs`, `rolling.rs`, `end.rs` | counters and gauges that are told to the recorder, and when |
+//! | `off.rs` | the same interface without the feature `metrics` |
 
 mod end;
 mod gateway;

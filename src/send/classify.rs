@@ -1,4 +1,5 @@
-//! Decides what one exchange means: which feedback the limits get, and how the attempt ends.
+//! Decides what one exchange means for its request, and so how the attempt ends. `feedback.rs` decides what it means for
+//! the limits.
 
 use std::time::Duration;
 

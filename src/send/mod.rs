@@ -4,10 +4,28 @@
 //! which it is sent. Thousands of these futures may wait at once, and their size decides whether they stay in the
 //! processor's cache: it is the largest cost of a send. So the handling of responses that are not simply returned is
 //! boxed.
+//!
+//! A send goes through these files, from the top down. `client/mod.rs` is above them; below them are
+//! `core/registry.rs` (the route and the lane), `dispatch/` and the engine (the permit), and of `transport/`
+//! `credentials.rs`, `auth.rs` and `reqwest.rs` (the socket).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod.rs` | [`Job`]: one request on its way, and the steps of an attempt that wait: credential, permit, exchange |
+//! | `acceptable.rs`, `prepared.rs`, `key/` | check a request, and turn it into what is sent; its idempotency key |
+//! | `plain.rs`, `durable.rs` | the two drivers, which repeat attempts: for a caller that waits, and for a stored job |
+//! | `attempt.rs`, `attempt_end.rs` | one attempt, in the order of its steps, and how it ended |
+//! | `host_pass.rs`, `stored_permit.rs`, `exchange_record.rs` | waits before an exchange: for a host that failed, and for the record of a stored job's exchange |
+//! | `classify.rs` | decides what an exchange means for the request: return it, repeat it and after which backoff, give up |
+//! | `feedback.rs` | decides what it means for the limits: which pause, also for a refusal that states no wait, and what was reported |
+//! | `letter.rs`, `history.rs` | dead letters, and the attempts of earlier claims |
+//! | `events.rs`, `notices.rs`, `spans.rs` | report what happens |
+//! | `callers_exchange.rs` | the same feedback for an exchange that the program made itself with a [`Permit`](crate::Permit) |
 
 pub(crate) mod acceptable;
 mod attempt;
 mod attempt_end;
+mod callers_exchange;
 mod classify;
 pub(crate) mod durable;
 pub(crate) mod events;
@@ -18,11 +36,10 @@ mod host_pass;
 pub(crate) mod key;
 mod letter;
 mod notices;
-mod permit;
 mod plain;
 pub(crate) mod prepared;
 mod spans;
-mod start;
+mod stored_permit;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +68,8 @@ use crate::signals::{POINTS, Signals};
 use crate::transport::{Answer, Exchange, target};
 
 use attempt_end::NotSent;
+pub(crate) use callers_exchange::permit_answered;
 pub(crate) use notices::{tell, tell_forgotten};
-pub(crate) use permit::permit_answered;
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
 

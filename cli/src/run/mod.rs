@@ -4,6 +4,16 @@
 //! Lines are accepted into the store page by page, each page together with the position up to which the file was read
 //! ([`Batch`]). A run that was interrupted continues there. The library's outbox sends the jobs; this folder reads the
 //! file, counts, and shows progress and results.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `prepare.rs` | decides from which line a run goes on, or whether it begins anew, by what an earlier run left |
+//! | `input.rs`, `job.rs` | read the file and its lines; whether the part that was read is still the same |
+//! | `sent.rs` | which lines an earlier run sent, for `--changed` |
+//! | `feed.rs` | moves lines into the store, and leaves out those that were sent |
+//! | `results.rs`, `result_lines.rs` | the result of each job, and the lines that are written for it |
+//! | `progress.rs`, `finish.rs`, `account.rs` | what a run shows on its way, at its end, and its summary |
+//! | `troubles.rs`, `console.rs`, `dry.rs` | problems with tenants, `--console`, `--dry-run` |
 
 mod account;
 mod console;
@@ -12,9 +22,9 @@ mod feed;
 mod finish;
 mod input;
 mod job;
-mod lines;
 mod prepare;
 mod progress;
+mod result_lines;
 mod results;
 mod sent;
 mod troubles;

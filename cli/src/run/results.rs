@@ -15,7 +15,7 @@ use integration_client::dead_letter::{DeadLetter, Reason};
 use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, Queue, ResponseHandler, Status};
 use serde_json::{Value, json};
 
-use super::lines::{Lines, Out, broken};
+use super::result_lines::{Lines, Out, broken};
 use crate::output::Failure;
 
 /// Bytes of the longest result line that is read back: a line is held in memory as a whole.

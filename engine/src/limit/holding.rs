@@ -2,7 +2,8 @@
 //!
 //! Each unit of a pooled limit is in one place: held by one process under a lease, or in the pool that a store keeps. A
 //! process counts with the same bucket and guard as for a limit of its own, with the units held in place of the
-//! vendor's figure, and only until its lease ends. Without units it sends nothing.
+//! vendor's figure, and only until its lease ends. Without units it sends nothing. If the store does not answer, the lease
+//! ends, and the process goes on with its floor, if it has one.
 //!
 //! A vendor's report is reduced to a limit of that size too. Other processes use no more than they hold, so the vendor
 //! never has fewer units left than this process's own count says, unless another client uses the limit as well.

@@ -3,18 +3,18 @@
 //! Each limit has one [`Throttle`], stored beside its count: all lanes that share the limit share the throttle. What
 //! belongs to no known limit is kept per lane ([`Credential`]).
 //!
-//! | input | effect |
-//! |---|---|
-//! | `bands`: few units remain | grants are spaced out: 3/4, 1/2, 1/4 of the limit's rate below 30, 20, 10 % |
-//! | `bands`: very few remain | the low tier waits below 10 %, the normal tier below 5 %; both get one grant a window |
-//! | `bands`: no units remain | all requests wait for the reset, or for one unit if units come back one by one |
-//! | `adaptive`: the vendor counts more than our count explains | others keep their share, and grants are spaced out |
-//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it |
-//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried |
-//! | a refusal | the limit is paused for the stated wait, or longer each time; then one request probes it |
-//! | another refusal of the same endpoint, while others pass | only that endpoint waits |
-//! | a refusal of a limit in use that does not say what remains | the rate is cut to what passed, and grows again |
-//! | other clients use the same limit | the estimate of the remaining units shrinks as they use it |
+//! | input | effect | file |
+//! |---|---|---|
+//! | `bands`: few units remain | grants are spaced out: 3/4, 1/2, 1/4 of the limit's rate below 30, 20, 10 % | `quota.rs` |
+//! | `bands`: very few remain | the low tier waits below 10 %, the normal tier below 5 %; both get one grant a window | `quota.rs` |
+//! | `bands`: no units remain | all requests wait for the reset, or for one unit if units come back one by one | `quota.rs`, `pause.rs` |
+//! | `adaptive`: the vendor counts more than our count explains | others keep their share, and grants are spaced out | `others.rs`, `foreign.rs` |
+//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it | `credential.rs` |
+//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried | `credential.rs` |
+//! | a refusal | the limit is paused for the stated wait, or longer each time; then one request probes it | `refusal.rs`, `pause.rs` |
+//! | another refusal of the same endpoint, while others pass | only that endpoint waits | `endpoint.rs` |
+//! | a refusal of a limit in use that does not say what remains | the rate is cut to what passed, and grows again | `learned.rs` |
+//! | other clients use the same limit | the estimate of the remaining units shrinks as they use it | `others.rs` |
 //!
 //! The spacing applies between grants, so a full bucket does not bypass it. A limit that was refused, or that other
 //! clients use, allows no bursts for some windows. A report may make a limit slower than its figures, never faster.

@@ -2,6 +2,15 @@
 //!
 //! A refresh runs in its own task, so that it survives its caller. Otherwise a cancelled caller would discard the
 //! response, and with it the refresh token that replaces the one that the vendor has just made void.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `slot.rs` | decides whether a token is fresh, or a refresh is needed or under way: one at a time for each account |
+//! | `refresh.rs` | one refresh: its retries, when the new token expires, and the storing of a new refresh token |
+//! | `exchange.rs`, `jwt.rs` | the request to the token URL, and the assertion that it may carry |
+//! | `issued.rs` | reads the response |
+//!
+//! A response 401 of the vendor asks for a refresh too: `retry/mod.rs` decides that.
 
 mod exchange;
 mod issued;
