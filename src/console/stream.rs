@@ -86,7 +86,7 @@ impl Live {
     /// nothing to send.
     fn piece(&mut self) -> Option<String> {
         let (read, place) = self.shared.feed.read(self.shared.client.core(), self.place, MOST, &self.wanted);
-        let is_first = self.quiet == 0 && self.place == 0;
+        let is_first = self.quiet == 0;
         self.place = place;
         let mut text = String::new();
         for event in read.events {
