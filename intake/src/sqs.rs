@@ -104,7 +104,8 @@ impl Delivery {
 impl Sqs {
     /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME`, or to `sqs+http://…` for a test server without
     /// TLS. The access keys come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and
-    /// `AWS_SESSION_TOKEN` with temporary ones. The region is the one that the URL names; otherwise the one in the name
+    /// `AWS_SESSION_TOKEN` with temporary ones; without them they are those of a role of the container or the machine
+    /// (ECS, EKS, EC2) or of a profile, and are renewed. The region is the one that the URL names; otherwise the one in the name
     /// of an AWS host; otherwise `AWS_REGION` or `AWS_DEFAULT_REGION`; otherwise `us-east-1`. `dead` is the name of a
     /// queue of the same account, or the URL of a queue.
     ///
@@ -114,7 +115,7 @@ impl Sqs {
     pub async fn connect(url: &str) -> Result<Sqs, Error> {
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(url, env)?;
-        let client = place.client(env)?;
+        let client = place.client(env).await?;
         let Place { queue_url, dead_url, name, .. } = place;
         let of_queue = attributes(&client, &queue_url).await;
         let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;

@@ -21,6 +21,7 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, QueueAttributeName as Attribute, SendMessageBatchRequestEntry as Entry};
 use integration_client::{Priority, Request};
 use integration_client_intake::{Sqs, SqsReplies};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::{client, line, store_path, wait_until};
 
@@ -112,6 +113,7 @@ async fn sqs_queues() {
     messages_for_a_full_lane_come_again().await;
     what_is_held_stays_invisible().await;
     replies_go_to_a_queue().await;
+    keys_come_from_the_service_of_a_container().await;
     killed_workers_and_a_paused_broker_lose_nothing().await;
 }
 
@@ -225,6 +227,41 @@ async fn replies_go_to_a_queue() {
     let message = mine.receive().await.remove(0);
     assert!(message.message_attributes().unwrap().contains_key("message-id"), "{message:?}");
     assert!(message.body().unwrap().contains(r#""reply_to":"of-mine""#), "{message:?}");
+}
+
+/// Starts a worker without keys in its environment, beside a service that gives keys as that of ECS does.
+async fn keys_come_from_the_service_of_a_container() {
+    const KEYS: &str =
+        r#"{"AccessKeyId":"role","SecretAccessKey":"test","Token":"test","Expiration":"2100-01-01T00:00:00Z"}"#;
+    let queue = Queue::make("of-a-role", &[]).await;
+    Queue::make("of-a-role-refused", &[]).await;
+    queue.send([line("acme", "/1")]).await;
+    let service = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = service.local_addr().unwrap();
+    let answering = async {
+        loop {
+            let (mut stream, _) = service.accept().await.unwrap();
+            let mut head = [0; 4096];
+            let read = stream.read(&mut head).await.unwrap();
+            assert!(head[..read].starts_with(b"GET /role "), "{}", String::from_utf8_lossy(&head[..read]));
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{KEYS}", KEYS.len());
+            stream.write_all(head.as_bytes()).await.unwrap();
+        }
+    };
+    let mut worker = tokio::process::Command::new(std::env::current_exe().unwrap());
+    worker.args(["--exact", "worker", "--ignored", "--nocapture"]).kill_on_drop(true);
+    worker
+        .env("IC_INTAKE_URL", url("of-a-role?dead=of-a-role-refused"))
+        .env("IC_INTAKE_STORE", store_path("of-a-role"));
+    worker.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env_remove("AWS_SESSION_TOKEN");
+    worker.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("http://{address}/role"));
+    worker.env("HOME", std::env::temp_dir().join("no-profile"));
+    let mut worker = worker.spawn().unwrap();
+    tokio::select! {
+        () = answering => {}
+        ended = worker.wait() => panic!("the worker ended: {ended:?}"),
+        () = wait_until(async || queue.is_empty().await) => {}
+    }
 }
 
 async fn killed_workers_and_a_paused_broker_lose_nothing() {

@@ -33,7 +33,7 @@ pub struct SqsReplies {
 
 impl SqsReplies {
     /// Connects to `sqs://HOST/ACCOUNT/QUEUE?region=NAME&allow=START,START`, or without TLS to `sqs+http://…`. The
-    /// access keys come from the environment, as for [`Sqs`](crate::Sqs).
+    /// access keys come from the environment or from a role, as for [`Sqs`](crate::Sqs).
     ///
     /// # Errors
     /// The URL names no queue, no keys are set, the server refuses them or does not answer, or the queue does not
@@ -42,7 +42,7 @@ impl SqsReplies {
         let address = Address::read("SQS", url, &["allow"])?;
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(address.url.as_str(), env)?;
-        let client = place.client(env)?;
+        let client = place.client(env).await?;
         let (account, queue) = place.queue_url.rsplit_once('/').unwrap_or_default();
         let names = Names::new(queue, &address);
         attributes(&client, &place.queue_url).await.map_err(|why| Error::new(format!("{}: {why}", place.name)))?;

@@ -1,9 +1,11 @@
 //! The address of an SQS queue and the access keys to it, from the URL and the environment.
 
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::timeout::TimeoutConfig;
-use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, ProvideCredentials, Region, SharedCredentialsProvider};
+use aws_sdk_sqs::error::DisplayErrorContext;
 
 use crate::address::Address;
 use crate::error::Error;
@@ -71,28 +73,44 @@ impl Place {
     }
 
     /// Makes a client that sends each request once: the source itself logs and retries failures.
-    pub(crate) fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
-        let keys = (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY"));
-        let (Some(id), Some(secret)) = keys else {
-            return Err(Error::new(format!("{}: no keys are set: {KEYS}", self.name)));
+    pub(crate) async fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
+        let keys = match (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY")) {
+            (Some(id), Some(secret)) => {
+                let token = set(&env, "AWS_SESSION_TOKEN");
+                SharedCredentialsProvider::new(Credentials::new(id, secret, token, None, "environment"))
+            }
+            _ => self.keys_of_role().await?,
         };
-        let token = set(&env, "AWS_SESSION_TOKEN");
         let longest = PATIENCE.saturating_add(std::time::Duration::from_secs(WAIT_S as u64));
         let config = aws_sdk_sqs::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(self.region.clone()))
-            .credentials_provider(Credentials::new(id, secret, token, None, "environment"))
+            .credentials_provider(keys)
             .endpoint_url(&self.endpoint)
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::builder().connect_timeout(PATIENCE).operation_timeout(longest).build())
             .build();
         Ok(Client::from_conf(config))
     }
+
+    /// The temporary keys of a role, which the SDK renews: by the token of a web identity (EKS), from the service of the
+    /// container (ECS, EKS Pod Identity) or of the machine (EC2); or the keys of a profile in `~/.aws`.
+    async fn keys_of_role(&self) -> Result<SharedCredentialsProvider, Error> {
+        let region = Region::new(self.region.clone());
+        let chain = DefaultCredentialsChain::builder().region(region).build().await;
+        let found = tokio::time::timeout(PATIENCE, chain.provide_credentials()).await;
+        let problem = match found {
+            Ok(Ok(_)) => return Ok(SharedCredentialsProvider::new(chain)),
+            Ok(Err(error)) => DisplayErrorContext(&error).to_string(),
+            Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+        };
+        Err(Error::new(format!("{}: there are no keys: {KEYS} ({problem})", self.name)))
+    }
 }
 
 /// The advice in errors about access keys.
-pub(super) const KEYS: &str =
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys";
+pub(super) const KEYS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys; or \
+     run where a role gives keys (ECS, EKS, EC2)";
 
 /// The region in the name of an AWS host, as in `sqs.eu-west-1.amazonaws.com`. Labels of a private endpoint may precede
 /// `sqs`.
@@ -143,7 +161,5 @@ mod tests {
         assert_eq!(Place::read("sqs://sqs.amazonaws.com/1/q", no_env).unwrap().region, "us-east-1");
         let error = problem("sqs://AKID:hunter2@host/1/q");
         assert!(error.contains("AWS_ACCESS_KEY_ID") && !error.contains("hunter2"), "{error}");
-        let error = Place::read("sqs://host/1/q", no_env).unwrap().client(no_env).err().unwrap().to_string();
-        assert!(error.contains("AWS_SECRET_ACCESS_KEY"), "{error}");
     }
 }
