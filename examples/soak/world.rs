@@ -197,7 +197,7 @@ impl Settings {
     /// Changes something other than the tenants' accounts.
     pub(crate) fn vary(&mut self, random: &mut fastrand::Rng) -> String {
         match random.u32(..4) {
-            // Rare, because a bucket gets no tokens when it grows, and keeps its debt when it shrinks.
+            // A bucket gets no tokens when it grows, and keeps its debt when it shrinks.
             0 => {
                 let vendor = random.usize(..3);
                 self.safety[vendor] = if self.safety[vendor] < 0.8 { 0.8 } else { 0.7 };

@@ -30,6 +30,9 @@ pub(crate) struct OutboxFigures {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// The number of replies that wait in the store, and the age of the oldest, at the latest count.
+    pub(crate) replies: u64,
+    pub(crate) oldest_reply: Duration,
     /// The number of jobs that this process has claimed and not ended.
     pub(crate) in_hand: u64,
     /// The numbers of jobs that this process delivered, gave up, and put back for later.

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use super::handle::{Count, Depth, Figure};
 use super::table::{
-    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, SHARED_LIMITS, SHARING_DOWN,
-    SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME, WRITABLE,
+    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, REPLIES, REPLY_AGE, SHARED_LIMITS,
+    SHARING_DOWN, SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME, WRITABLE,
 };
 use super::words::TIERS;
 
@@ -21,6 +21,9 @@ pub(crate) struct OutboxFigures {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// The number of replies that wait in the store, and the age of the oldest, at the latest count.
+    pub(crate) replies: u64,
+    pub(crate) oldest_reply: Duration,
     /// The number of jobs that this process has claimed and not ended.
     pub(crate) in_hand: u64,
     /// The numbers of jobs that this process delivered, gave up, and put back for later.
@@ -54,6 +57,8 @@ pub(crate) struct SharingFigures {
 pub(super) struct OutboxSeries {
     waiting: [Figure; 3],
     oldest: Figure,
+    replies: Figure,
+    oldest_reply: Figure,
     in_hand: Depth,
     ended: [Count; 3],
     intake: [Count; 2],
@@ -70,6 +75,8 @@ impl OutboxSeries {
             series.tell(count as f64, &BACKLOG, &[("priority", tier.into())]);
         }
         self.oldest.tell(figures.oldest.as_secs_f64(), &BACKLOG_AGE, &[]);
+        self.replies.tell(figures.replies as f64, &REPLIES, &[]);
+        self.oldest_reply.tell(figures.oldest_reply.as_secs_f64(), &REPLY_AGE, &[]);
         self.in_hand.tell(if last { 0 } else { figures.in_hand as i64 }, &IN_HAND, &[], &[]);
         for ((series, total), outcome) in self.ended.iter().zip(figures.ended).zip(["delivered", "dead", "later"]) {
             series.set(total);

@@ -269,6 +269,20 @@ pub(super) const BACKLOG_AGE: Metric = metric(
     &[],
     "How long the accepted request that waits longest has been due.",
 );
+pub(super) const REPLIES: Metric = metric(
+    "integration_client_outbox_replies",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Replies in the store that no reader has taken and no target has got; counted together with the requests that wait.",
+);
+pub(super) const REPLY_AGE: Metric = metric(
+    "integration_client_outbox_oldest_reply_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "The age of the oldest of these replies.",
+);
 pub(super) const IN_HAND: Metric = metric(
     "integration_client_outbox_in_hand",
     Kind::Gauge,
@@ -341,7 +355,7 @@ pub(super) const SHARING_FAILURES: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[],
-    "Calls to the store of shared units that failed, or were not answered within a second.",
+    "Calls to the store of shared units that failed, or were not answered in time (1 s; etcd and ZooKeeper 2 s, object stores 5 s).",
 );
 pub(super) const SHARING_LOST: Metric = metric(
     "integration_client_sharing_leases_lost_total",
@@ -416,6 +430,8 @@ pub const METRICS: &[Metric] = &[
     WRITABLE,
     BACKLOG,
     BACKLOG_AGE,
+    REPLIES,
+    REPLY_AGE,
     IN_HAND,
     JOBS,
     INTAKE_TAKEN,

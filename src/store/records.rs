@@ -31,16 +31,20 @@ pub(crate) fn count_lane<'a>(
     })
 }
 
-/// The jobs that wait in a store.
+/// The jobs that wait in a store, and the replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Backlog {
     /// The number of waiting jobs, by tier.
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// The number of replies that nobody has taken.
+    pub(crate) replies: u64,
+    /// The age of the oldest of these replies.
+    pub(crate) oldest_reply: Duration,
 }
 
-/// Counts the waiting jobs, from an index alone.
+/// Counts the waiting jobs, from an index alone, and the replies.
 pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Backlog, DbError>> {
     Box::pin(async move {
         let sql = "SELECT tier, count(*), min(run_at) FROM ic_job WHERE state = 0 GROUP BY tier";
@@ -50,11 +54,18 @@ pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
             if let Some(waiting) = usize::try_from(tier).ok().and_then(|tier| backlog.waiting.get_mut(tier)) {
                 *waiting = u64::try_from(count).unwrap_or(0);
             }
-            let late = u64::try_from(now.saturating_sub(due)).unwrap_or(0);
-            backlog.oldest = backlog.oldest.max(Duration::from_millis(late));
+            backlog.oldest = backlog.oldest.max(since(due, now));
+        }
+        if let Some(row) = db.fetch("SELECT count(*), min(at) FROM ic_reply", Vec::new()).await?.first_mut() {
+            backlog.replies = u64::try_from(row.int()?).unwrap_or(0);
+            backlog.oldest_reply = row.maybe_int()?.map_or(Duration::ZERO, |at| since(at, now));
         }
         Ok(backlog)
     })
+}
+
+fn since(at: i64, now: i64) -> Duration {
+    Duration::from_millis(u64::try_from(now.saturating_sub(at)).unwrap_or(0))
 }
 
 /// The state of a job.

@@ -3,6 +3,7 @@
 use super::super::dead::NewDead;
 use super::super::jobs::{End, JobEnd};
 use super::super::purge::{self, Retention, What};
+use super::super::records;
 use super::super::replies::{self, Claim, Kept, Settled, Taken};
 use super::*;
 
@@ -62,7 +63,12 @@ async fn reply_is_written_with_the_end_that_counts() {
         assert_eq!(found, expected);
         // Each reply can be taken once, and the numbers of replies are not used again.
         let numbers = Taken(kept.iter().map(|kept| kept.seq).collect());
+        let counted = async || store.read((), records::backlog).await.unwrap();
+        let backlog = counted().await;
+        assert!(backlog.replies == 3 && backlog.oldest_reply < Duration::from_secs(60), "{backlog:?}");
         assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 3);
+        let backlog = counted().await;
+        assert_eq!((backlog.replies, backlog.oldest_reply), (0, Duration::ZERO));
         assert_eq!(store.write(numbers.clone(), replies::delete).await.unwrap(), 0);
         let again = claim(&store, id(), "a", 1).await.remove(0);
         let end = JobEnd { id: again.id, fence: again.fence, known: None, end: delivered(Some("four")) };

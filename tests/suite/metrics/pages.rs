@@ -92,7 +92,9 @@ fn thresholds(metric: &Metric) -> Value {
         | "sharing_failures_total"
         | "sharing_degraded" => steps(&[(None, "green"), (Some(0.000_001), "red")]),
         "store_writable" => steps(&[(None, "red"), (Some(1.0), "green")]),
-        "outbox_oldest_seconds" => steps(&[(None, "green"), (Some(300.0), "orange"), (Some(900.0), "red")]),
+        "outbox_oldest_seconds" | "outbox_oldest_reply_seconds" => {
+            steps(&[(None, "green"), (Some(300.0), "orange"), (Some(900.0), "red")])
+        }
         _ => steps(&[(None, "green")]),
     }
 }
@@ -221,7 +223,7 @@ fn they_are_what_the_table_says() {
             let there = std::fs::read_to_string(&path).unwrap();
             assert!(
                 there == text,
-                "docs/{name} is out of date: UPDATE=1 cargo test --all-features --test suite metrics pages"
+                "docs/{name} is out of date: UPDATE=1 cargo test --all-features --test suite metrics::pages"
             );
         }
     }
