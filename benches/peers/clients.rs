@@ -73,7 +73,7 @@ impl Kind {
     }
 
     /// The headers that the vendor sends in the runs of this client. Clients that read only `retry-after` run with that
-    /// alone. If there are no other headers to read, our three settings do the same.
+    /// alone. Without other headers the three settings of this client would behave alike, so one of them is enough.
     pub(crate) fn said(self) -> &'static [Says] {
         match self {
             Kind::OursAdaptive => &[Says::Everything, Says::RetryAfter, Says::Nothing],

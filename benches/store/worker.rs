@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Set for the process that is the vendor.
 pub(crate) const VENDOR: &str = "BENCH_STORE_VENDOR";
-/// The number of jobs that a worker may hold: so many that its claims are measured and not its pool.
+/// The number of jobs that a worker may hold. It is large, so that the number does not bound the measured rate of claims.
 const IN_HAND: usize = 4_096;
 /// The number of concurrent requests by bare reqwest.
 const AT_ONCE: usize = 256;

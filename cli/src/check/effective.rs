@@ -12,7 +12,7 @@ use crate::text::{self, thousands};
 
 const HEADER: [&str; 5] = ["limit", "allows", "bucket", "guard", "reach"];
 
-/// Tenants with figures of their own that are shown: a table of a million would help nobody.
+/// The most tenants with figures of their own that the table lists. There may be a million.
 const MOST_TENANTS: usize = 20;
 
 pub(super) fn show(

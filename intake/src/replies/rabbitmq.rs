@@ -15,7 +15,7 @@ use crate::waits::PATIENCE;
 
 /// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
-/// The largest message: that of a broker whose `max_message_size` nobody has changed, less its properties.
+/// The most bytes of a message: the default `max_message_size` of RabbitMQ 4 (16 MiB), less room for properties.
 const LONGEST: usize = 16_000_000;
 
 /// A queue of RabbitMQ as a target of replies.

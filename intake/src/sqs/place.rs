@@ -5,8 +5,8 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, ProvideCredentials, Region, SharedCredentialsProvider};
-use aws_sdk_sqs::error::DisplayErrorContext;
 
+use super::problem::{KEYS, with_causes};
 use crate::address::Address;
 use crate::error::Error;
 use crate::waits::PATIENCE;
@@ -101,16 +101,16 @@ impl Place {
         let found = tokio::time::timeout(PATIENCE, chain.provide_credentials()).await;
         let problem = match found {
             Ok(Ok(_)) => return Ok(SharedCredentialsProvider::new(chain)),
-            Ok(Err(error)) => DisplayErrorContext(&error).to_string(),
+            Ok(Err(error)) => with_causes(&error),
             Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
         };
-        Err(Error::new(format!("{}: there are no keys: {KEYS} ({problem})", self.name)))
+        Err(self.without_keys(&problem))
+    }
+
+    fn without_keys(&self, problem: &str) -> Error {
+        Error::new(format!("{}: there are no keys: {KEYS} ({problem})", self.name))
     }
 }
-
-/// The advice in errors about access keys.
-pub(super) const KEYS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys; or \
-     run where a role gives keys (ECS, EKS, EC2)";
 
 /// The region in the name of an AWS host, as in `sqs.eu-west-1.amazonaws.com`. Labels of a private endpoint may precede
 /// `sqs`.
@@ -161,5 +161,7 @@ mod tests {
         assert_eq!(Place::read("sqs://sqs.amazonaws.com/1/q", no_env).unwrap().region, "us-east-1");
         let error = problem("sqs://AKID:hunter2@host/1/q");
         assert!(error.contains("AWS_ACCESS_KEY_ID") && !error.contains("hunter2"), "{error}");
+        let error = Place::read("sqs://host/1/q", no_env).unwrap().without_keys("why").to_string();
+        assert!(error.contains("host:443/1/q") && error.contains("AWS_SECRET_ACCESS_KEY"), "{error}");
     }
 }

@@ -1,10 +1,10 @@
 //! Turns the error of a request to SQS into a text that says what to do about it.
 
-use std::error::Error as _;
-
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 
-use super::place::KEYS;
+/// The advice in errors about access keys.
+pub(super) const KEYS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and AWS_SESSION_TOKEN with temporary keys; or \
+     run where a role gives keys (ECS, EKS, EC2)";
 
 /// The IAM permissions that a source needs.
 const PERMISSIONS: &str = "sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and \
@@ -29,8 +29,8 @@ impl Problem {
     }
 }
 
-/// Whether an error code means that retries are useless: keys are read only once, at the start, and a deleted queue
-/// does not come back.
+/// Whether an error code means that retries are useless: keys in the environment are read only once, at the start, those
+/// of a role are renewed before they expire, and a deleted queue does not come back.
 fn is_final(code: &str) -> bool {
     let code = code.rsplit('.').next().unwrap_or(code);
     ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "NonExistentQueue", "QueueDoesNotExist"]
@@ -47,6 +47,11 @@ where
     if let Some(error) = error.as_service_error() {
         return of_code(error.meta().code().unwrap_or("an error without a code"));
     }
+    with_causes(error)
+}
+
+/// An error and its causes in one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
