@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use tokio::time::MissedTickBehavior;
 
 use super::access::Access;
 use super::answer::answer;
@@ -27,7 +28,7 @@ use crate::{BoxFuture, IntegrationClient};
 /// own, at a path that ends with a slash. Cheap to clone; clones share everything.
 ///
 /// In a server of your own, run [`background`](Console::background) as a task too: it records the line of the last
-/// hour.
+/// hour, and reads the lanes ahead of those who look.
 #[derive(Clone, Debug)]
 pub struct Console {
     shared: Arc<Shared>,
@@ -48,14 +49,21 @@ impl Console {
     }
 
     /// Samples, until the console is closed, how much of their limits lanes have left: all lanes every 20 seconds, for
-    /// the line of the last hour, and the lanes that users look at every 2 seconds. A gateway runs this by itself.
+    /// the line of the last hour, and the lanes that users look at every 2 seconds. Also reads the lanes again for users who
+    /// keep looking, so that they need not wait for it. A gateway runs this by itself.
     pub fn background(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         async move {
             let mut next = shared.client.core().clock.now() + history::EVERY;
+            let mut ticks = tokio::time::interval(recent::EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
-                    () = tokio::time::sleep(recent::EVERY) => {}
+                    _ = ticks.tick() => {}
+                    () = shared.snapshots.wanted() => {
+                        shared.snapshots.renew(shared.client.core()).await;
+                        continue;
+                    }
                     () = shared.closing.notified() => return,
                 }
                 if shared.closed.load(Relaxed) {

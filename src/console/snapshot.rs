@@ -1,16 +1,20 @@
 //! Snapshots of the facts about all lanes. All viewers share a snapshot, so that the lanes are walked over once,
 //! however many viewers there are.
 //!
-//! A snapshot is kept for a second or for fifty times as long as it took to make, whichever is longer: snapshots never
-//! cost more than a fiftieth of one processor. The task yields after each of the 64 parts of a walk, so that a walk
-//! over a hundred thousand lanes delays no request by more than one part.
+//! A snapshot is kept for a second or for fifty times as long as it took to make, whichever is longer. A call in the
+//! second half of that time asks the console's background task for the next snapshot, so that viewers who poll do not wait
+//! for a walk: only the first viewer does, and one who has changed something. Snapshots never cost more than a
+//! twenty-fifth of one processor. The task yields after each of the 64 parts of a walk, so that a walk over a hundred
+//! thousand lanes delays no request by more than one part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::clock::Time;
 use crate::core::Core;
@@ -26,6 +30,7 @@ const ANSWERS: usize = 64;
 pub(super) struct Snapshot {
     pub(super) lanes: Vec<Surveyed>,
     made: Time,
+    renew_at: Time,
     until: Time,
     answers: Mutex<HashMap<String, Bytes>>,
 }
@@ -49,20 +54,45 @@ impl Snapshot {
 pub(super) struct Snapshots {
     last: Mutex<Option<Arc<Snapshot>>>,
     making: tokio::sync::Mutex<()>,
+    wanted: Notify,
+    /// How often [`forget`](Snapshots::forget) was called.
+    changes: AtomicU64,
 }
 
 impl Snapshots {
     /// Returns the latest snapshot, or a new one if the latest is too old.
     pub(super) async fn get(&self, core: &Core) -> Arc<Snapshot> {
-        let fresh = || self.last.lock().clone().filter(|last| core.clock.now() < last.until);
-        if let Some(last) = fresh() {
-            return last;
+        let now = core.clock.now();
+        let last = self.last.lock().clone().filter(|last| now < last.until);
+        match last {
+            Some(last) => {
+                if now >= last.renew_at {
+                    self.wanted.notify_one();
+                }
+                last
+            }
+            None => self.make(core, |last| core.clock.now() < last.until).await,
         }
+    }
+
+    /// Waits until a call asks for the next snapshot.
+    pub(super) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Makes the next snapshot, unless it exists.
+    pub(super) async fn renew(&self, core: &Core) {
+        self.make(core, |last| core.clock.now() < last.renew_at).await;
+    }
+
+    /// Makes a snapshot, unless the latest is good enough. Only one walk takes place at a time.
+    async fn make(&self, core: &Core, suffices: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         let _making = self.making.lock().await;
-        if let Some(last) = fresh() {
+        let last = self.last.lock().clone().filter(|last| suffices(last));
+        if let Some(last) = last {
             return last;
         }
-        let began = core.clock.now();
+        let (made, changes) = (core.clock.now(), self.changes.load(Relaxed));
         let (mut lanes, mut busy) = (Vec::with_capacity(core.registry.routes.len()), Duration::ZERO);
         for part in 0..parts(core) {
             let at = core.clock.now();
@@ -70,14 +100,18 @@ impl Snapshots {
             busy += core.clock.now().since(at);
             tokio::task::yield_now().await;
         }
-        let until = began + KEPT.max(busy * SHARE);
-        let made = Arc::new(Snapshot { lanes, made: began, until, answers: Mutex::default() });
+        // A lane may have been read before a user changed it: such a snapshot is for the callers who wait for it alone.
+        let is_valid = self.changes.load(Relaxed) == changes;
+        let kept = if is_valid { KEPT.max(busy * SHARE) } else { Duration::ZERO };
+        let (renew_at, until) = (made + kept / 2, made + kept);
+        let made = Arc::new(Snapshot { lanes, made, renew_at, until, answers: Mutex::default() });
         *self.last.lock() = Some(made.clone());
         made
     }
 
     /// Drops the latest snapshot, so that the next call shows what a user has just changed.
     pub(super) fn forget(&self) {
+        self.changes.fetch_add(1, Relaxed);
         *self.last.lock() = None;
     }
 

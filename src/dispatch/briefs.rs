@@ -7,9 +7,9 @@ use super::Dispatch;
 use crate::config::Tenant;
 use crate::engine::{Brief, hash_ids};
 
-/// Lanes that are read under one hold of a shard's lock, which takes some tens of microseconds: up to 1.5 µs for each lane,
-/// because most of its memory is in no cache.
-const TOGETHER: usize = 48;
+/// Lanes that are read under one hold of a shard's lock, which takes up to some tens of microseconds: up to 1.5 µs for
+/// each lane, because most of its memory is in no cache.
+const TOGETHER: usize = 16;
 
 /// A lane to be looked up. It owns its names: a reference to the tenant would have to be counted, and the count is in
 /// memory that every sender of the tenant uses.
