@@ -43,6 +43,8 @@ pub(super) struct Sample {
     /// Units of ours that the vendor counts at this moment, if it gives each back one window later: the likely number,
     /// and the highest possible one.
     pub(super) ours: (u32, u32),
+    /// Units that we sent in the last window.
+    pub(super) sent: u32,
     /// Further units that a vendor counts if it refills in lumps and not steadily.
     pub(super) behind: u32,
 }
@@ -92,8 +94,9 @@ impl Others {
         };
         // A small decrease is no new window: responses overtake each other.
         let is_new = seen.used.saturating_add(limit / 8) < last.used;
+        let has_lapsed = self.has_lapsed(&last, &seen, pace);
         if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
-            self.watch(&last, &seen, is_new, limit, pace);
+            self.watch(&last, &seen, is_new, has_lapsed, limit, pace);
         }
         match self.counting(limit, pace) {
             Counting::Windows | Counting::Unstated => {
@@ -104,6 +107,11 @@ impl Others {
                     let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
                     if pace.mode == Mode::Adaptive && ends_at_once {
                         self.meet(&last, &seen, pace);
+                    }
+                    self.begin(seen);
+                } else if has_lapsed {
+                    if pace.mode == Mode::Adaptive {
+                        self.meet_late(&last, &seen, pace);
                     }
                     self.begin(seen);
                 } else {
@@ -150,7 +158,7 @@ impl Others {
     }
 
     /// Observes whether units come back one by one or all at once.
-    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, limit: u64, pace: &Pace) {
+    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, has_lapsed: bool, limit: u64, pace: &Pace) {
         let kept = (-(seen.at.since(last.at).as_nanos() as f64) / (2.0 * pace.window_ns.max(1) as f64)).exp();
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let back = last.used as f64 + ours - seen.used as f64;
@@ -159,10 +167,11 @@ impl Others {
         let since = seen.at.since(last.at).as_nanos() as f64;
         let taken = ours + 2.0 * self.rate.max(self.sure) * since + BEGUN * limit as f64;
         (self.regrown, self.dropped) = (self.regrown * kept, self.dropped * kept);
-        if is_new && seen.used as f64 <= taken {
-            self.dropped += back;
-        } else {
-            self.regrown += back;
+        match () {
+            // The units came back unseen, in one way or the other.
+            () if has_lapsed => {}
+            () if is_new && seen.used as f64 <= taken => self.dropped += back,
+            () => self.regrown += back,
         }
         // If the vendor counted in windows, a window would have ended meanwhile, with all the units in it.
         let has_ended = self.due.is_some_and(|due| due <= seen.granted);
@@ -195,6 +204,26 @@ impl Others {
         let (elapsed, weight) = (seen.at.since(last.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
         let sure = (sure + self.sure * weight) / (elapsed + weight).max(1.0);
         self.sure = self.sure.max(sure);
+    }
+
+    /// Whether a window of the vendor has ended between two responses, although the count did not fall much: some vendors
+    /// report only when few units remain, so that no response shows the beginning of a window.
+    fn has_lapsed(&self, last: &Sample, seen: &Sample, pace: &Pace) -> bool {
+        let silence = seen.granted.since(last.at).as_nanos();
+        let window = u128::from(pace.window_ns);
+        let has_ended = || self.edge.next(last.at, pace.window_ns).is_some_and(|next| next <= seen.granted);
+        silence >= window || (silence >= window / 2 && self.began != Some(last.at) && has_ended())
+    }
+
+    /// Evaluates the first response after a silence in which a window ended: others took the used units that we have not
+    /// sent in the last window, because none of ours is counted for longer. An earlier estimate loses half of its weight
+    /// with each whole window of silence.
+    fn meet_late(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
+        let sure = seen.used as f64 - f64::from(seen.sent) - (seen.late + last.early) as f64 - f64::from(seen.behind);
+        let silence = u64::try_from(seen.at.since(last.at).as_nanos()).unwrap_or(u64::MAX).max(1);
+        let kept = 0.5_f64.powi((silence / pace.window_ns.max(1)).min(64) as i32);
+        self.rate *= kept;
+        self.sure = (self.sure * kept).max(sure / silence.min(pace.window_ns.max(1)) as f64);
     }
 
     fn compare(&mut self, seen: Sample, refill: f64, pace: &Pace) {
@@ -249,11 +278,36 @@ mod tests {
             let used = begins_anew.map_or(number, |after| number % after);
             let own = used as u32;
             let arrived = number as i64;
-            let sample = Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (own, own), behind: 0 };
+            let sample =
+                Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (own, own), sent: own, behind: 0 };
             others.observe(sample, 100, &pace);
             others.edge.stated(at, at, SECOND - (number * 20_000_000) % SECOND, SECOND);
         }
         others.counting(100, &pace)
+    }
+
+    /// Responses that report only while more than 80 of 100 units are used, by a vendor with windows of a second. We send
+    /// 40 units a second and others 50.
+    #[test]
+    fn others_are_seen_by_reports_at_the_end_of_each_window() {
+        let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
+        let mut others = Others::default();
+        for number in 0..500_u64 {
+            let at = Time::from_nanos(3_600 * SECOND + number * 10_000_000);
+            let in_window = number % 100;
+            let used = in_window * 9 / 10;
+            if used <= 80 {
+                continue;
+            }
+            let arrived = number as i64 * 4 / 10;
+            let sample =
+                Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (40, 40), sent: 40, behind: 0 };
+            others.observe(sample, 100, &pace);
+            others.edge.stated(at, at, SECOND - in_window * 10_000_000, SECOND);
+        }
+        assert_eq!(others.counting(100, &pace), Counting::Windows, "what came back in the silence says nothing");
+        let others = others.per_window(&pace);
+        assert!(others.is_some_and(|others| (40.0..=60.0).contains(&others)), "{others:?}");
     }
 
     #[test]

@@ -213,7 +213,8 @@ impl QuotaTracker {
         };
         if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
             let (ours, behind) = (self.ours(now, ours, unarrived, books, report.limit, pace), books.behind);
-            let seen = Sample { at: now, granted, used, arrived, early, late, ours, behind };
+            let sent = self.recent.units(now, pace.window_ns).unwrap_or(books.units);
+            let seen = Sample { at: now, granted, used, arrived, early, late, ours, sent, behind };
             self.others.observe(seen, report.limit, pace);
             if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {
                 self.others.edge.stated(granted, now, reset, pace.window_ns);
@@ -233,7 +234,7 @@ impl QuotaTracker {
         if pace.mode != Mode::Adaptive || is_as_mirrored {
             return (ours, books.units);
         }
-        let sent = self.recent.units(now, pace.window_ns);
+        let Some(sent) = self.recent.units(now, pace.window_ns) else { return (ours, books.units) };
         (sent.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX)), sent)
     }
 

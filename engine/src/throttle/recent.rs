@@ -13,17 +13,22 @@ pub(super) struct Recent {
     /// The number of the newest part, counted from the clock's start.
     newest: u64,
     units: [u32; SLOTS],
+    /// When the first grant was counted.
+    since: Option<Time>,
 }
 
 impl Recent {
     pub(super) fn granted(&mut self, now: Time, units: u32, window_ns: u64) {
         self.advance(now, window_ns);
+        self.since.get_or_insert(now);
         let slot = &mut self.units[(self.newest % SLOTS as u64) as usize];
         *slot = slot.saturating_add(units);
     }
 
-    /// Units granted in the window up to `now`. The oldest part counts by the share of it that lies inside the window.
-    pub(super) fn units(&mut self, now: Time, window_ns: u64) -> u32 {
+    /// Units granted in the window up to `now`; `None` if counting began later than the window. The oldest part counts by the
+    /// share of it that lies inside the window.
+    pub(super) fn units(&mut self, now: Time, window_ns: u64) -> Option<u32> {
+        self.since.filter(|since| now.since(*since).as_nanos() >= u128::from(window_ns))?;
         self.advance(now, window_ns);
         let part = part(window_ns);
         let outside = (now.as_nanos() % part) as f64 / part as f64;
@@ -31,7 +36,7 @@ impl Recent {
         let oldest = self.newest.checked_sub(PARTS).map_or(0, |oldest| self.units[(oldest % SLOTS as u64) as usize]);
         let beginning = f64::from(oldest) * outside;
         let all = self.units.iter().fold(0_u32, |sum, units| sum.saturating_add(*units));
-        all.saturating_sub(beginning as u32)
+        Some(all.saturating_sub(beginning as u32))
     }
 
     /// Clears the parts that are older than a window at `now`.
@@ -60,10 +65,10 @@ mod tests {
         for ms in 0..1_000 {
             recent.granted(Time::from_nanos(ms * 1_000_000), 1, SECOND);
         }
-        assert_eq!(recent.units(Time::from_nanos(SECOND - 1), SECOND), 1_000);
-        let half = recent.units(Time::from_nanos(3 * SECOND / 2), SECOND);
+        assert_eq!(recent.units(Time::from_nanos(SECOND - 1), SECOND), None, "earlier grants are unknown");
+        let half = recent.units(Time::from_nanos(3 * SECOND / 2), SECOND).unwrap();
         assert!((498..=502).contains(&half), "{half}");
-        assert_eq!(recent.units(Time::from_nanos(3 * SECOND), SECOND), 0);
+        assert_eq!(recent.units(Time::from_nanos(3 * SECOND), SECOND), Some(0));
     }
 
     #[test]
@@ -71,6 +76,6 @@ mod tests {
         let mut recent = Recent::default();
         recent.granted(Time::from_nanos(SECOND), 7, SECOND);
         recent.granted(Time::from_nanos(100 * SECOND), 3, SECOND);
-        assert_eq!(recent.units(Time::from_nanos(100 * SECOND), SECOND), 3);
+        assert_eq!(recent.units(Time::from_nanos(100 * SECOND), SECOND), Some(3));
     }
 }
