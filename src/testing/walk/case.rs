@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{SMALL_COST, scale, small_figure, with_small_cost, without_calendars};
+use super::entry::{SMALL_COST, scale, small_figure, with_small_cost, without_calendars, without_long_quotas};
 use super::moment;
 use crate::clock::nanos;
 use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
@@ -164,6 +164,10 @@ impl Case {
         let mut entry = entry.clone();
         let walked = of.map(|place| limit_at(vendor, place).name.clone());
         without_calendars(&mut entry, walked.as_deref());
+        let window = of.and_then(|place| Some(rate(limit_at(vendor, place))?.window));
+        if let (Some(walked), Some(window)) = (&walked, window) {
+            without_long_quotas(&mut entry, walked, window);
+        }
         for (kind, cost) in vendor.costs.iter().filter(|(kind, cost)| *kind != POINTS && *cost > SMALL_COST) {
             with_small_cost(&mut entry, kind, cost);
         }

@@ -1,14 +1,18 @@
 //! Changes a vendor's entry so that its walk in virtual time does not take too many requests.
 
-use crate::config::Algorithm;
+use std::time::Duration;
+
+use crate::config::{Algorithm, parse_duration};
 
 /// The smallest figure that a limit is scaled to, so that the cost of a request still fits.
 pub(super) const LEAST: u64 = 40;
 /// The cost of a request in a kind of points in which it costs more by the catalogue.
 pub(super) const SMALL_COST: u32 = 2;
 
-/// How much larger a quota with a calendar is while another limit is walked.
+/// How much larger a quota is that would hide another limit while that one is walked.
 const OUT_OF_THE_WAY: i64 = 50;
+/// A quota hides a limit whose window is shorter than its own by at least this factor: it is used up before the walk ends.
+const HIDES: u32 = 20;
 
 /// Replaces the calendar of every limit except `walked` by a window of fixed length, and raises its figure: a daily quota
 /// that is used up at the start of the day would hide a limit of minutes, and the client does not know when a window
@@ -38,6 +42,27 @@ pub(super) fn without_calendars(entry: &mut toml::Value, walked: Option<&str>) {
             table.iter_mut().for_each(|(_, value)| without_calendars(value, walked));
         }
         toml::Value::Array(values) => values.iter_mut().for_each(|value| without_calendars(value, walked)),
+        _ => {}
+    }
+}
+
+/// Raises the figures of quotas whose windows are so much longer than that of the walked limit that they would be used up
+/// before the walk ends, and hide the walked limit for the rest of it.
+pub(super) fn without_long_quotas(entry: &mut toml::Value, walked: &str, window: Duration) {
+    match entry {
+        toml::Value::Table(table) => {
+            let is_walked = table.get("name").and_then(toml::Value::as_str) == Some(walked);
+            let own = table.get("window").and_then(toml::Value::as_str).and_then(|text| parse_duration(text).ok());
+            if let Some(toml::Value::Integer(figure)) = table.get_mut("limit")
+                && !is_walked
+                && own.is_some_and(|own| own >= window * HIDES)
+            {
+                *figure = figure.saturating_mul(OUT_OF_THE_WAY);
+            }
+            let others = table.iter_mut().filter(|(key, _)| *key != "dialect");
+            others.for_each(|(_, value)| without_long_quotas(value, walked, window));
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| without_long_quotas(value, walked, window)),
         _ => {}
     }
 }

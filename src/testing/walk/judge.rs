@@ -75,7 +75,8 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         let allowed = changes.iter().filter(|_| beside).filter_map(first);
         let pauses: Vec<_> = record.accident.into_iter().chain(allowed).collect();
         let possible = ideal::possible(case, classes, timeline, &pauses, &record.departures);
-        let share = |went: u64, possible: f64| 100.0 * went as f64 / possible;
+        // To a tenth of a percent, as it is printed.
+        let share = |went: u64, possible: f64| (1_000.0 * went as f64 / possible).round() / 10.0;
         let all = possible.iter().sum();
         outcome.share = (all >= LEAST_POSSIBLE).then(|| share(went.iter().sum(), all));
         outcome.by_span =
