@@ -87,6 +87,7 @@ async fn rabbitmq() {
     bad_messages_are_refused_with_the_reason().await;
     a_message_for_a_full_lane_goes_back_for_a_while().await;
     replies_go_to_the_queue_of_the_sender().await;
+    killed_workers_lose_no_reply().await;
     killed_workers_and_a_killed_broker_lose_nothing().await;
 }
 
@@ -205,6 +206,27 @@ async fn replies_go_to_the_queue_of_the_sender() {
     let content = String::from_utf8(message.delivery.data).unwrap();
     assert!(content.contains(r#""reply_to":"amq-sender""#) && content.contains(r#""status":200"#), "{content}");
     assert_eq!(server.waiting("asking").await, 0);
+}
+
+async fn killed_workers_lose_no_reply() {
+    const MESSAGES: usize = 3_000;
+    let server = Server::connect().await;
+    for queue in ["asked", "answered"] {
+        server.empty_queue(queue).await;
+    }
+    let content = |number: usize| line("acme", &format!("/{number}")).replace("}}", r#"},"reply":true}"#);
+    server.publish("asked", (0..MESSAGES).map(|number| (Some(format!("a{number}")), content(number)))).await;
+    let (asked, answered) = (format!("{}?queue=asked", url()), format!("{}?queue=answered", url()));
+    let ids = async || {
+        let mut ids = Vec::new();
+        while let Some(message) = server.channel.basic_get("answered".into(), BasicGetOptions::default()).await.unwrap()
+        {
+            message.ack(BasicAckOptions::default()).await.unwrap();
+            ids.push(message.properties.message_id().as_ref().unwrap().to_string());
+        }
+        ids
+    };
+    support::kill_while_replying("rabbitmq", &asked, &answered, MESSAGES, ids).await;
 }
 
 async fn killed_workers_and_a_killed_broker_lose_nothing() {

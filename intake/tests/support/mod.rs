@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
+use integration_client::outbox::{Reply, ReplyTarget};
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::{IntegrationClient, IntegrationClientBuilder};
+use integration_client::{BoxError, BoxFuture, IntegrationClient, IntegrationClientBuilder};
 
 /// Messages of the test that kills workers.
 #[allow(dead_code, reason = "fewer where the server is slow")]
@@ -72,21 +73,50 @@ pub(crate) fn run_script(name: &str, what: &str) {
 #[allow(dead_code, reason = "not every broker gives messages at once")]
 pub(crate) const LIVES: Range<Duration> = Duration::from_millis(60)..Duration::from_millis(500);
 
-/// Runs in the worker process that is killed: accepts the broker's messages and sends nothing.
+/// Runs in the worker process that is killed: accepts the broker's messages. Sends them and delivers the replies if there
+/// is a place for replies; otherwise sends nothing.
 pub(crate) async fn work() {
     let (Ok(url), Some(store)) = (std::env::var("IC_INTAKE_URL"), std::env::var_os("IC_INTAKE_STORE")) else { return };
-    let source = integration_client_intake::open(&url).await.unwrap();
-    accepting(&PathBuf::from(store), |store| store).await.outbox().feed_from(&*source).await.unwrap();
+    let (source, store) = (integration_client_intake::open(&url).await.unwrap(), PathBuf::from(store));
+    let Ok(replies) = std::env::var("IC_INTAKE_REPLIES") else {
+        accepting(&store, |store| store).await.outbox().feed_from(&*source).await.unwrap();
+        return;
+    };
+    let target = Impatient(integration_client_intake::replies(&replies, None).await.unwrap());
+    let outbox = client(&store, |store| store).await.0.outbox();
+    let (fed, delivered) = tokio::join!(outbox.clone().feed_from(&*source), outbox.deliver_replies(&target));
+    fed.unwrap();
+    delivered.unwrap();
+}
+
+/// A place for replies whose claims end soon, so that the replies of a killed worker are delivered soon.
+struct Impatient(Box<dyn ReplyTarget>);
+
+impl ReplyTarget for Impatient {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn deliver<'a>(&'a self, replies: &'a [Reply]) -> BoxFuture<'a, Vec<Result<(), BoxError>>> {
+        self.0.deliver(replies)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 }
 
 /// A process that takes messages over from the broker.
 struct Worker(Child);
 
 impl Worker {
-    fn start(url: &str, store: &Path) -> Worker {
+    fn start(url: &str, replies: Option<&str>, store: &Path) -> Worker {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "worker", "--ignored", "--nocapture"]);
         command.env("IC_INTAKE_URL", url).env("IC_INTAKE_STORE", store);
+        if let Some(replies) = replies {
+            command.env("IC_INTAKE_REPLIES", replies);
+        }
         Worker(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
@@ -118,7 +148,7 @@ pub(crate) async fn kill_and_judge(
     #[expect(clippy::disallowed_methods, reason = "a test measures")]
     let began = Instant::now();
     for kill in 1..=KILLS {
-        let worker = Worker::start(url, &store);
+        let worker = Worker::start(url, None, &store);
         tokio::time::sleep(Duration::from_millis(fastrand::u64(least..most))).await;
         if let Some(broker) = broker.filter(|_| kill == BROKER_AT) {
             broker("kill");
@@ -131,7 +161,7 @@ pub(crate) async fn kill_and_judge(
     }
     // The broker redelivers the messages of a killed worker only when it has noticed that the worker is gone.
     loop {
-        let worker = Worker::start(url, &store);
+        let worker = Worker::start(url, None, &store);
         wait_until(&is_empty).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         drop(worker);
@@ -159,4 +189,43 @@ pub(crate) async fn kill_and_judge(
     let per_s = (messages as f64 / took.as_secs_f64()) as u64;
     println!("intake: source={source} messages={messages} lost={lost} doubled={doubled} per_s={per_s} seed={seed}");
     assert_eq!((sent.len(), lost, doubled), (messages, 0, 0), "seed {seed}");
+}
+
+/// Kills workers that deliver replies at random moments. Then lets one run until every message of the broker has a reply,
+/// and checks that none is lost and that only replies under the same id were delivered twice. `replies` is the URL of the
+/// place for replies, and `ids` returns the ids of all replies there so far.
+#[allow(dead_code, reason = "for one broker")]
+pub(crate) async fn kill_while_replying(
+    target: &str,
+    url: &str,
+    replies: &str,
+    messages: usize,
+    mut ids: impl AsyncFnMut() -> Vec<String>,
+) {
+    let store = store_path(&format!("{target}-replies"));
+    let (mut times, mut under_way): (HashMap<String, u32>, u32) = (HashMap::new(), 0);
+    for _ in 0..KILLS {
+        let worker = Worker::start(url, Some(replies), &store);
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(150..600))).await;
+        drop(worker);
+        ids().await.into_iter().for_each(|id| *times.entry(id).or_default() += 1);
+        under_way += u32::from(!times.is_empty() && times.len() < messages);
+    }
+    let worker = Worker::start(url, Some(replies), &store);
+    let mut quiet = 0;
+    // Replies that a killed worker had claimed are delivered when its claim ends.
+    while times.len() < messages && quiet < 1_200 {
+        let some = ids().await;
+        quiet = if some.is_empty() { quiet + 1 } else { 0 };
+        some.into_iter().for_each(|id| *times.entry(id).or_default() += 1);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(worker);
+    let repeated = times.values().filter(|times| **times > 1).count();
+    let lost = messages.abs_diff(times.len());
+    println!(
+        "replies: target={target} messages={messages} lost={lost} repeated={repeated} kills_under_way={under_way}"
+    );
+    assert_eq!((times.len(), lost), (messages, 0));
+    assert!(under_way > 0, "no worker was killed while replies were delivered");
 }
