@@ -270,7 +270,7 @@ pub(crate) use sharing::{Holds, LEASES};
 pub use sharing::{Sharing, SharingFloor};
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource, TakenFuture};
 pub(crate) use validate::CONNECTION_HEADERS;
-#[cfg(any(feature = "tower", feature = "gateway"))]
+#[cfg(any(feature = "testing", feature = "tower", feature = "gateway"))]
 pub(crate) use validate::parse_duration;
 pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 
