@@ -490,8 +490,9 @@ step_simulate() {
 
 step_deny() {
     if ! cargo deny --version >/dev/null 2>&1; then
+        # Without optimisation: it runs for a second, and to optimise it takes minutes.
         echo "cargo-deny is not installed: building it, once"
-        cargo install --locked "cargo-deny@$DENY_VERSION" ||
+        cargo install --locked --debug "cargo-deny@$DENY_VERSION" ||
             die "cargo-deny cannot be installed. With a connection: cargo install --locked cargo-deny@$DENY_VERSION"
     fi
     local deny=(cargo deny --locked --all-features) database

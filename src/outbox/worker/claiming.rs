@@ -136,8 +136,7 @@ impl Worker {
     pub(super) fn claimed(&mut self, Claims { jobs, skipped, error }: Claims) {
         let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
         let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
-        // Whether a further job may have been left out because it did not fit.
-        let cut = bytes.saturating_add(self.outbox.store.limits.max_payload) > most_bytes;
+        let cut = is_cut(jobs.len(), bytes, self.outbox.store.limits.max_payload, most_bytes);
         let (mut came, skipped) = (HashMap::<&LaneTier, u32>::new(), HashSet::<LaneTier>::from_iter(skipped));
         jobs.iter().for_each(|job| *came.entry(&job.lane).or_default() += 1);
         for (lane, count) in &asked {
@@ -152,5 +151,26 @@ impl Worker {
         if error.is_some() {
             (self.doubtful, self.claim_at) = (true, self.outbox.clock.now() + AFTER_FAILURE);
         }
+    }
+}
+
+/// Whether a claim of at most `most_bytes` may have left a due job out because it did not fit: `jobs` of it, of `bytes`
+/// together, came, and a job has at most `largest` bytes. One job comes whatever its size, so nothing was left out of a claim
+/// without jobs.
+fn is_cut(jobs: usize, bytes: usize, largest: usize, most_bytes: usize) -> bool {
+    jobs > 0 && bytes.saturating_add(largest) > most_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claim_without_jobs_is_not_cut() {
+        const MIB: usize = 1 << 20;
+        assert!(!is_cut(0, 0, 32 * MIB, CLAIM_BYTES), "a store of large jobs whose lanes have nothing due");
+        assert!(is_cut(1, 100, 32 * MIB, CLAIM_BYTES));
+        assert!(is_cut(3, CLAIM_BYTES - MIB + 1, MIB, CLAIM_BYTES));
+        assert!(!is_cut(3, CLAIM_BYTES - MIB, MIB, CLAIM_BYTES));
     }
 }
