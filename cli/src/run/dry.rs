@@ -11,9 +11,11 @@ use integration_client::clock::Clock;
 use integration_client::store::Store;
 use integration_client::{IntegrationClient, Priority};
 
-use super::Args;
 use super::feed::SAID;
 use super::input::Input;
+use super::prepare::Beginning;
+use super::sent::Sent;
+use super::{Args, name};
 use crate::connect::{Named, in_words};
 use crate::output::{Failure, Outcome, Screen, table};
 use crate::text::{count, span, thousands64};
@@ -51,14 +53,42 @@ impl Drop for Folder {
     }
 }
 
-/// The rows of vendors and tenants in the run's store. Empty if its file does not exist, because opening it would
-/// create it.
-async fn rows(named: &Named) -> Result<Vec<(String, String)>, Failure> {
-    if named.path().is_some_and(|path| !path.exists()) {
-        return Ok(Vec::new());
+/// What the run's store holds. Empty if its file does not exist, because opening it would create it.
+#[derive(Default)]
+struct Stored {
+    /// The rows of vendors and tenants.
+    rows: Vec<(String, String)>,
+    /// Lines of the input that an earlier run has read; the input is read up to their end.
+    read: u64,
+    /// The lines that the run would not send again.
+    sent: Option<Sent>,
+}
+
+impl Stored {
+    /// Reads the run's store.
+    ///
+    /// # Errors
+    /// Those with which the run itself would begin, as for a file that has changed.
+    async fn read(args: &Args, named: &Named, input: &mut Input) -> Result<Stored, Failure> {
+        let mut stored = Stored::default();
+        if named.path().is_some_and(|path| !path.exists()) {
+            return Ok(stored);
+        }
+        let client = IntegrationClient::builder().without_catalogue().store(named.store()).build().await?;
+        stored.rows = client.config().stored().await?;
+        // A batch that does not exist would be created.
+        if client.outbox().batches().await?.contains(&name(args)) {
+            let batch = client.outbox().batch(&name(args)).await?;
+            let counts = batch.counts().await?;
+            match Beginning::of(args, named, &batch, counts, input).await? {
+                Beginning::New | Beginning::Anew => {}
+                Beginning::GoOn(mark, sent) => (stored.read, stored.sent) = (mark.lines, sent.map(|(sent, _)| sent)),
+                Beginning::Changed(sent) => stored.sent = Some(sent),
+            }
+        }
+        client.shutdown(Duration::from_secs(1)).await;
+        Ok(stored)
     }
-    let client = IntegrationClient::builder().without_catalogue().store(named.store()).build().await?;
-    Ok(client.config().stored().await?)
 }
 
 pub(super) async fn run(
@@ -72,7 +102,7 @@ pub(super) async fn run(
     let store = || Store::sqlite(folder.0.join("store.sqlite"));
     // A batch checks the requests, and opening a batch writes to the store. So the dry run uses a temporary store, into
     // which the configuration of the run's store is copied.
-    let rows = rows(named).await?;
+    let Stored { rows, read, mut sent } = Stored::read(args, named, &mut input).await?;
     if !rows.is_empty() {
         let alone = IntegrationClient::builder().without_catalogue().store(store()).build().await?;
         for (name, text) in rows {
@@ -84,10 +114,14 @@ pub(super) async fn run(
     let batch = client.outbox().batch("dry run").await?;
     let mut out = anstream::stdout();
     let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
-    let mut invalid = 0_u64;
+    let (mut invalid, mut before) = (0_u64, read);
     loop {
         let page = input.page(clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
         for line in page.lines {
+            if sent.as_mut().is_some_and(|sent| sent.take(&line.text)) {
+                before += 1;
+                continue;
+            }
             let checked = line.job.and_then(|job| {
                 let costs = client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
                 let checked = batch.check(line.number, &job.tenant, job.priority, job.request);
@@ -138,8 +172,15 @@ pub(super) async fn run(
         1 => ", 1 line is no job".to_owned(),
         _ => format!(", {} lines are no jobs", thousands64(invalid)),
     };
-    let takes = latest.map_or_else(String::new, |latest| format!("; they take {} or more", about(latest)));
-    writeln!(out, "{}: {jobs}{lines}{takes}. Nothing was sent", input.shown)?;
+    let before = match before {
+        0 => String::new(),
+        1 => ", 1 line was sent before".to_owned(),
+        _ => format!(", {} lines were sent before", thousands64(before)),
+    };
+    let takes = latest
+        .filter(|_| !lanes.is_empty())
+        .map_or_else(String::new, |latest| format!("; they take {} or more", about(latest)));
+    writeln!(out, "{}: {jobs}{lines}{before}{takes}. Nothing was sent", input.shown)?;
     client.shutdown(Duration::from_secs(1)).await;
     Ok(if invalid > 0 { Outcome::Found } else { Outcome::Fine })
 }

@@ -22,54 +22,87 @@ pub(super) struct Prepared {
     pub(super) sent: Option<(Sent, u64)>,
 }
 
-/// Finds out what an earlier run of the same input left, before anything is sent.
-pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<Prepared, Failure> {
-    let client =
-        args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
-    let mut batch = client.outbox().batch(&name(args)).await?;
-    let mut counts = batch.counts().await?;
-    let (mut mark, mut sent) = (Mark::default(), None);
-    if !batch.mark().is_empty() {
-        mark = serde_json::from_str(batch.mark()).map_err(|_| {
+/// How the run begins, by what an earlier run of the same input left in the store.
+pub(super) enum Beginning {
+    /// There was no earlier run.
+    New,
+    /// The earlier run goes on: its input is the same, and is read up to where the run ended.
+    GoOn(Mark, Option<(Sent, u64)>),
+    /// The earlier run has ended, and the input has changed: lines that it sent are not sent again.
+    Changed(Sent),
+    /// The earlier run has ended, and every line is sent again.
+    Anew,
+}
+
+impl Beginning {
+    /// Finds out how the run begins. Nothing is written.
+    pub(super) async fn of(
+        args: &Args,
+        named: &Named,
+        batch: &Batch,
+        counts: BatchCounts,
+        input: &mut Input,
+    ) -> Result<Beginning, Failure> {
+        if batch.mark().is_empty() {
+            return Ok(Beginning::New);
+        }
+        let mark: Mark = serde_json::from_str(batch.mark()).map_err(|_| {
             Failure::Input(format!("the store {} was written by another version; use that one", named.shown()))
         })?;
         let shown = input.shown.clone();
         let has_ended = mark.complete && counts.waiting == 0;
         let is_pipe = input::path(&args.jobs).is_none();
         if args.anew {
-            if !has_ended {
-                return Err(Failure::Input(unfinished(&shown, named, counts)));
-            }
+            return match has_ended {
+                true => Ok(Beginning::Anew),
+                false => Err(Failure::Input(unfinished(&shown, named, counts))),
+            };
+        }
+        let reading = |error| Failure::Input(format!("{shown}: {error}"));
+        // A pipe cannot be read again from its beginning, so with `--changed` it is not compared here: each line is
+        // compared with the lines sent before while it is fed.
+        let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
+        if is_same {
+            let Some(since) = mark.since else { return Ok(Beginning::GoOn(mark, None)) };
+            let known = Sent::by(batch, since).await?.unwrap_or_default();
+            return Ok(Beginning::GoOn(mark, Some((known.without_those_of(batch).await?, since))));
+        }
+        if !has_ended {
+            return Err(Failure::Input(changed(&shown, named, &mark, counts)));
+        }
+        if !args.changed {
+            return Err(Failure::Input(differs(args, &shown, batch).await?));
+        }
+        let known = Sent::by(batch, batch.run()).await?.ok_or_else(|| Failure::Input(unknown_lines(&shown)))?;
+        if !is_pipe {
+            *input = Input::open(&args.jobs)?;
+        }
+        Ok(Beginning::Changed(known))
+    }
+}
+
+/// Finds out what an earlier run of the same input left, before anything is sent, and begins the run in the store.
+pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<Prepared, Failure> {
+    let client =
+        args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
+    let mut batch = client.outbox().batch(&name(args)).await?;
+    let mut counts = batch.counts().await?;
+    let (mut mark, mut sent) = (Mark::default(), None);
+    match Beginning::of(args, named, &batch, counts, input).await? {
+        Beginning::New => {}
+        Beginning::GoOn(left, lines) => (mark, sent) = (left, lines),
+        Beginning::Changed(known) => {
+            let since = batch.run();
             batch.begin_anew().await?;
-            (counts, mark) = (BatchCounts::default(), Mark::default());
-        } else {
-            let reading = |error| Failure::Input(format!("{shown}: {error}"));
-            // A pipe cannot be read again from its beginning, so with `--changed` it is not compared here: each line is
-            // compared with the lines sent before while it is fed.
-            let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
-            if !is_same && !has_ended {
-                return Err(Failure::Input(changed(&shown, named, &mark, counts)));
-            }
-            if is_same {
-                if let Some(since) = mark.since {
-                    let known = Sent::by(&batch, since).await?.unwrap_or_default();
-                    sent = Some((known.without_those_of(&batch).await?, since));
-                }
-            } else if args.changed {
-                let since = batch.run();
-                let known = Sent::by(&batch, since).await?.ok_or_else(|| Failure::Input(unknown_lines(&shown)))?;
-                batch.begin_anew().await?;
-                (counts, mark) = (BatchCounts::default(), Mark { since: Some(since), ..Mark::default() });
-                // The new mark is stored first, so that the same command without `--changed` can continue this run.
-                let text = serde_json::to_string(&mark).unwrap_or_default();
-                batch.accept(Vec::new(), &text).await?;
-                sent = Some((known, since));
-                if !is_pipe {
-                    *input = Input::open(&args.jobs)?;
-                }
-            } else {
-                return Err(Failure::Input(differs(args, &shown, &batch).await?));
-            }
+            (counts, mark) = (BatchCounts::default(), Mark { since: Some(since), ..Mark::default() });
+            // The new mark is stored first, so that the same command without `--changed` can continue this run.
+            let text = serde_json::to_string(&mark).unwrap_or_default();
+            batch.accept(Vec::new(), &text).await?;
+            sent = Some((known, since));
+        }
+        Beginning::Anew => {
+            batch.begin_anew().await?;
+            counts = BatchCounts::default();
         }
     }
     let results = Results::open(args.out.as_deref(), batch.numbers())?;

@@ -187,8 +187,19 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
     assert_eq!((ran.code, place.effects()), (2, (600, 600)), "{}", ran.err);
     assert!(ran.err.contains("line 1 is new or was changed, 599 lines sent already"), "{}", ran.err);
     assert!(ran.err.contains("--changed sends only") && ran.err.contains("--anew sends all"), "{}", ran.err);
+    // A dry run says what the run would do.
+    let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
+    assert!(dry.code == 2 && dry.err.contains("line 1 is new or was changed"), "{} {}", dry.out, dry.err);
+    for (how, expected) in
+        [("--changed", "jobs.jsonl: 1 job, 599 lines were sent before; they"), ("--anew", "jobs.jsonl: 600 jobs; they")]
+    {
+        let dry = place.run(&["jobs.jsonl", how, "--dry-run"]).await;
+        assert!(dry.code == 0 && dry.out.contains(expected), "{how}: {} {}", dry.out, dry.err);
+    }
     let ran = place.run(&["jobs.jsonl", "--changed"]).await;
     assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (601, 601)), "{}", ran.err);
+    let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
+    assert!(dry.out.contains("jobs.jsonl: no jobs, 600 lines were sent before. Nothing was sent"), "{}", dry.out);
     assert!(ran.err.contains("599 lines were sent before, and not again"), "{}", ran.err);
     // The run of the changed file has ended, so later input is compared with that file, and nothing is left to do.
     let ran = place.run(&["jobs.jsonl"]).await;
