@@ -103,15 +103,15 @@ impl Others {
                 if is_new {
                     self.began = Some(seen.at);
                     self.edge.lies(last.granted, seen.at, pace.window_ns);
-                    // If the vendor's algorithm is not configured, a decrease may be units that came back one by one.
-                    let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
-                    if pace.mode == Mode::Adaptive && ends_at_once {
-                        self.meet(&last, &seen, pace);
-                    }
-                    self.begin(seen);
-                } else if has_lapsed {
-                    if pace.mode == Mode::Adaptive {
-                        self.meet_late(&last, &seen, pace);
+                }
+                // If the vendor's algorithm is not configured, a decrease may be units that came back one by one.
+                let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
+                if is_new || has_lapsed {
+                    match () {
+                        () if pace.mode != Mode::Adaptive => {}
+                        () if is_new && ends_at_once => self.meet(&last, &seen, pace),
+                        () if has_lapsed => self.meet_late(&last, &seen, pace),
+                        () => {}
                     }
                     self.begin(seen);
                 } else {
@@ -177,7 +177,7 @@ impl Others {
         let has_ended = self.due.is_some_and(|due| due <= seen.granted);
         // After a silence, or if few units are used, others may have taken all that is used now.
         let was_as_high = last.used >= limit / 4 && since < pace.window_ns as f64 && seen.used as f64 > taken;
-        if has_ended && !is_new && seen.used >= limit / 4 && was_as_high {
+        if has_ended && !is_new && !has_lapsed && seen.used >= limit / 4 && was_as_high {
             (self.regrown, self.dropped) = (self.regrown.max(limit as f64), 0.0);
         }
         if is_new || has_ended || self.due.is_none() {
@@ -217,13 +217,14 @@ impl Others {
 
     /// Evaluates the first response after a silence in which a window ended: others took the used units that we have not
     /// sent in the last window, because none of ours is counted for longer. An earlier estimate loses half of its weight
-    /// with each whole window of silence.
+    /// with each window of silence.
     fn meet_late(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
-        let sure = seen.used as f64 - f64::from(seen.sent) - (seen.late + last.early) as f64 - f64::from(seen.behind);
-        let silence = u64::try_from(seen.at.since(last.at).as_nanos()).unwrap_or(u64::MAX).max(1);
-        let kept = 0.5_f64.powi((silence / pace.window_ns.max(1)).min(64) as i32);
+        let sure = seen.used as f64 - f64::from(seen.sent) - f64::from(seen.behind);
+        let silence = seen.at.since(last.at).as_nanos().max(1) as f64;
+        let window = pace.window_ns.max(1) as f64;
+        let kept = 0.5_f64.powf(silence / window);
         self.rate *= kept;
-        self.sure = (self.sure * kept).max(sure / silence.min(pace.window_ns.max(1)) as f64);
+        self.sure = (self.sure * kept).max(sure / silence.min(window));
     }
 
     fn compare(&mut self, seen: Sample, refill: f64, pace: &Pace) {
@@ -287,27 +288,45 @@ mod tests {
     }
 
     /// Responses that report only while more than 80 of 100 units are used, by a vendor with windows of a second. We send
-    /// 40 units a second and others 50.
-    #[test]
-    fn others_are_seen_by_reports_at_the_end_of_each_window() {
+    /// 40 units a second, and others `others` until the window `leave`.
+    fn reporting_late(others: u64, leave: u64) -> Others {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
-        let mut others = Others::default();
-        for number in 0..500_u64 {
+        let mut seen = Others::default();
+        for number in 0..1_000_u64 {
             let at = Time::from_nanos(3_600 * SECOND + number * 10_000_000);
-            let in_window = number % 100;
-            let used = in_window * 9 / 10;
-            if used <= 80 {
+            let (window, in_window) = (number / 100, number % 100);
+            let others = if window < leave { others } else { 0 };
+            let used = in_window * (40 + others) / 100;
+            // When the others have left, the vendor reports once a window.
+            if used <= 80 && !(window >= leave && in_window == 99) {
                 continue;
             }
             let arrived = number as i64 * 4 / 10;
             let sample =
-                Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (40, 40), sent: 40, behind: 0 };
-            others.observe(sample, 100, &pace);
-            others.edge.stated(at, at, SECOND - in_window * 10_000_000, SECOND);
+                Sample { at, granted: at, used, arrived, early: 2, late: 2, ours: (40, 42), sent: 40, behind: 0 };
+            seen.observe(sample, 100, &pace);
+            seen.edge.stated(at, at, SECOND - in_window * 10_000_000, SECOND);
         }
-        assert_eq!(others.counting(100, &pace), Counting::Windows, "what came back in the silence says nothing");
-        let others = others.per_window(&pace);
-        assert!(others.is_some_and(|others| (40.0..=60.0).contains(&others)), "{others:?}");
+        seen
+    }
+
+    #[test]
+    fn others_are_seen_by_reports_at_the_end_of_each_window() {
+        let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
+        // At 50 a second the count ends at 89, and at 60 at 99, which the next report is clearly below.
+        for others in [50, 60] {
+            let seen = reporting_late(others, u64::MAX);
+            assert_eq!(seen.counting(100, &pace), Counting::Windows, "what came back in the silence says nothing");
+            let found = seen.per_window(&pace);
+            let expected = others as f64 - 12.0..=others as f64 + 12.0;
+            assert!(found.is_some_and(|found| expected.contains(&found)), "{others}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn others_who_leave_are_forgotten() {
+        let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
+        assert_eq!(reporting_late(50, 4).per_window(&pace), None);
     }
 
     #[test]
