@@ -7,8 +7,8 @@
 //!
 //! The second command leaves the throughput out.
 //!
-//! A page is one answer of the console to a viewer: each with another order, place or number of lanes, so that none is a
-//! copy of an earlier one. The walk over all lanes that pages are selected from takes place in the background, and is
+//! A page is one answer of the console to a viewer: each with another order, search or number of lanes, so that hardly any
+//! is a copy of an earlier one. The walk over all lanes that pages are selected from takes place in the background, and is
 //! measured by itself. Meanwhile a thread requests permits in the same shards; its slowest call bounds the time for which
 //! a lock was held. The process fails when a check does: a page of 10,000 lanes takes at most 5 ms and one of 100,000 at
 //! most 50 ms, and with ten viewers the throughput is at least 0.98 of that without viewers.
@@ -102,7 +102,7 @@ async fn pages(client: &IntegrationClient, tenants: usize) -> Duration {
     let (page, beside_page) = timed(client, tenants, async |number| {
         let sort = ["worst", "room", "waiting", "name"][number % 4];
         let (limit, vendor) = (1 + number % 200, ["", "&vendor=v"][number / 200 % 2]);
-        // Every third viewer searches for a digit, which half of the names or more contain.
+        // Every third viewer searches for a digit, which a third of the names or more contain.
         let search = if number % 3 == 0 { format!("&search={}", number % 10) } else { String::new() };
         ask(&mut console, &format!("/api/lanes?sort={sort}&limit={limit}{vendor}{search}")).await;
     })

@@ -3,8 +3,8 @@
 //!
 //! A snapshot is kept for a second or for fifty times as long as it took to make, whichever is longer. A call in the
 //! second half of that time asks the console's background task for the next snapshot, so that viewers who poll do not wait
-//! for a walk: only the first viewer does, and one who has changed something. Snapshots never cost more than a
-//! twenty-fifth of one processor. The task yields after each of the 64 parts of a walk, so that a walk over a hundred
+//! for a walk that takes long. Viewers wait for the first walk, and for the walk after a change by a user. Without
+//! changes, snapshots never cost more than a twenty-fifth of one processor. The task yields after each of the 64 parts of a walk, so that a walk over a hundred
 //! thousand lanes delays no request by more than one part.
 
 use std::collections::HashMap;
@@ -100,19 +100,21 @@ impl Snapshots {
             busy += core.clock.now().since(at);
             tokio::task::yield_now().await;
         }
-        // A lane may have been read before a user changed it: such a snapshot is for the callers who wait for it alone.
+        let mut last = self.last.lock();
+        // A lane may have been read before a user changed it: such a snapshot is for the caller who made it alone.
         let is_valid = self.changes.load(Relaxed) == changes;
         let kept = if is_valid { KEPT.max(busy * SHARE) } else { Duration::ZERO };
         let (renew_at, until) = (made + kept / 2, made + kept);
         let made = Arc::new(Snapshot { lanes, made, renew_at, until, answers: Mutex::default() });
-        *self.last.lock() = Some(made.clone());
+        *last = Some(made.clone());
         made
     }
 
     /// Drops the latest snapshot, so that the next call shows what a user has just changed.
     pub(super) fn forget(&self) {
+        let mut last = self.last.lock();
         self.changes.fetch_add(1, Relaxed);
-        *self.last.lock() = None;
+        *last = None;
     }
 
     /// Frees a snapshot that was made more than a minute ago.
