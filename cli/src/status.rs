@@ -114,10 +114,10 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
                         that does not publish its status is not seen here";
             writeln!(out, "{}", wrapped(screen, text))?;
         }
-        (0, None) => writeln!(out, "{FAINT}no process that works on it says what it does{FAINT:#}")?,
+        (0, None) => writeln!(out, "{FAINT}no process publishes its status here{FAINT:#}")?,
         (0, Some(last)) => {
             let age = span(Duration::from_secs(last.age.as_secs()));
-            writeln!(out, "{WARNING}nobody works on it{WARNING:#}; the last word is {age} old")?;
+            writeln!(out, "{WARNING}no process works on it{WARNING:#}; the latest status is {age} old")?;
             if waiting > 0 {
                 writeln!(out, "nothing is sent until `run` (or a program that calls `work()`) starts")?;
             }

@@ -10,6 +10,14 @@ use super::{Context, pasted};
 use crate::output::{ERROR, GOOD, Screen, TITLE, table};
 use crate::text;
 
+/// A status with its standard text, if it has one: `StatusCode` shows the codes of single vendors as unknown.
+fn code(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("HTTP {} {reason}", status.as_u16()),
+        None => format!("HTTP {}", status.as_u16()),
+    }
+}
+
 pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn Write) -> io::Result<()> {
     let stated = context.status.or(response.status).and_then(|status| StatusCode::from_u16(status).ok());
     let now = context.now();
@@ -19,7 +27,7 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     let reading = reading::read(vendor.as_deref(), status, &response.headers, prefix, now);
 
     let by = vendor.as_ref().map_or_else(|| "read by shape".to_owned(), |vendor| format!("read as {}", vendor.name));
-    let code = stated.map_or_else(|| "status not stated, taken for 200".to_owned(), |status| format!("HTTP {status}"));
+    let code = stated.map_or_else(|| "status not stated, taken for 200".to_owned(), code);
     let headers = text::count(response.headers.len(), "header");
     writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;
 

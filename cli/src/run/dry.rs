@@ -60,6 +60,8 @@ struct Stored {
     rows: Vec<(String, String)>,
     /// Lines of the input that an earlier run has read; the input is read up to their end.
     read: u64,
+    /// Jobs of those lines that were not sent yet.
+    waiting: u64,
     /// The lines that the run would not send again.
     sent: Option<Sent>,
 }
@@ -82,7 +84,10 @@ impl Stored {
             let counts = batch.counts().await?;
             match Beginning::of(args, named, &batch, counts, input).await? {
                 Beginning::New | Beginning::Anew => {}
-                Beginning::GoOn(mark, sent) => (stored.read, stored.sent) = (mark.lines, sent.map(|(sent, _)| sent)),
+                Beginning::GoOn(mark, sent) => {
+                    (stored.read, stored.waiting) = (mark.lines, counts.waiting);
+                    stored.sent = sent.map(|(sent, _)| sent);
+                }
                 Beginning::Changed(sent) => stored.sent = Some(sent),
             }
         }
@@ -102,7 +107,7 @@ pub(super) async fn run(
     let store = || Store::sqlite(folder.0.join("store.sqlite"));
     // A batch checks the requests, and opening a batch writes to the store. So the dry run uses a temporary store, into
     // which the configuration of the run's store is copied.
-    let Stored { rows, read, mut sent } = Stored::read(args, named, &mut input).await?;
+    let Stored { rows, read, waiting, mut sent } = Stored::read(args, named, &mut input).await?;
     if !rows.is_empty() {
         let alone = IntegrationClient::builder().without_catalogue().store(store()).build().await?;
         for (name, text) in rows {
@@ -172,10 +177,15 @@ pub(super) async fn run(
         1 => ", 1 line is no job".to_owned(),
         _ => format!(", {} lines are no jobs", thousands64(invalid)),
     };
+    let waiting = match waiting {
+        0 => String::new(),
+        1 => ", of which 1 job waits to be sent".to_owned(),
+        _ => format!(", of which {} jobs wait to be sent", thousands64(waiting)),
+    };
     let before = match before {
         0 => String::new(),
-        1 => ", 1 line was sent before".to_owned(),
-        _ => format!(", {} lines were sent before", thousands64(before)),
+        1 => format!(", 1 line was read before{waiting}"),
+        _ => format!(", {} lines were read before{waiting}", thousands64(before)),
     };
     let takes = latest
         .filter(|_| !lanes.is_empty())

@@ -76,7 +76,10 @@ impl Going {
             End::All if dead + invalid > 0 => Ok(Outcome::Found),
             End::All => Ok(Outcome::Fine),
             End::Interrupted => {
-                let left = counts.map_or(String::new(), |counts| format!("; {} accepted jobs wait", counts.waiting));
+                let left = counts.map_or(String::new(), |counts| match counts.waiting {
+                    1 => "; 1 accepted job waits".to_owned(),
+                    waiting => format!("; {waiting} accepted jobs wait"),
+                });
                 notes::say(&format!("run: interrupted{left}. Run the same command again to go on"));
                 Ok(Outcome::Interrupted)
             }

@@ -106,7 +106,7 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_going: bool,
 
-    /// Checks every line and estimates how long the jobs take, with what they cost; sends nothing, and leaves the store as it is.
+    /// Checks every line that the run would still send, and estimates how long the jobs take; sends nothing, and leaves the store as it is.
     /// Limits of endpoints are not reckoned with, and make it longer.
     #[arg(long)]
     dry_run: bool,
@@ -191,7 +191,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     results.begin(&counts, &queues);
     if counts.waiting + counts.delivered + counts.dead > 0 && !args.quiet {
         let BatchCounts { waiting, delivered, dead, .. } = counts;
-        notes::say(&format!("run: goes on; {delivered} done, {dead} dead and {waiting} accepted before"));
+        notes::say(&format!("run: goes on; from before {delivered} are done, {dead} are dead and {waiting} wait"));
     }
     let feed = Feed::begin(&client, input, writer, mark, results.clone(), args.keep_going, sent, clock);
     let mut going = Going {

@@ -71,6 +71,8 @@ async fn changed_file_is_not_resumed() {
     child.kill().unwrap();
     wait(child).await;
     let sent = place.vendor.summary().arrived;
+    let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
+    assert!(dry.out.contains("lines were read before, of which") && dry.out.contains("wait to be sent"), "{}", dry.out);
     let old = fs::read_to_string(place.path("jobs.jsonl")).unwrap();
     place.write("jobs.jsonl", &old.replacen("/jobs/1\"", "/jobs/one\"", 1));
     let ran = place.run(&["jobs.jsonl"]).await;
@@ -191,7 +193,7 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
     let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
     assert!(dry.code == 2 && dry.err.contains("line 1 is new or was changed"), "{} {}", dry.out, dry.err);
     for (how, expected) in
-        [("--changed", "jobs.jsonl: 1 job, 599 lines were sent before; they"), ("--anew", "jobs.jsonl: 600 jobs; they")]
+        [("--changed", "jobs.jsonl: 1 job, 599 lines were read before; they"), ("--anew", "jobs.jsonl: 600 jobs; they")]
     {
         let dry = place.run(&["jobs.jsonl", how, "--dry-run"]).await;
         assert!(dry.code == 0 && dry.out.contains(expected), "{how}: {} {}", dry.out, dry.err);
@@ -199,7 +201,7 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
     let ran = place.run(&["jobs.jsonl", "--changed"]).await;
     assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (601, 601)), "{}", ran.err);
     let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
-    assert!(dry.out.contains("jobs.jsonl: no jobs, 600 lines were sent before. Nothing was sent"), "{}", dry.out);
+    assert!(dry.out.contains("jobs.jsonl: no jobs, 600 lines were read before. Nothing was sent"), "{}", dry.out);
     assert!(ran.err.contains("599 lines were sent before, and not again"), "{}", ran.err);
     // The run of the changed file has ended, so later input is compared with that file, and nothing is left to do.
     let ran = place.run(&["jobs.jsonl"]).await;
