@@ -198,10 +198,20 @@ impl Vendors {
     }
 
     /// The vendor `name` in `environment`; the error says which of the two does not exist, and suggests a name.
+    /// The vendor that people also search for as `name`.
+    fn also_named(&self, name: &str) -> Option<&str> {
+        let is_also = |vendor: &Vendor| vendor.also.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let mut live = self.by_name.iter().filter_map(|(vendor, environments)| Some((vendor, environments.get(LIVE)?)));
+        live.find(|(_, stated)| is_also(&stated.vendor)).map(|(vendor, _)| &**vendor)
+    }
+
     fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, Unknown> {
         let cut = |text: &str| text.chars().take(128).collect::<String>();
         let Some(environments) = self.by_name.get(name) else {
-            let hint = suggest::hint(name, "vendors", self.names());
+            let hint = match self.also_named(name) {
+                Some(vendor) => format!("its entry is `{vendor}`"),
+                None => suggest::hint(name, "vendors", self.names()),
+            };
             return Err(Unknown {
                 field: "vendor",
                 named: format!("vendor {:?} is not configured; {hint}", cut(name)),

@@ -215,3 +215,12 @@ fn fixture_dialects_match_the_catalogue() {
         assert!(found == of_fixture || !known, "{name}: fixtures/dialects.toml differs from vendors.toml");
     }
 }
+
+#[test]
+fn other_name_of_a_vendor_leads_to_its_entry() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    for (name, entry) in [("gmail", "`google`"), ("Outlook", "`msgraph`")] {
+        let error = config.vendor(name, "live").unwrap_err().to_string();
+        assert!(error.contains(&format!("its entry is {entry}")), "{error}");
+    }
+}
