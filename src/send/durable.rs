@@ -89,6 +89,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     // No caller waits for the outcome, so an ambiguous request that may not be sent again is kept as a dead letter.
     let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
+    job.tries = history.exchanges;
     job.past = history.into_past(core);
     job.stored = Some(Box::new(StoredJob { id, records, begun }));
     job.open_span();

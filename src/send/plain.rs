@@ -93,8 +93,9 @@ impl Job {
             Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.route)),
             Cause::Answer { .. } => {
                 let why = format!(
-                    "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off \
-                     to wait for; send it again then",
+                    "{}, and the next attempt is due in {} ms, which is after the request's deadline or longer than the \
+                     vendor's `max_hold` lets a request wait; send it again after that time",
+                    cause.text(),
                     wait.as_millis()
                 );
                 self.route.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)

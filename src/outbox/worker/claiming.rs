@@ -154,9 +154,9 @@ impl Worker {
     }
 }
 
-/// Whether a claim of at most `most_bytes` may have left a due job out because it did not fit: `jobs` of it, of `bytes`
-/// together, came, and a job has at most `largest` bytes. One job comes whatever its size, so nothing was left out of a claim
-/// without jobs.
+/// Whether a claim of at most `most_bytes` may have left a due job out because it did not fit. The claim returned `jobs`
+/// jobs with `bytes` bytes in total, and no job is larger than `largest`. A claim returns one job whatever its size, so a
+/// claim without jobs has left none out.
 fn is_cut(jobs: usize, bytes: usize, largest: usize, most_bytes: usize) -> bool {
     jobs > 0 && bytes.saturating_add(largest) > most_bytes
 }
