@@ -4,8 +4,8 @@
 //! A snapshot is kept for a second or for fifty times as long as it took to make, whichever is longer. A call in the
 //! second half of that time asks the console's background task for the next snapshot, so that viewers who poll do not wait
 //! for a walk that takes long. Viewers wait for the first walk, and for the walk after a change by a user. Without
-//! changes, snapshots never cost more than a twenty-fifth of one processor. The task yields after each of the 64 parts of a walk, so that a walk over a hundred
-//! thousand lanes delays no request by more than one part.
+//! changes, snapshots never cost more than a twenty-fifth of one processor. The task yields after each of the 64 parts of a
+//! walk, so that a walk over a hundred thousand lanes delays no request by more than one part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
