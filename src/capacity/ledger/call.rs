@@ -162,6 +162,8 @@ pub(crate) struct All {
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
+    /// The ledger's time, in microseconds.
+    pub(crate) now: u64,
     /// The units of the limit in the strictest configuration.
     pub(crate) units: u32,
     /// The units in the pool that are free.

@@ -88,6 +88,11 @@ impl Holder {
         self.has_ended = false;
     }
 
+    /// Records the last call of a process that ends. Its units have been taken back.
+    pub(crate) fn leave(&mut self, now: u64, caller: &Caller) {
+        *self = Holder { seq: caller.seq, expires: now, called: now, has_ended: true, ..Holder::new(self.figures) };
+    }
+
     /// Removes the units whose leases have ended. Returns them as (end of the lease, units), the floor's last. The
     /// floor ends too if `all` is set.
     pub(crate) fn end(&mut self, all: bool) -> [(u64, u32); 2] {

@@ -89,7 +89,8 @@ impl Ledger {
         Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
 
-    /// Takes back all units of the caller and forgets it.
+    /// Takes back all units of the caller. Its record stays for a while, so that an earlier call of it which arrives late
+    /// changes nothing.
     ///
     /// `line.claim` counts as 0, and `line.returned` says when each unit is free.
     pub(crate) fn leave(&mut self, clock_us: u64, caller: &Caller, line: &Line) {
@@ -99,7 +100,9 @@ impl Ledger {
         let now = self.pass_time(clock_us, caller);
         self.declare(caller, line);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
-        self.holders.remove(&caller.process);
+        if let Some(holder) = self.holders.get_mut(&caller.process) {
+            holder.leave(now, caller);
+        }
         self.bind(now);
         self.pool.compact(now);
     }
@@ -125,6 +128,7 @@ impl Ledger {
         let differs = |f: &Figures| self.differs(f);
         let live = || self.holders.iter().filter(|(_, h)| !h.has_ended);
         Standing {
+            now,
             units: self.figures.units,
             free,
             occupied: self.pool.total().saturating_sub(free),

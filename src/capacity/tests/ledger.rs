@@ -212,6 +212,20 @@ fn a_process_that_leaves_gives_all_back() {
 }
 
 #[test]
+fn a_late_call_of_a_process_that_has_left_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    bench.call(1, &line(100, 100));
+    let earlier = bench.caller(1);
+    bench.seqs[1] += 1;
+    let last = bench.caller(1);
+    bench.ledger.leave(bench.clock, &last, &Line { returned: vec![(0, 100)], ..line(0, 0) });
+    let got = bench.ledger.exchange(bench.clock + 1_000, &earlier, &line(100, 100));
+    assert!(!got.is_stale && got.units.is_empty(), "{got:?}");
+    assert_eq!(bench.all(), (0, 100, 0));
+}
+
+#[test]
 fn an_older_state_than_was_told_is_recognised() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
