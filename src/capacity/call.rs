@@ -67,7 +67,7 @@ impl Root {
         }
     }
 
-    fn loss(&self) -> Option<Loss> {
+    pub(super) fn loss(&self) -> Option<Loss> {
         let loss = Loss { leases_until: self.learning_until_us, floors_until: self.floors_until_us };
         (self.learning_until_us > 0).then_some(loss)
     }

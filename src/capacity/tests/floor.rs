@@ -13,8 +13,7 @@ fn secs(seconds: u64) -> Duration {
 /// Four processes that send as much as they may, under a limit of 100 a second of which each keeps 5 as its floor.
 fn floored(seed: u64, time: u64) -> Case {
     let mut it = case(4, Demand::All, seed);
-    it.vendors = it.vendors.replace("limit = 100\n", "limit = 100\nsafety = 1.0\n");
-    assert!(it.vendors.contains("safety"));
+    it.figures.safety = 1.0;
     it.floor = Some(SharingFloor::new(0.2, 4));
     it.time = secs(time);
     it
@@ -102,8 +101,8 @@ fn many_processes_keep_no_more_than_the_part() {
 /// a floor goes back.
 #[test]
 fn units_that_are_no_floor_go_round() {
-    let mut it = Case { processes: 16, limit: 10, ..floored(11, 100) };
-    it.vendors = it.vendors.replace("limit = 100\n", "limit = 10\n");
+    let mut it = Case { processes: 16, ..floored(11, 100) };
+    it.figures.limit = 10;
     it.floor = Some(SharingFloor::new(0.1, 16));
     let outcome = run(it);
     assert!(outcome.by_process.iter().all(|sent| *sent > 0), "{:?}", outcome.by_process);

@@ -5,6 +5,7 @@ mod differential;
 #[cfg(feature = "redis")]
 mod eras;
 mod floor;
+mod hours;
 mod ledger;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;

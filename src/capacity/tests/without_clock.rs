@@ -3,22 +3,18 @@
 
 use std::time::Duration;
 
-use super::world::{Case, Demand, Keeper, Outcome, Trouble, World};
+use super::world::{Case, Demand, Figures, Keeper, Outcome, Trouble, World};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 fn case(processes: usize, demand: Demand, seed: u64) -> Case {
-    let vendors = "[vendors.v]\nbase_url = \"https://v.test\"\nconnect_timeout = \"1s\"\nmax_transit = \"1600ms\"\n\
-                   auth = { scheme = \"bearer\" }\n[[vendors.v.limits]]\nname = \"requests\"\nlimit = 100\nwindow = \"60s\"\n\
-                   algorithm = \"sliding_window\"\n";
     Case {
-        vendors: vendors.to_owned(),
-        limit: 100,
-        window: secs(60),
+        figures: Figures { limit: 100, window: secs(60), safety: 0.8 },
         processes,
         keeper: Keeper::Swaps,
+        mistake: None,
         every: secs(5),
         shares: true,
         demand,

@@ -1,6 +1,8 @@
 //! A simulation of a vendor that counts by a log, processes that always have more to send, and a store between the
 //! processes. Nothing sleeps.
 
+mod case;
+mod checks;
 mod store;
 
 use std::cmp::Reverse;
@@ -9,112 +11,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capacity::call::{Answer, Call, Root};
+use crate::capacity::ledger::Ledger;
 use crate::capacity::process::Process;
 use crate::capacity::sights::AllSights;
 use crate::clock::Time;
-use crate::config::{Holds, SharingFloor};
+use crate::config::Holds;
 use crate::dispatch::plan::{Policy, compile};
 use crate::engine::keys::{LaneKey, PermitKey};
-use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::plan::{NO_ENDPOINT, Plan};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
+
+pub(super) use case::{Case, Demand, Figures, Keeper, Mistake, Outcome, Trouble};
+use checks::{Belief, Clocks};
 
 const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
 const HOLDS: Holds = Holds { windows_from: Duration::ZERO, name: "a world" };
 /// How many requests wait in each tier that has demand.
 const WAITING: usize = 30;
-
-/// Which processes have requests to send.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Demand {
-    All,
-    First,
-    /// One process at a time, another one every ten windows.
-    Moving,
-    /// All tiers in every second process, and the low tier alone in the others.
-    Tiers,
-}
-
-/// The kind of store that keeps the ledgers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Keeper {
-    /// A server with a clock, which answers a whole call.
-    Server,
-    /// A store that can compare and swap. Its servers date their answers by clocks that are up to 8 s apart. The clocks
-    /// of the processes are up to 10 s apart, and up to 200 millionths too fast or too slow.
-    Swaps,
-    /// The same store, with processes that take their own clock for the store's, which is the mistake to be found.
-    SwapsByWallClock,
-}
-
-/// A disturbance. A `usize` is the number of the process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Trouble {
-    Kill(usize),
-    /// The process stands still for this time.
-    Stop(usize, Duration),
-    Leave(usize),
-    /// The process cannot reach the store for this time.
-    Cut(usize, Duration),
-    /// The store answers no process for this time.
-    Stall(Duration),
-    /// The store loses all of its ledgers, and knows that it has.
-    Lose,
-    /// The store returns to its state of a second ago.
-    Rewind,
-    /// The store's clock steps by this many milliseconds.
-    Step(i64),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Case {
-    pub(super) vendors: String,
-    pub(super) limit: u32,
-    pub(super) window: Duration,
-    pub(super) processes: usize,
-    pub(super) keeper: Keeper,
-    /// The time between two calls of a process.
-    pub(super) every: Duration,
-    /// Whether the processes share the limit. Otherwise each of them uses all of it.
-    pub(super) shares: bool,
-    pub(super) demand: Demand,
-    pub(super) troubles: Vec<(Duration, Trouble)>,
-    /// The percentage of calls that are lost on the way to the store, that of answers lost on the way back, and that of
-    /// calls that arrive twice.
-    pub(super) lost: u32,
-    pub(super) lease: Duration,
-    /// The part of the limit with which processes go on when they cannot reach the store.
-    pub(super) floor: Option<SharingFloor>,
-    pub(super) time: Duration,
-    pub(super) seed: u64,
-}
-
-/// The result of a simulation.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    /// Arrivals above the limit.
-    pub(super) refused: u32,
-    pub(super) by_process: Vec<u32>,
-    pub(super) by_tier: [u32; 3],
-    pub(super) calls: u32,
-    /// Arrivals in each second.
-    pub(super) seconds: Vec<u32>,
-}
-
-impl Outcome {
-    pub(super) fn arrived(&self) -> u32 {
-        self.by_process.iter().sum()
-    }
-
-    pub(super) fn jain(&self) -> f64 {
-        let (sum, squares) = self.by_process.iter().fold((0.0, 0.0), |(sum, squares), n| {
-            let n = f64::from(*n);
-            (sum + n, squares + n * n)
-        });
-        sum * sum / (self.by_process.len() as f64 * squares).max(1.0)
-    }
-}
 
 enum Event {
     Poll(usize),
@@ -139,7 +54,10 @@ struct Member {
     sights: AllSights,
     engine: Engine,
     lane: LaneKey,
+    /// The number of the process's configuration.
+    version: u64,
     process: Process,
+    belief: Belief,
     tiers: HashMap<crate::engine::keys::WaiterKey, Tier>,
     waiting: [usize; 3],
     /// The call under way: its number, when it began, and the limits that its answers belong to.
@@ -154,6 +72,9 @@ struct Member {
     last_send: Option<u64>,
 }
 
+/// When the store kept what: the ledgers, or the texts.
+type Backup = (Time, HashMap<String, Ledger>, HashMap<String, String>);
+
 pub(super) struct World {
     case: Case,
     now: Time,
@@ -162,12 +83,21 @@ pub(super) struct World {
     events: BTreeMap<u64, Event>,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     number: u64,
-    ledgers: HashMap<String, String>,
+    /// The ledgers of a server that answers whole calls.
+    ledgers: HashMap<String, Ledger>,
+    /// The texts that a store keeps which can compare and swap.
+    texts: HashMap<String, String>,
     /// How often each ledger was written, if the store can compare and swap.
     versions: HashMap<String, u64>,
     root: Root,
-    past: Vec<(Time, HashMap<String, String>)>,
+    past: Vec<Backup>,
+    /// The store's clock: how far it has stepped, what it has gained, and what it gains from when until when.
     step_ms: i64,
+    gained_ns: i64,
+    slews: (i64, Time, Time),
+    /// The latest moment that a process has claimed, if that is the store's clock.
+    vouched_us: u64,
+    clocks: HashMap<String, Clocks>,
     stalls_until: Time,
     log: std::collections::VecDeque<Time>,
     outcome: Outcome,
@@ -192,12 +122,7 @@ impl World {
 
     fn new(case: Case) -> World {
         let began = Time::from_nanos(3_600 * SECOND);
-        let sources = crate::config::Sources::new().without_catalogue().file("v", &case.vendors);
-        let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
-        let vendor = config.vendor("v", "live").expect("the case's vendor");
-        let policy =
-            Policy { max_waiting: 1_000, pooled: case.shares.then_some(HOLDS), floor: case.floor, ..Policy::USUAL };
-        let plan = Arc::new(compile(&vendor, 1, &policy));
+        let plan = plan(&case, &case.figures);
         let mut random = fastrand::Rng::with_seed(case.seed);
         let mut clocks = fastrand::Rng::with_seed(case.seed);
         let differ = case.keeper != Keeper::Server;
@@ -214,6 +139,8 @@ impl World {
                 sights: AllSights::default(),
                 engine,
                 lane,
+                version: 1,
+                belief: Belief::default(),
                 process: Process::new(random.u64(1..), case.lease),
                 tiers: HashMap::new(),
                 waiting: [0; 3],
@@ -236,10 +163,15 @@ impl World {
             queue: BinaryHeap::new(),
             number: 0,
             ledgers: HashMap::new(),
+            texts: HashMap::new(),
             versions: HashMap::new(),
             root: Root::new(false, 0, 0),
             past: Vec::new(),
             step_ms: 0,
+            gained_ns: 0,
+            slews: (0, began, began),
+            vouched_us: 0,
+            clocks: HashMap::new(),
             stalls_until: Time::ZERO,
             log: Default::default(),
             outcome,
@@ -307,14 +239,7 @@ impl World {
     }
 
     fn has_demand(&self, it: usize, tier: Tier) -> bool {
-        let lasts = 10 * self.case.window.as_secs();
-        let turn = (self.now.since(self.began).as_secs() / lasts) as usize % self.members.len();
-        match self.case.demand {
-            Demand::All => tier == Tier::Normal,
-            Demand::First => it == 0 && tier == Tier::Normal,
-            Demand::Moving => it == turn && tier == Tier::Normal,
-            Demand::Tiers => it.is_multiple_of(2) || tier == Tier::Low,
-        }
+        self.case.has_demand(self.now.as_nanos() - self.began.as_nanos(), it, tier as usize)
     }
 
     /// The time that a process's clock shows.
@@ -394,6 +319,7 @@ impl World {
     }
 
     fn send(&mut self, it: usize, tier: Tier, permit: PermitKey) {
+        self.check_lease(it);
         let there = self.soon(5 * MS, 25 * MS);
         let number = self.at(there, Event::Arrive(it, tier));
         self.members[it].last_send = Some(number);
@@ -403,11 +329,11 @@ impl World {
 
     /// Counts an arrival as the vendor does: by a log of the last window.
     fn arrive(&mut self, it: usize, tier: Tier) {
-        let window = self.case.window;
+        let window = self.case.figures.window;
         while self.log.front().is_some_and(|at| *at + window < self.now) {
             self.log.pop_front();
         }
-        if self.log.len() >= self.case.limit as usize {
+        if self.log.len() >= self.case.figures.limit as usize {
             self.outcome.refused += 1;
             return;
         }
@@ -439,24 +365,38 @@ impl World {
                 let member = &mut self.members[it];
                 let mut given = Vec::new();
                 member.engine.give_all(now, |name, wish| given.push((name, wish)));
-                (member.has_left, member.under_way) = (true, None);
+                (member.has_left, member.under_way, member.belief) = (true, None, Belief::default());
                 let call = Arc::new(member.process.call(now, given, true));
                 self.store(it, call, false);
             }
             Trouble::Cut(it, time) => self.members[it].cut_until = self.now + time,
             Trouble::Stall(time) => self.stalls_until = self.now + time,
+            Trouble::Configure(it, figures) => {
+                let (now, plan) = (self.local(it), plan(&self.case, &figures));
+                let member = &mut self.members[it];
+                member.version += 1;
+                member.engine.upsert(now, "acme", "acme", &plan, member.version, None);
+                self.go_on(it);
+            }
             Trouble::Lose => {
                 self.ledgers.clear();
+                self.texts.clear();
+                self.clocks.clear();
                 let lease_us = u64::try_from(self.case.lease.as_micros()).expect("a lease");
                 self.root = Root::new(true, self.clock_us(), lease_us);
             }
             Trouble::Rewind => {
-                let then = self.past.iter().rev().find(|(at, _)| self.now.since(*at) >= Duration::from_secs(1));
-                if let Some((_, ledgers)) = then {
-                    self.ledgers = ledgers.clone();
+                let then = self.past.iter().rev().find(|(at, ..)| self.now.since(*at) >= Duration::from_secs(1));
+                if let Some((_, ledgers, texts)) = then {
+                    (self.ledgers, self.texts) = (ledgers.clone(), texts.clone());
+                    self.clocks.clear();
                 }
             }
             Trouble::Step(by_ms) => self.step_ms += by_ms,
+            Trouble::Slew(millionths, time) => {
+                self.gained_ns += self.slewed_ns();
+                self.slews = (millionths, self.now, self.now + time);
+            }
         }
     }
 }
@@ -465,4 +405,14 @@ fn local(now: Time, ahead: u64, gains: i64) -> Time {
     let gained = i128::from(now.as_nanos()) * i128::from(gains) / 1_000_000;
     let shown = i128::from(now.as_nanos()) + i128::from(ahead) + gained;
     Time::from_nanos(u64::try_from(shown).expect("a time of the case"))
+}
+
+/// What a process that is configured with `figures` is bound by.
+fn plan(case: &Case, figures: &Figures) -> Arc<Plan> {
+    let sources = crate::config::Sources::new().without_catalogue().file("v", figures.vendors());
+    let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
+    let vendor = config.vendor("v", "live").expect("the case's vendor");
+    let policy =
+        Policy { max_waiting: 1_000, pooled: case.shares.then_some(HOLDS), floor: case.floor, ..Policy::USUAL };
+    Arc::new(compile(&vendor, 1, &policy))
 }

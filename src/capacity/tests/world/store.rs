@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Event, Keeper, MS, World};
+use super::{Event, Keeper, MS, Mistake, Trouble, World};
 use crate::capacity::call::{Answer, Call};
-use crate::capacity::ledger::Ledger;
 use crate::capacity::sights::Now;
 use crate::clock::Time;
 use crate::engine::PooledLimit;
-use crate::engine::limit::Wish;
+use crate::engine::limit::{Got, Wish};
 
 impl World {
     pub(super) fn call(&mut self, it: usize) {
@@ -29,7 +28,23 @@ impl World {
             member.due = Time::MAX;
             return;
         }
-        let call = Arc::new(member.process.call(now, wishes, false));
+        let is_exempt = self.case.mistake.is_some();
+        for (_, wish) in wishes.iter().filter(|_| !is_exempt) {
+            member.belief.returns(wish);
+        }
+        if self.case.mistake == Some(Mistake::ReturnsAfterTheCall) {
+            let until = member.process.until(now);
+            for (limit, (_, wish)) in limits.iter().zip(&wishes) {
+                let units = wish.returned.iter().map(|(_, units)| (0, *units)).collect();
+                member.engine.hold(now, *limit, &Got { units, keep: wish.claim, ..Got::default() }, until);
+            }
+        }
+        let mut call = member.process.call(now, wishes, false);
+        if self.case.mistake == Some(Mistake::KnowsNoAnswer) {
+            call.lines.iter_mut().for_each(|entry| entry.known_seq = 0);
+        }
+        member.belief.process = call.process;
+        let call = Arc::new(call);
         member.under_way = Some((call.seq, now, limits));
         self.reach(it, &call);
         // If no answer comes within a second, the process makes the next call.
@@ -56,7 +71,15 @@ impl World {
 
     pub(super) fn clock_us(&self) -> u64 {
         let us = i64::try_from(self.now.as_nanos() / 1_000).expect("a time of the case");
-        u64::try_from(us + self.step_ms * 1_000).expect("a step that is less than an hour")
+        let gained_us = (self.gained_ns + self.slewed_ns()) / 1_000;
+        u64::try_from(us + self.step_ms * 1_000 + gained_us).expect("a step that is less than an hour")
+    }
+
+    /// What the store's clock has gained since it began to gain last.
+    pub(super) fn slewed_ns(&self) -> i64 {
+        let (millionths, from, until) = self.slews;
+        let span = self.now.min(until).as_nanos() - from.as_nanos();
+        i64::try_from(i128::from(span) * i128::from(millionths) / 1_000_000).expect("a time of the case")
     }
 
     pub(super) fn store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
@@ -65,8 +88,9 @@ impl World {
             self.at(at, Event::Store(it, call, is_first));
             return;
         }
-        if self.case.keeper != Keeper::Server {
-            let text = |limit: &String| self.ledgers.get(limit).cloned().unwrap_or_default();
+        if matches!(self.case.keeper, Keeper::Swaps | Keeper::SwapsByWallClock) {
+            self.remember();
+            let text = |limit: &String| self.texts.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
             let texts: Vec<_> = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
             // If the store holds nothing, it gives no date.
@@ -76,18 +100,21 @@ impl World {
             self.at(at, Event::Read(it, call, is_first, texts, dated));
             return;
         }
-        let clock_us = self.clock_us();
+        self.remember();
         self.outcome.calls += 1;
-        if self.past.last().is_none_or(|(at, _)| self.now.since(*at) > Duration::from_millis(100)) {
-            self.past.push((self.now, self.ledgers.clone()));
+        let mut clock_us = self.clock_us();
+        if self.case.keeper == Keeper::Vouched {
+            let claimed = call.lines.iter().filter_map(|entry| entry.expected_us).max();
+            clock_us = claimed.unwrap_or(self.began.as_nanos() / 1_000).max(self.vouched_us);
+            self.vouched_us = clock_us;
         }
         let mut got = Vec::new();
         for entry in &call.lines {
-            let kept = self.ledgers.get(&entry.limit).cloned().unwrap_or_default();
-            let answered = call.answer(entry, &kept, &self.root, clock_us);
-            self.check(&answered.text);
-            self.ledgers.insert(entry.limit.clone(), answered.text);
-            got.push(answered.got);
+            let kept = self.ledgers.remove(&entry.limit);
+            let (answer, ledger) = call.exchange(entry, kept, self.root.loss(), clock_us);
+            self.check(&entry.limit, &ledger);
+            self.ledgers.insert(entry.limit.clone(), ledger);
+            got.push(answer);
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
             let at = self.soon(MS / 4, 2 * MS);
@@ -151,8 +178,12 @@ impl World {
             return;
         }
         for (entry, (text, version)) in call.lines.iter().zip(texts) {
-            self.check(&text);
-            self.ledgers.insert(entry.limit.clone(), text);
+            let mut kept: serde_json::Value = serde_json::from_str(&text).expect("a ledger");
+            if self.case.keeper == Keeper::Swaps {
+                kept = kept["ledger"].take();
+            }
+            self.check(&entry.limit, &serde_json::from_value(kept).expect("a ledger"));
+            self.texts.insert(entry.limit.clone(), text);
             self.versions.insert(entry.limit.clone(), version + 1);
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
@@ -161,17 +192,13 @@ impl World {
         }
     }
 
-    /// Checks that no unit is in two places.
-    fn check(&self, text: &str) {
-        let mut kept: serde_json::Value = serde_json::from_str(text).expect("a ledger");
-        if self.case.keeper == Keeper::Swaps {
-            kept = kept["ledger"].take();
+    /// Keeps the state of the store, if it is to return to it.
+    fn remember(&mut self) {
+        let rewinds = self.case.troubles.iter().any(|(_, trouble)| *trouble == Trouble::Rewind);
+        let is_due = |(at, ..): &(Time, _, _)| self.now.since(*at) > Duration::from_millis(100);
+        if rewinds && self.past.last().is_none_or(is_due) {
+            self.past.push((self.now, self.ledgers.clone(), self.texts.clone()));
         }
-        let ledger: Ledger = serde_json::from_value(kept).expect("a ledger");
-        let standing = ledger.standing();
-        let held: u32 = standing.holders.iter().map(|(_, held, _)| held).sum();
-        let all = held + standing.free + standing.occupied;
-        assert!(all <= standing.units && (standing.learning || all == standing.units), "{standing:?}");
     }
 
     pub(super) fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
@@ -186,6 +213,7 @@ impl World {
         let until = member.process.until(began);
         let got = member.process.answered(began, now, call, answer);
         for (limit, got) in limits.into_iter().zip(got) {
+            member.belief.is_told(&got, until);
             member.engine.hold(now, limit, &got, until);
         }
         let began = self.now.as_nanos().saturating_sub(now.since(began).as_nanos() as u64);
