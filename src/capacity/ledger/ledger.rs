@@ -168,13 +168,19 @@ impl Ledger {
         if self.is_learning() {
             return false;
         }
+        let tail = self.figures.tail_us();
         if let Some(holder) = self.holders.get(&caller.process) {
-            return holder.seq < caller.known_seq;
+            // A process that has been silent is forgotten, and an earlier call of it that arrives late makes a record
+            // which is older than an answer that it has received.
+            let lasts =
+                caller.lease_us.saturating_add(slack(caller.lease_us.saturating_add(tail))).saturating_add(tail);
+            let is_forgotten = caller.answered_us.is_some_and(|at| clock_us.saturating_sub(at) >= lasts);
+            return holder.seq < caller.known_seq && (line.claim > 0 || !is_forgotten);
         }
         let Some(expected) = caller.expected_us else {
             return false;
         };
-        let is_young = clock_us.saturating_sub(expected) < self.figures.tail_us();
+        let is_young = clock_us.saturating_sub(expected) < tail;
         let is_complete = self.complete_from <= self.clock.now();
         line.claim > 0 && caller.known_seq > 0 && is_complete && is_young
     }

@@ -19,7 +19,14 @@ impl Bench {
 
     fn caller(&self, process: usize) -> Caller {
         let (seq, clock) = (self.seqs[process], self.clock);
-        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) }
+        Caller {
+            process: process as u64,
+            seq,
+            known_seq: seq - 1,
+            answered_us: Some(clock),
+            lease_us: 10 * S,
+            expected_us: Some(clock),
+        }
     }
 
     fn call(&mut self, process: usize, line: &Line) -> Got {
@@ -233,6 +240,25 @@ fn an_older_state_than_was_told_is_recognised() {
     bench.call(1, &line(10, 50));
     bench.ledger = before;
     assert!(bench.call(1, &line(50, 50)).is_stale);
+}
+
+#[test]
+fn a_late_call_of_a_forgotten_process_makes_no_older_state() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 10));
+    let late = bench.caller(1);
+    let returned = Line { returned: vec![(0, 10)], ..line(0, 0) };
+    bench.call(1, &returned);
+    let answered_us = Some(bench.clock);
+    bench.clock += 60 * S;
+    // Another process's call ends the record of process 1, which its late call makes anew.
+    bench.call(2, &line(0, 10));
+    bench.clock += S;
+    bench.call(2, &line(10, 10));
+    bench.ledger.exchange(bench.clock, &Caller { expected_us: None, ..late }, &line(0, 0));
+    bench.seqs[1] += 1;
+    let next = Caller { answered_us, ..bench.caller(1) };
+    assert!(!bench.ledger.exchange(bench.clock, &next, &line(0, 10)).is_stale);
 }
 
 #[test]

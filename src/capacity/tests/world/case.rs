@@ -10,6 +10,8 @@ use crate::config::SharingFloor;
 pub(crate) enum Demand {
     All,
     First,
+    /// The first process always, each of the others for ten seconds in as many turns as its number, counted from one.
+    Skewed,
     /// One process at a time, another one every ten windows.
     Moving,
     /// All tiers in every second process, and the low tier alone in the others.
@@ -119,6 +121,9 @@ impl Case {
         match self.demand {
             Demand::All => tier == NORMAL,
             Demand::First => process == 0 && tier == NORMAL,
+            Demand::Skewed => {
+                tier == NORMAL && (after_ns / (10 * SECOND) + process as u64).is_multiple_of(process as u64 + 1)
+            }
             Demand::Moving => {
                 let lasts = (10 * self.figures.window).as_nanos().max(1);
                 tier == NORMAL && process == (u128::from(after_ns) / lasts) as usize % self.processes
