@@ -40,6 +40,8 @@ pub(super) struct Sample {
     pub(super) early: i64,
     /// Units granted later than the answered request that may have arrived before it.
     pub(super) late: i64,
+    /// Units granted at the same moment as the answered request, with it: they arrive in any order.
+    pub(super) together: i64,
     /// Units of ours that the vendor counts at this moment, if it gives each back one window later: the likely number,
     /// and the highest possible one.
     pub(super) ours: (u32, u32),
@@ -92,8 +94,10 @@ impl Others {
             self.begin(seen);
             return;
         };
-        // A small decrease is no new window: responses overtake each other.
-        let is_new = seen.used.saturating_add(limit / 8) < last.used;
+        // A small decrease is no new window: responses overtake each other, those to requests that were granted at the same
+        // moment in any order.
+        let overtaken = if seen.granted == last.granted { seen.together.unsigned_abs() } else { 0 };
+        let is_new = seen.used.saturating_add(limit / 8).saturating_add(overtaken) < last.used;
         let has_lapsed = self.has_lapsed(&last, &seen, pace);
         if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
             self.watch(&last, &seen, is_new, has_lapsed, limit, pace);
@@ -279,8 +283,18 @@ mod tests {
             let used = begins_anew.map_or(number, |after| number % after);
             let own = used as u32;
             let arrived = number as i64;
-            let sample =
-                Sample { at, granted: at, used, arrived, early: 0, late: 0, ours: (own, own), sent: own, behind: 0 };
+            let sample = Sample {
+                at,
+                granted: at,
+                used,
+                arrived,
+                early: 0,
+                late: 0,
+                together: 1,
+                ours: (own, own),
+                sent: own,
+                behind: 0,
+            };
             others.observe(sample, 100, &pace);
             others.edge.stated(at, at, SECOND - (number * 20_000_000) % SECOND, SECOND);
         }
@@ -302,8 +316,18 @@ mod tests {
                 continue;
             }
             let arrived = number as i64 * 4 / 10;
-            let sample =
-                Sample { at, granted: at, used, arrived, early: 2, late: 2, ours: (40, 42), sent: 40, behind: 0 };
+            let sample = Sample {
+                at,
+                granted: at,
+                used,
+                arrived,
+                early: 2,
+                late: 2,
+                together: 1,
+                ours: (40, 42),
+                sent: 40,
+                behind: 0,
+            };
             seen.observe(sample, 100, &pace);
             seen.edge.stated(at, at, SECOND - in_window * 10_000_000, SECOND);
         }
@@ -327,6 +351,46 @@ mod tests {
     fn others_who_leave_are_forgotten() {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
         assert_eq!(reporting_late(50, 4).per_window(&pace), None);
+    }
+
+    /// All units of a window go at once, and their responses come back in any order. The first requests of the next
+    /// window go one by one.
+    #[test]
+    fn responses_to_a_burst_that_overtake_each_other_show_no_others() {
+        let pace = Pace {
+            unit_ns: SECOND / 1_000,
+            limit: 1_000,
+            window_ns: SECOND,
+            counting: Counting::Windows,
+            ..Pace::default()
+        };
+        let mut seen = Others::default();
+        for window in 0..20_u64 {
+            let granted = Time::from_nanos((3_600 + window) * SECOND);
+            let arrived = 1_000 * (window as i64 + 1);
+            for number in 0..1_000 {
+                // A step without a common divisor with the number of requests visits each once.
+                let (used, at) = (1 + number * 619 % 1_000, granted.plus_nanos(10_000_000 + number * 1_000));
+                let (ours, early) = ((1_000, 1_000), 999);
+                seen.observe(
+                    Sample {
+                        at,
+                        granted,
+                        used,
+                        arrived,
+                        early,
+                        late: 0,
+                        together: 1_000,
+                        ours,
+                        sent: 1_000,
+                        behind: 0,
+                    },
+                    1_000,
+                    &pace,
+                );
+                assert_eq!(seen.per_window(&pace), None, "window {window}, response {number}");
+            }
+        }
     }
 
     #[test]

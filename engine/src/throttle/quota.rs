@@ -95,6 +95,8 @@ pub(super) struct QuotaTracker {
     granted_through: u64,
     /// Grants after `told_of`: the time, and the units granted in total up to it.
     grants: VecDeque<(Time, u64)>,
+    /// The last moment up to `told_of` at which units were granted, and how many at that moment.
+    together: (Time, u64),
     others: Others,
     /// Units of the vendor's count that our own count does not explain, as of the last response.
     unexplained: u32,
@@ -122,7 +124,10 @@ impl QuotaTracker {
             self.recent.granted(now, units, pace.window_ns);
         }
         self.granted = self.granted.wrapping_add(u64::from(units));
-        remember(&mut self.grants, (now, self.granted));
+        match self.grants.back_mut().filter(|(at, _)| *at == now) {
+            Some((_, total)) => *total = self.granted,
+            None => remember(&mut self.grants, (now, self.granted)),
+        }
         if let Some(told) = &mut self.told {
             told.credit = told.credit.saturating_sub(i64::from(units));
         }
@@ -130,7 +135,8 @@ impl QuotaTracker {
 
     /// Units granted after `time`.
     pub(super) fn granted_after(&mut self, time: Time) -> u64 {
-        while let Some((_, through)) = self.grants.pop_front_if(|(at, _)| *at <= time) {
+        while let Some((at, through)) = self.grants.pop_front_if(|(at, _)| *at <= time) {
+            self.together = (at, through.wrapping_sub(self.granted_through));
             self.granted_through = through;
         }
         self.granted.wrapping_sub(self.granted_through)
@@ -214,7 +220,9 @@ impl QuotaTracker {
         if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
             let (ours, behind) = (self.ours(now, ours, unarrived, books, report.limit, pace), books.behind);
             let sent = self.recent.units(now, pace.window_ns).unwrap_or(books.units);
-            let seen = Sample { at: now, granted, used, arrived, early, late, ours, sent, behind };
+            let together = if self.together.0 == granted { self.together.1 } else { 0 };
+            let together = i64::try_from(together).unwrap_or(i64::MAX);
+            let seen = Sample { at: now, granted, used, arrived, early, late, together, ours, sent, behind };
             self.others.observe(seen, report.limit, pace);
             if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {
                 self.others.edge.stated(granted, now, reset, pace.window_ns);
