@@ -21,8 +21,6 @@ pub(crate) struct Entry {
     pub(crate) limit: String,
     /// The number of the process's last answered call about this limit; 0 if there is none.
     pub(crate) known_seq: u64,
-    /// The store's clock in that answer; `None` if there is none.
-    pub(crate) answered_us: Option<u64>,
     /// What the store's clock should show: its value in the last answer about this limit, plus the time that has passed
     /// since then by the process's own clock.
     pub(crate) expected_us: Option<u64>,
@@ -123,7 +121,6 @@ impl Call {
             lease_us: self.lease_us,
             expected_us: entry.expected_us,
             known_seq: entry.known_seq,
-            answered_us: entry.answered_us,
         };
         if self.leaves {
             ledger.leave(clock_us, &caller, &entry.line);

@@ -172,13 +172,8 @@ mod tests {
     fn call(process: u64, limits: usize) -> Call {
         let figures = Figures { units: 16, again_us: 60_000_000, transit_us: 1_000_000, takes_used: false };
         let line = Line::of(figures, 0, 10);
-        let entry = |number| Entry {
-            limit: format!("v/{number}"),
-            known_seq: 0,
-            answered_us: None,
-            expected_us: None,
-            line: line.clone(),
-        };
+        let entry =
+            |number| Entry { limit: format!("v/{number}"), known_seq: 0, expected_us: None, line: line.clone() };
         Call { process, seq: 1, lease_us: 10_000_000, leaves: false, lines: (0..limits).map(entry).collect() }
     }
 

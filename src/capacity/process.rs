@@ -72,8 +72,7 @@ impl Process {
             floor: Floor { each: wish.floor.each, all: wish.floor.all },
         };
         let expected_us = known.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
-        let answered_us = known.last.map(|(clock_us, _)| clock_us);
-        Entry { limit: name, known_seq: known.known_seq, answered_us, expected_us, line }
+        Entry { limit: name, known_seq: known.known_seq, expected_us, line }
     }
 
     /// Applies the answer to a call that began at `began`. Returns the units and rules for each limit, in the order of

@@ -55,8 +55,6 @@ pub(crate) struct Caller {
     pub(crate) seq: u64,
     /// The last call of which the process received the answer; 0 if there was none.
     pub(crate) known_seq: u64,
-    /// The store's clock in that answer; `None` if there was none.
-    pub(crate) answered_us: Option<u64>,
     /// How long the process may use the units that it holds, counted from before it read the ledger.
     pub(crate) lease_us: u64,
     /// What the store's clock should show now: its value in the last answer *about this ledger*, plus the time that has

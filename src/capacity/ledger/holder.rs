@@ -6,6 +6,10 @@ use super::call::{Caller, FLOOR_LEASE_US, Figures, Line};
 use super::clock::slack;
 use super::shares::{Claim, sum};
 
+/// The longest time for which the record of a process that has left is kept, so that many short-lived processes do not
+/// make the ledger large. No call is longer under way.
+const LEFT_US: u64 = 60_000_000;
+
 /// A process that has called. Its record outlives its lease for a while, so that the ledger recognizes its next call as
 /// that of a process that has lost all of its units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,9 @@ pub(crate) struct Holder {
     pub(crate) last: Vec<(u64, u32)>,
     #[serde(rename = "f")]
     pub(crate) figures: Figures,
+    /// Whether the process's last call made this record.
+    #[serde(rename = "b", default, skip_serializing_if = "is_false")]
+    pub(crate) is_new: bool,
     /// Whether all leases of the process have ended, that of its floor included.
     #[serde(rename = "x")]
     pub(crate) has_ended: bool,
@@ -50,6 +57,10 @@ pub(crate) struct Holder {
 
 fn is_none(units: &u32) -> bool {
     *units == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn is_never(time: &u64) -> bool {
@@ -69,6 +80,7 @@ impl Holder {
             turned: 0,
             last: Vec::new(),
             figures,
+            is_new: false,
             has_ended: false,
             floor: 0,
             floor_until: 0,
@@ -77,6 +89,7 @@ impl Holder {
 
     /// Records a call whose claim has been settled already.
     pub(crate) fn note(&mut self, now: u64, caller: &Caller, line: &Line) {
+        self.is_new = self.seq == 0;
         self.seq = caller.seq;
         self.want = line.want;
         self.need = line.need;
@@ -91,6 +104,13 @@ impl Holder {
     /// Records the last call of a process that ends. Its units have been taken back.
     pub(crate) fn leave(&mut self, now: u64, caller: &Caller) {
         *self = Holder { seq: caller.seq, expires: now, called: now, has_ended: true, ..Holder::new(self.figures) };
+    }
+
+    /// Until when the ledger keeps the record of a process whose leases have ended.
+    pub(crate) fn kept_until(&self, tail_us: u64) -> u64 {
+        // Only a process that has left has no lease after its last call.
+        let has_left = self.expires <= self.called;
+        self.ends().saturating_add(if has_left { tail_us.min(LEFT_US) } else { tail_us })
     }
 
     /// Removes the units whose leases have ended. Returns them as (end of the lease, units), the floor's last. The

@@ -89,8 +89,8 @@ impl Ledger {
         Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
 
-    /// Takes back all units of the caller. Its record stays for a while, so that an earlier call of it which arrives late
-    /// changes nothing.
+    /// Takes back all units of the caller. Its record stays for a while: it shows that a call which arrives later was
+    /// made earlier.
     ///
     /// `line.claim` counts as 0, and `line.returned` says when each unit is free.
     pub(crate) fn leave(&mut self, clock_us: u64, caller: &Caller, line: &Line) {
@@ -100,9 +100,7 @@ impl Ledger {
         let now = self.pass_time(clock_us, caller);
         self.declare(caller, line);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
-        if let Some(holder) = self.holders.get_mut(&caller.process) {
-            holder.leave(now, caller);
-        }
+        self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures)).leave(now, caller);
         self.bind(now);
         self.pool.compact(now);
     }
@@ -112,7 +110,7 @@ impl Ledger {
     pub(crate) fn matters_for_us(&self) -> u64 {
         let tail = self.figures.tail_us();
         let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
-        let ends = self.holders.values().map(|holder| holder.ends().saturating_add(tail));
+        let ends = self.holders.values().map(|holder| holder.kept_until(tail));
         let paused = self.paused.map_or(0, |(_, until)| until);
         let floors = self.lost_floors.map_or(0, |(until, _)| until.saturating_add(tail).saturating_add(slack(tail)));
         let last =
@@ -168,21 +166,17 @@ impl Ledger {
         if self.is_learning() {
             return false;
         }
-        let tail = self.figures.tail_us();
+        let age = caller.expected_us.map(|expected| clock_us.saturating_sub(expected));
+        let is_young = |age| age < self.figures.tail_us();
         if let Some(holder) = self.holders.get(&caller.process) {
-            // A process that has been silent is forgotten, and an earlier call of it that arrives late makes a record
-            // which is older than an answer that it has received.
-            let lasts =
-                caller.lease_us.saturating_add(slack(caller.lease_us.saturating_add(tail))).saturating_add(tail);
-            let is_forgotten = caller.answered_us.is_some_and(|at| clock_us.saturating_sub(at) >= lasts);
-            return holder.seq < caller.known_seq && (line.claim > 0 || !is_forgotten);
+            // A call that arrives late makes the record anew of a process that had been forgotten. Such a process holds
+            // nothing, and nothing that it used counts any more.
+            let has_units =
+                (line.claim > 0 && age.is_none_or(is_young)) || line.returned.iter().any(|(free_in, _)| *free_in > 0);
+            return holder.seq < caller.known_seq && (!holder.is_new || has_units);
         }
-        let Some(expected) = caller.expected_us else {
-            return false;
-        };
-        let is_young = clock_us.saturating_sub(expected) < tail;
         let is_complete = self.complete_from <= self.clock.now();
-        line.claim > 0 && caller.known_seq > 0 && is_complete && is_young
+        line.claim > 0 && caller.known_seq > 0 && is_complete && age.is_some_and(is_young)
     }
 
     /// The caller's record, if this call or a later one is in it already.
@@ -279,7 +273,7 @@ impl Ledger {
                 self.pool.put(ended.saturating_add(tail), units);
             }
         }
-        self.holders.retain(|_, h| !h.has_ended || now < h.ends().saturating_add(tail));
+        self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(tail));
     }
 
     /// Puts units that no process holds and the pool lacks into the pool, at most `most`. A process whose lease has

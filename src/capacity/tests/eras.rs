@@ -10,7 +10,7 @@ const S: u64 = 1_000_000;
 fn call(process: u64, seq: u64) -> Call {
     let figures = Figures { units: 16, again_us: S, transit_us: S, takes_used: false };
     let line = Line::of(figures, 0, 10);
-    let entry = Entry { limit: "github/core".into(), known_seq: 0, answered_us: None, expected_us: None, line };
+    let entry = Entry { limit: "github/core".into(), known_seq: 0, expected_us: None, line };
     Call { process, seq, lease_us: 10 * S, leaves: false, lines: vec![entry] }
 }
 

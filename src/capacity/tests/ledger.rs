@@ -19,14 +19,7 @@ impl Bench {
 
     fn caller(&self, process: usize) -> Caller {
         let (seq, clock) = (self.seqs[process], self.clock);
-        Caller {
-            process: process as u64,
-            seq,
-            known_seq: seq - 1,
-            answered_us: Some(clock),
-            lease_us: 10 * S,
-            expected_us: Some(clock),
-        }
+        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) }
     }
 
     fn call(&mut self, process: usize, line: &Line) -> Got {
@@ -247,18 +240,37 @@ fn a_late_call_of_a_forgotten_process_makes_no_older_state() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
     let late = bench.caller(1);
-    let returned = Line { returned: vec![(0, 10)], ..line(0, 0) };
-    bench.call(1, &returned);
-    let answered_us = Some(bench.clock);
+    bench.call(1, &Line { returned: vec![(0, 10)], ..line(0, 0) });
     bench.clock += 60 * S;
-    // Another process's call ends the record of process 1, which its late call makes anew.
+    // A call of process 2 ends the record of process 1, which its own late call makes anew.
     bench.call(2, &line(0, 10));
     bench.clock += S;
     bench.call(2, &line(10, 10));
     bench.ledger.exchange(bench.clock, &Caller { expected_us: None, ..late }, &line(0, 0));
+    let before = bench.ledger.clone();
+    // A claim from before it was forgotten is lost; a claim of now would show that the store went back.
     bench.seqs[1] += 1;
-    let next = Caller { answered_us, ..bench.caller(1) };
-    assert!(!bench.ledger.exchange(bench.clock, &next, &line(0, 10)).is_stale);
+    let old = Caller { expected_us: Some(bench.clock - 60 * S), ..bench.caller(1) };
+    assert_eq!(bench.ledger.exchange(bench.clock, &old, &line(10, 10)).state, State::Lost);
+    bench.ledger = before.clone();
+    assert!(bench.ledger.exchange(bench.clock, &bench.caller(1), &line(10, 10)).is_stale);
+    bench.ledger = before;
+    assert!(!bench.ledger.exchange(bench.clock, &bench.caller(1), &line(0, 10)).is_stale);
+}
+
+#[test]
+fn records_of_processes_that_have_left_do_not_pile_up() {
+    let day = Figures { again_us: 86_400 * S, ..FIGURES };
+    let mut ledger = Ledger::new(&day, Floor::default(), 1_000 * S, None);
+    for second in 0..1_000 {
+        let clock = (1_000 + second) * S;
+        let caller =
+            |seq| Caller { process: 10 + second, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) };
+        ledger.exchange(clock, &caller(1), &Line::of(day, 0, 1));
+        ledger.leave(clock, &caller(2), &Line { returned: vec![(0, 1)], ..Line::of(day, 0, 0) });
+    }
+    let text = serde_json::to_string(&ledger).unwrap();
+    assert!(text.len() < 20_000, "{}", text.len());
 }
 
 #[test]

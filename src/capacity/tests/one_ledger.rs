@@ -46,7 +46,7 @@ impl Process {
                 paused_us: 0,
                 floor: Floor::default(),
             };
-            Entry { limit: (*limit).to_owned(), known_seq: self.seq - 1, answered_us: None, expected_us: None, line }
+            Entry { limit: (*limit).to_owned(), known_seq: self.seq - 1, expected_us: None, line }
         });
         let lines = lines.collect();
         let call = Call { process: self.number, seq: self.seq, lease_us: 60 * S, leaves: false, lines };

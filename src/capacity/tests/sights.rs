@@ -33,7 +33,7 @@ impl World {
     fn call(&mut self, peer: &mut Peer, line: Line) -> Got {
         peer.seq += 1;
         let known_seq = peer.seq - 1;
-        let entry = Entry { limit: "v/day".into(), known_seq, answered_us: None, expected_us: None, line };
+        let entry = Entry { limit: "v/day".into(), known_seq, expected_us: None, line };
         let call = Call { process: peer.id, seq: peer.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
         self.writings += 1;
         let clock_us = peer.clock_at_start + self.now;

@@ -18,6 +18,7 @@ pub(super) fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         processes,
         keeper: Keeper::Server,
         mistake: None,
+        is_checked: true,
         every: millis(250),
         shares: true,
         demand,
@@ -178,46 +179,67 @@ fn calls_may_be_lost_and_made_twice() {
     }
 }
 
-/// Negative controls: each of these mistakes is found, because the vendor refuses requests.
+/// Negative controls: what is wrong, and how a case is changed by it.
+fn mistakes() -> Vec<(&'static str, fn(Case) -> Case)> {
+    fn rewinds() -> Vec<(Duration, Trouble)> {
+        (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect()
+    }
+    vec![
+        ("a process uses units that it has returned", |it| Case { mistake: Some(Mistake::ReturnsAfterTheCall), ..it }),
+        // The time that the calling process claims falls behind a little with each call. A process that has not called for
+        // 20 s then claims a later time.
+        ("the store takes the processes' word for the time", |it| Case {
+            keeper: Keeper::Vouched,
+            processes: 3,
+            demand: Demand::Moving,
+            every: millis(50),
+            time: secs(100),
+            ..it
+        }),
+        ("a process does not know its answers, and the store goes back", |it| Case {
+            mistake: Some(Mistake::KnowsNoAnswer),
+            troubles: rewinds(),
+            ..it
+        }),
+        ("the store's clock gains more than the slack", |it| Case {
+            troubles: vec![(secs(5), Trouble::Slew(1_000_000, secs(100)))],
+            ..it
+        }),
+    ]
+}
+
+/// A case that a mistake makes worse.
+fn usual(seed: u64) -> Case {
+    let it = case(4, if seed.is_multiple_of(2) { Demand::Moving } else { Demand::Bursts }, seed);
+    Case { figures: Figures { safety: 1.0, ..it.figures }, time: secs(120), ..it }
+}
+
 #[test]
-fn mistakes_are_found() {
-    let usual = |seed| {
-        let it = case(4, if seed % 2 == 0 { Demand::Moving } else { Demand::Bursts }, seed);
-        Case { figures: Figures { safety: 1.0, ..it.figures }, time: secs(120), ..it }
-    };
-    let refused =
-        |change: &dyn Fn(Case) -> Case| (0..4).map(|seed| World::run(change(usual(seed))).refused).sum::<u32>();
-    assert_eq!(refused(&|it| it), 0);
-    let after_the_call = refused(&|it| Case { mistake: Some(Mistake::ReturnsAfterTheCall), ..it });
-    // The time that the calling process claims falls behind a little with each call. A process that has not called for
-    // 20 s then claims a later time.
-    let vouched = refused(&|it| Case {
-        keeper: Keeper::Vouched,
-        processes: 3,
-        demand: Demand::Moving,
-        every: millis(50),
-        time: secs(100),
-        ..it
-    });
-    let rewind = |mistake| {
-        move |it: Case| {
-            let troubles = (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect();
-            Case { troubles, mistake, ..it }
-        }
-    };
-    assert_eq!(refused(&rewind(None)), 0);
-    let unknown = refused(&rewind(Some(Mistake::KnowsNoAnswer)));
-    // The store's clock gains more than the slack allows.
-    let fast = |it: Case| Case {
-        troubles: vec![(secs(5), Trouble::Slew(1_000_000, secs(100)))],
-        mistake: Some(Mistake::ExcludedClock),
-        ..it
-    };
-    let fast = refused(&fast);
-    println!(
-        "returned after the call: {after_the_call}, time that processes claim: {vouched}, no answer known: {unknown}, fast clock: {fast}"
-    );
-    assert!([after_the_call, vouched, unknown, fast].iter().all(|refused| *refused > 0));
+fn mistakes_are_refused() {
+    for (what, change) in mistakes() {
+        let refused = (0..4).map(|seed| World::run(Case { is_checked: false, ..change(usual(seed)) }).refused);
+        let refused = refused.sum::<u32>();
+        println!("{what}: refused={refused}");
+        assert!(refused > 0, "{what}");
+    }
+}
+
+#[test]
+fn mistakes_violate_an_invariant() {
+    for (what, change) in mistakes() {
+        let violates = |seed| std::panic::catch_unwind(|| World::run(change(usual(seed)))).is_err();
+        assert!((0..4).any(violates), "{what}");
+    }
+}
+
+/// The same cases without the mistakes, and a store that goes back.
+#[test]
+fn nothing_is_exceeded_without_mistakes() {
+    for seed in 0..4 {
+        run(usual(seed));
+        let troubles = (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect();
+        run(Case { troubles, ..usual(seed) });
+    }
 }
 
 /// Negative control: the simulated vendor does notice when processes exceed the limit.

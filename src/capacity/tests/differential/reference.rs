@@ -64,7 +64,6 @@ impl Reference {
                     process: call.process,
                     seq: call.seq,
                     known_seq: entry.known_seq,
-                    answered_us: entry.answered_us,
                     lease_us: call.lease_us,
                     expected_us: entry.expected_us,
                 };

@@ -10,9 +10,9 @@ use crate::config::SharingFloor;
 pub(crate) enum Demand {
     All,
     First,
-    /// The first process always, each of the others for ten seconds in as many turns as its number, counted from one.
+    /// Process n, counted from 0, in one of n + 1 turns of ten seconds.
     Skewed,
-    /// One process at a time, another one every ten windows.
+    /// One process at a time, another one every ten windows, or six times in a run that is too short for that.
     Moving,
     /// All tiers in every second process, and the low tier alone in the others.
     Tiers,
@@ -41,8 +41,6 @@ pub(crate) enum Mistake {
     ReturnsAfterTheCall,
     /// A process does not say which of the store's answers it knows, so a restored backup is not recognized.
     KnowsNoAnswer,
-    /// No mistake of a process: the store's clock does what the protocol excludes.
-    ExcludedClock,
 }
 
 /// A limit as a process is configured.
@@ -92,11 +90,13 @@ pub(crate) enum Trouble {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// What the vendor allows, and with what all processes begin.
+    /// What the vendor allows. All processes begin with these figures.
     pub(crate) figures: Figures,
     pub(crate) processes: usize,
     pub(crate) keeper: Keeper,
     pub(crate) mistake: Option<Mistake>,
+    /// Whether the invariants are asserted. Otherwise only the vendor judges.
+    pub(crate) is_checked: bool,
     /// The time between two calls of a process.
     pub(crate) every: Duration,
     /// Whether the processes share the limit. Otherwise each of them uses all of it.
@@ -114,6 +114,10 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    fn turn(&self) -> Duration {
+        (10 * self.figures.window).min(self.time / 6)
+    }
+
     /// Whether a process has requests of a tier to send at `after_ns` from the beginning.
     pub(super) fn has_demand(&self, after_ns: u64, process: usize, tier: usize) -> bool {
         const NORMAL: usize = 1;
@@ -125,7 +129,7 @@ impl Case {
                 tier == NORMAL && (after_ns / (10 * SECOND) + process as u64).is_multiple_of(process as u64 + 1)
             }
             Demand::Moving => {
-                let lasts = (10 * self.figures.window).as_nanos().max(1);
+                let lasts = self.turn().as_nanos().max(1);
                 tier == NORMAL && process == (u128::from(after_ns) / lasts) as usize % self.processes
             }
             Demand::Tiers => process.is_multiple_of(2) || tier == LOW,

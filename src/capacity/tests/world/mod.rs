@@ -346,6 +346,16 @@ impl World {
     }
 
     fn befall(&mut self, trouble: Trouble) {
+        if let Trouble::Leave(it) | Trouble::Configure(it, _) = trouble {
+            let member = &self.members[it];
+            if member.is_gone || member.has_left {
+                return;
+            }
+            if self.now < member.stands_until {
+                self.at(member.stands_until, Event::Trouble(trouble));
+                return;
+            }
+        }
         match trouble {
             Trouble::Kill(it) => self.members[it].is_gone = true,
             Trouble::Stop(it, time) => {

@@ -28,7 +28,7 @@ impl World {
             member.due = Time::MAX;
             return;
         }
-        let is_exempt = self.case.mistake.is_some();
+        let is_exempt = !self.case.is_checked;
         for (_, wish) in wishes.iter().filter(|_| !is_exempt) {
             member.belief.returns(wish);
         }
