@@ -179,8 +179,11 @@ fn calls_may_be_lost_and_made_twice() {
     }
 }
 
-/// Negative controls: what is wrong, and how a case is changed by it.
-fn mistakes() -> Vec<(&'static str, fn(Case) -> Case)> {
+/// What is wrong, and how it changes a case.
+type Change = (&'static str, fn(Case) -> Case);
+
+/// Negative controls.
+fn mistakes() -> Vec<Change> {
     fn rewinds() -> Vec<(Duration, Trouble)> {
         (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect()
     }
