@@ -13,13 +13,13 @@ Examples:
   integration-client completions fish > \\
       ~/.config/fish/completions/integration-client.fish";
 
-/// Prints what a shell needs to complete commands and options.
+/// Prints the script with which a shell completes commands and options.
 ///
-/// It goes where the shell looks for it; bash, zsh, fish, elvish and PowerShell are known.
+/// Save it where the shell looks for such scripts. Supported shells: bash, zsh, fish, elvish and PowerShell.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The shell.
+    /// The shell that reads the script.
     shell: Shell,
 }
 

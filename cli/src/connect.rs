@@ -22,25 +22,25 @@ const CONFIG_COPY: &str = "INTEGRATION_CLIENT_CONFIG_COPY";
 /// The token, password or connection string for the server of the configuration.
 const CONFIG_SECRET: &str = "INTEGRATION_CLIENT_CONFIG_SECRET";
 
-/// Who may be called.
+/// The options that name the configuration.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Configuration {
     /// A file with vendors, tenants or both, or its URL (https://…, consul+https://…, etcd+https://…,
-    /// azure-app-configuration:PREFIX); without it there are the shipped catalogue and what is in the store.
+    /// azure-app-configuration:PREFIX) [default: the shipped catalogue, and what the store holds].
     #[arg(long, value_name = "FILE", alias = "vendors-file", env = VENDORS, hide_env_values = true)]
     pub(crate) vendors: Option<PathBuf>,
 
-    /// A file with tenants, where they are in one of their own.
+    /// A file with tenants, if the tenants are in a file of their own.
     #[arg(long, value_name = "FILE", env = TENANTS, hide_env_values = true)]
     pub(crate) tenants: Option<PathBuf>,
 
-    /// A file for a copy of what was last read from a URL, to start with where its server is away. With two URLs it holds that of
-    /// --vendors.
+    /// A file for a copy of the configuration that was last read from a URL. The command starts with the copy if the server is
+    /// unavailable. With two URLs, the file holds the copy of --vendors.
     #[arg(long, value_name = "FILE", env = CONFIG_COPY, hide_env_values = true)]
     pub(crate) config_copy: Option<PathBuf>,
 }
 
-/// Where accepted requests and dead letters are kept.
+/// The option that names the store of accepted requests and dead letters.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StoreOption {
     /// The store: a SQLite file (`jobs.jsonl.sqlite`, or `sqlite:PATH`), or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.

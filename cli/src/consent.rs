@@ -5,13 +5,13 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use crate::output::Failure;
 
-/// The same two options wherever something is changed.
+/// The two options of every command that changes something.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Consent {
-    /// Says what would be done, and changes nothing.
+    /// Shows what the command would do, and changes nothing.
     #[arg(long, conflicts_with = "yes", display_order = 90)]
     pub(crate) dry_run: bool,
-    /// Does it without asking; needed where no terminal can be asked.
+    /// Does not ask for confirmation; required without a terminal.
     #[arg(long, display_order = 91)]
     pub(crate) yes: bool,
 }

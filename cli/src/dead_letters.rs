@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Subcommand, ValueEnum};
-use integration_client::dead_letter::{LetterRequest, Reason};
+use integration_client::dead_letter::{AttemptRecord, LetterRequest, Reason};
 use integration_client::outbox::{DeadLetters, KeptLetter};
 use serde_json::{Value, json};
 
@@ -41,36 +41,36 @@ enum What {
     List {
         #[command(flatten)]
         which: Which,
-        /// At most so many.
+        /// The most letters to list.
         #[arg(long, value_name = "N", default_value_t = 50)]
         most: usize,
-        /// One JSON object a line.
+        /// Prints one JSON object per line.
         #[arg(long)]
         json: bool,
     },
-    /// Shows a letter with everything that was tried.
+    /// Shows a letter with all attempts to send it.
     Show {
         #[command(flatten)]
         store: StoreOption,
         /// The letter's id, as `list` shows it, or the beginning of it.
         id: String,
-        /// As JSON.
+        /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Makes letters jobs again, with their ids, their idempotency keys and fresh attempts.
+    /// Makes jobs of letters again, with the same ids and idempotency keys and with new attempts.
     Redrive {
         #[command(flatten)]
         which: Which,
-        /// Ids, as `list` shows them, or their beginnings.
+        /// The ids of letters, as `list` shows them, or the beginnings of ids.
         #[arg(conflicts_with = "all")]
         ids: Vec<String>,
-        /// All that fit what is asked for.
+        /// All letters that match the other options.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         consent: Consent,
-        /// As JSON.
+        /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
@@ -80,27 +80,27 @@ enum What {
         which: Which,
         #[command(flatten)]
         consent: Consent,
-        /// As JSON.
+        /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Which letters; all, unless something is asked for.
+/// Options that select letters; without any, all letters are selected.
 #[derive(clap::Args)]
 struct Which {
     #[command(flatten)]
     store: StoreOption,
-    /// Those of one tenant.
+    /// Only letters of this tenant.
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
-    /// Those for one vendor.
+    /// Only letters to this vendor.
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
-    /// Those with one reason.
+    /// Only letters with this reason.
     #[arg(long, value_name = "REASON")]
     reason: Option<Why>,
-    /// Those of before a moment (2026-01-15T10:00:00Z).
+    /// Only letters from before this time (2026-01-15T10:00:00Z).
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     before: Option<jiff::Timestamp>,
 }
@@ -252,18 +252,22 @@ async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) 
     }
     writeln!(out, "\n{TITLE}{}{TITLE:#}", count(letter.attempts.len(), "attempt"))?;
     for attempt in &letter.attempts {
-        let came = match (attempt.status, &attempt.error) {
-            (Some(status), _) => format!("answered {status}"),
-            (None, Some(error)) => error.clone(),
-            (None, None) => format!("{:?}", attempt.phase),
-        };
         let took = span(std::time::Duration::from_millis(attempt.took_ms));
-        writeln!(out, "{:.0}  {came}, after {took}", attempt.at)?;
+        writeln!(out, "{:.0}  {}, after {took}", attempt.at, result(attempt))?;
         for line in attempt.answer.iter().flat_map(|answer| answer.lines()) {
             writeln!(out, "    {line}")?;
         }
     }
     Ok(Outcome::Fine)
+}
+
+/// The result of an attempt, in words.
+pub(crate) fn result(attempt: &AttemptRecord) -> String {
+    match (attempt.status, &attempt.error) {
+        (Some(status), _) => format!("answered {status}"),
+        (None, Some(error)) => error.clone(),
+        (None, None) => format!("{:?}", attempt.phase),
+    }
 }
 
 /// Ids that the error names at most if several begin with the given text.

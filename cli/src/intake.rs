@@ -35,11 +35,11 @@ could not begin or go on, 3 a second signal ended it.";
 /// read the command line.
 const SECRET: &str = "INTEGRATION_CLIENT_REPLIES_SECRET";
 
-/// Takes requests over from a message broker, or from the store's table ic_intake, and sends them within the limits.
+/// Takes requests from a message broker, or from the store's table ic_intake, and sends them within the limits.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the messages are: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` (RabbitMQ),
+    /// The source of the messages: `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME` (RabbitMQ),
     /// `nats://USER:PASSWORD@HOST:PORT?stream=NAME` (NATS JetStream), `kafka://USER:PASSWORD@HOST:PORT?topic=NAME` (Kafka) or
     /// `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE` (Amazon SQS), if the program was built with them, or `table`, the table ic_intake
     /// of the store.
@@ -52,17 +52,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Where the replies go of requests that ask for one: `amqp://…?queue=NAME`, `nats://…?subject=NAME`, `kafka://…?topic=NAME`,
+    /// The target of the replies to requests that ask for one: `amqp://…?queue=NAME`, `nats://…?subject=NAME`, `kafka://…?topic=NAME`,
     /// `sqs://HOST/ACCOUNT/QUEUE`, or `https://…`, a webhook signed with the secret `whsec_…` in
-    /// INTEGRATION_CLIENT_REPLIES_SECRET. Without it they stay in the table ic_reply for a week.
+    /// INTEGRATION_CLIENT_REPLIES_SECRET. Without a target, replies stay in the table ic_reply for a week.
     #[arg(long, value_name = "URL", env = "INTEGRATION_CLIENT_REPLIES", hide_env_values = true)]
     replies: Option<String>,
 
-    /// Leaves the requests in the store to other processes.
+    /// Does not send the requests in the store; other processes send them.
     #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK")]
     no_work: bool,
 
-    /// How long requests may go on after SIGTERM.
+    /// For how long requests under way may continue after SIGTERM.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, env = "INTEGRATION_CLIENT_GRACE")]
     grace: Duration,
 }

@@ -55,7 +55,7 @@ INTEGRATION_CLIENT_STORE stand in for --vendors, --tenants and --store. Colours
 are for terminals alone, and never used with NO_COLOR.
 integration-client COMMAND --help explains a command, with examples.";
 
-/// Sends requests to many vendors' APIs within their limits, and shows what it knows of them.
+/// Sends requests to the APIs of many vendors within their rate limits, and shows limits, queues and dead letters.
 #[derive(Parser)]
 #[command(name = "integration-client", version, after_help = EXAMPLES, max_term_width = 80)]
 struct Cli {

@@ -10,6 +10,7 @@ use integration_client::{IntegrationClient, IntegrationClientBuilder, Method, Pr
 use serde_json::{Value, json};
 
 use crate::connect::{self, Configuration, Named};
+use crate::dead_letters;
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome};
@@ -30,60 +31,61 @@ Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
 the job is a dead letter, 2 it could not be sent, 3 interrupted: what is known
 of the request is said on standard error.";
 
-/// Sends one request on behalf of a tenant, when the limits allow, and prints the answer's body.
+/// Sends one request of a tenant when the limits allow it, and prints the body of the response.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// On whose behalf.
+    /// The tenant whose credential and limits the request uses.
     tenant: String,
 
-    /// To whom.
+    /// The vendor that receives the request.
     vendor: String,
 
-    /// The path below the vendor's base URL, with its query.
+    /// The path below the vendor's base URL, with the query.
     path: String,
 
     #[command(flatten)]
     configuration: Configuration,
 
-    /// The method; GET, or POST where there is a body.
+    /// The HTTP method [default: GET, or POST with a body].
     #[arg(long, short = 'X', value_name = "METHOD")]
     method: Option<String>,
 
-    /// A header, as `name: value`; may be given several times. The credential is added without it.
+    /// A header, as `name: value`. May be repeated. The credential is added by itself.
     #[arg(long, short = 'H', value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
 
-    /// The body; `@FILE` reads it from a file, `@-` from standard input. JSON is sent as such unless a header says otherwise.
+    /// The body; `@FILE` reads it from a file, `@-` from standard input. A body that is JSON gets the content type of JSON unless a
+    /// header states another.
     #[arg(long, short, value_name = "BODY")]
     data: Option<String>,
 
-    /// The tier that it waits in.
+    /// The priority with which the request waits: high, normal or low.
     #[arg(long, value_name = "TIER", default_value = "normal", value_parser = priority)]
     priority: Priority,
 
-    /// What it costs of the vendor's limits: UNITS points, or KIND=UNITS for another kind that the vendor's entry declares.
+    /// What the request costs of the vendor's limits: UNITS points, or KIND=UNITS for another kind that the vendor's entry declares.
     /// May be repeated.
     #[arg(long, value_name = "[KIND=]UNITS", value_parser = cost)]
     cost: Vec<(String, u32)>,
 
-    /// The key by which the vendor knows the request again.
+    /// The key by which the vendor recognises the request when it is sent again.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 
-    /// How long it may take in all, waiting for the limits included.
+    /// The longest time for the request, waiting for the limits included.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     deadline: Duration,
 
-    /// Sends it as a job of this store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    /// Sends the request as a job of this store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
-    /// Prints the status and the headers first.
+    /// Prints the status and the headers before the body.
     #[arg(long, short)]
     include: bool,
 
-    /// Prints one JSON object: status, headers, body, and how long it waited.
+    /// Prints one JSON object: status, headers, body, and how long the request waited.
     #[arg(long)]
     json: bool,
 }
@@ -279,7 +281,12 @@ impl Args {
     }
 
     async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {
-        let response = client.send(&self.tenant, self.priority, request).await?;
+        let sent = client.send(&self.tenant, self.priority, request).await;
+        // Without a store the dead letter is only in the log, and no command can show it.
+        let response = sent.map_err(|error| match error.letter_id() {
+            Some(id) => Failure::Input(connect::in_words(&error).replace(&format!("; see dead letter {id}"), "")),
+            None => error.into(),
+        })?;
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         let headers = response.headers().iter().map(|(name, value)| (name.to_string(), text(value.as_bytes())));
         Ok(Answer {
@@ -312,6 +319,7 @@ impl Args {
                     return Ok(Some(Answer { status, headers, body, attempts, waited: None }));
                 }
                 ended => {
+                    let last = last_attempt(client, &receipt.id()).await?;
                     client.shutdown(Duration::from_secs(1)).await;
                     let reason = match ended {
                         Status::Dead { reason, .. } => reason.map_or("unknown", |reason| reason.as_str()),
@@ -319,7 +327,7 @@ impl Args {
                     };
                     let (id, store) = (receipt.id(), named.shown());
                     notes::say(&format!(
-                        "the request was given up ({reason}): integration-client dead-letters show {id} --store {store}"
+                        "the request was given up ({reason}){last}\nintegration-client dead-letters show {id} --store {store}"
                     ));
                     return Ok(None);
                 }
@@ -369,6 +377,16 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Describes the last attempt of a request that became a dead letter, with what is kept of the vendor's response.
+async fn last_attempt(client: &IntegrationClient, id: &str) -> Result<String, Failure> {
+    let letter = client.outbox().dead_letters()?.show(id).await?.map(|kept| kept.letter);
+    let Some(last) = letter.as_ref().and_then(|letter| letter.attempts.last()) else { return Ok(String::new()) };
+    let body: String =
+        last.answer.iter().flat_map(|answer| answer.lines()).map(|line| format!("\n    {line}")).collect();
+    let attempts = crate::text::count(letter.as_ref().map_or(0, |letter| letter.attempts.len()), "attempt");
+    Ok(format!(": {} at the last of {attempts}{body}", dead_letters::result(last)))
 }
 
 /// Reads a body as curl does: the text itself, `@FILE`, or `@-` for standard input.

@@ -38,12 +38,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     configuration: Configuration,
 
-    /// Where to listen: an address with its port, or `unix:PATH`.
+    /// The address to listen on, with its port, or `unix:PATH`.
     #[arg(long, value_name = "ADDRESS", env = LISTEN, default_value = DEFAULT)]
     listen: Listen,
 
-    /// One more address, all of whose requests are this tenant's to this vendor: for SDKs that take host and port alone. May
-    /// be repeated; in the variable with commas between.
+    /// One more address to listen on. All requests to it belong to this tenant and go to this vendor: for SDKs that can be given
+    /// only a host and a port. May be repeated; in the variable, commas separate the addresses.
     #[arg(long, value_name = "ADDRESS=TENANT/VENDOR", value_parser = lane, env = "INTEGRATION_CLIENT_LANES", value_delimiter = ',')]
     lane: Vec<(SocketAddr, String, String)>,
 
@@ -57,30 +57,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
-    /// Leaves the requests in the store to other processes.
+    /// Does not send the requests in the store; other processes send them.
     #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK")]
     no_work: bool,
 
-    /// Serves a console for operators too, at /~/console/: which lanes wait and why, queues, dead letters, events. It asks for
-    /// the token of a caller with the right `view` or `operate`, or for the token that the command prints. Nobody may change
-    /// anything in it.
+    /// Also serves a console for operators at /~/console/, which shows the lanes that wait and why, queues, dead letters and events.
+    /// The console asks for the token of a caller with the right `view` or `operate`, or for the token that the command prints.
+    /// Nobody can change anything in it.
     #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE")]
     console: bool,
 
-    /// The same, and callers with the right `operate` may pause and resume lanes, and send dead letters again or delete them;
-    /// so may whoever has the token that the command prints.
+    /// As --console; callers with the right `operate`, and whoever has the token that the command prints, may also pause and resume
+    /// lanes, and send dead letters again or delete them.
     #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE_OPERATE")]
     console_operate: bool,
 
-    /// How long a request may wait for the head of its answer, and then for each piece of it, where it states no deadline.
+    /// The longest wait for the headers of a response, and then for each part of its body, if the request states no deadline.
     #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration, env = "INTEGRATION_CLIENT_DEADLINE")]
     deadline: Duration,
 
-    /// How long it says after SIGTERM that it is not ready, and still takes requests: until a balancer has noticed.
+    /// For how long after SIGTERM the gateway still accepts requests, while it reports that it is not ready: a load balancer needs
+    /// this time to notice.
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "INTEGRATION_CLIENT_DRAIN_DELAY")]
     drain_delay: Option<Duration>,
 
-    /// How long requests may go on after that.
+    /// For how long requests under way may continue after that.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, env = "INTEGRATION_CLIENT_GRACE")]
     grace: Duration,
 }

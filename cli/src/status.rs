@@ -31,11 +31,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Again every second, until Ctrl-C.
+    /// Prints the status again every second, until Ctrl-C.
     #[arg(long)]
     watch: bool,
 
-    /// As JSON, one object a line.
+    /// Prints one JSON object per line.
     #[arg(long)]
     json: bool,
 }

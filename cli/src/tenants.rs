@@ -43,19 +43,19 @@ pub(crate) struct Args {
     configuration: Global,
 }
 
-/// The same before and behind the subcommand.
+/// Options that may stand before and behind the subcommand.
 #[derive(clap::Args)]
 struct Global {
     /// A file with vendors, tenants or both.
     #[arg(long, value_name = "FILE", global = true, display_order = 101, env = connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
-    /// A file with tenants, where they are in one of their own.
+    /// A file with tenants, if the tenants are in a file of their own.
     #[arg(long, value_name = "FILE", global = true, display_order = 102, env = connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
     /// The store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
     #[arg(long, value_name = "URL", global = true, display_order = 103, env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
-    /// As JSON.
+    /// Prints JSON.
     #[arg(long, global = true, display_order = 104)]
     json: bool,
 }
@@ -66,18 +66,18 @@ enum What {
     List,
     /// Adds a tenant to the store, or changes it.
     Set(Set),
-    /// Takes a tenant out of the store, at one vendor or at all.
+    /// Removes a tenant from the store, at one vendor or at all vendors.
     Retire {
         /// The tenant's id.
         id: String,
-        /// The vendor; all of them without it.
+        /// The vendor [default: all vendors].
         vendor: Option<String>,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Takes every tenant out of the store whose id is not in a list.
+    /// Removes every tenant from the store whose id is not in a list.
     Cleanup {
-        /// The ids that stay, one a line; `-` is standard input.
+        /// The file with the ids of the tenants that stay, one per line; `-` is standard input.
         #[arg(long, value_name = "FILE")]
         active: PathBuf,
         #[command(flatten)]
@@ -100,16 +100,16 @@ struct Set {
     /// The vendor's environment or plan.
     #[arg(long, value_name = "NAME")]
     environment: Option<String>,
-    /// A variable of the vendor's base URL; may be given several times.
+    /// A variable of the vendor's base URL. May be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     var: Vec<(String, String)>,
-    /// A limit of which the tenant has more or less than others; may be given several times.
+    /// A limit that differs for this tenant. May be repeated.
     #[arg(long, value_name = "NAME=UNITS", value_parser = pair)]
     limit: Vec<(String, String)>,
     /// The part of the vendor's limits that this process may use, above 0 and at most 1.
     #[arg(long)]
     share: Option<f64>,
-    /// Turns in limits that several tenants share: 1 to 1000.
+    /// The tenant's weight in limits that several tenants share, from 1 to 1000.
     #[arg(long)]
     weight: Option<u32>,
 }

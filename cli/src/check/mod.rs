@@ -26,37 +26,37 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 
 /// Checks a file of vendors and tenants, and shows what is enforced for each limit.
 ///
-/// The shipped catalogue is beneath it: an entry with `extends = "catalogue"` changes one of its vendors, and tenants
-/// may use any of them. What is wrong is shown with its place and what to do; nothing is sent anywhere, and no
-/// credential is read.
+/// The file extends the shipped catalogue: an entry with `extends = "catalogue"` changes one of its vendors, and tenants
+/// may use all of them. Each problem is shown with its place and what to do. The command sends nothing and reads no
+/// credential.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Vendors, tenants, or both.
+    /// The file with vendors, tenants, or both.
     #[arg(required_unless_present = "vendors")]
     file: Option<PathBuf>,
 
-    /// The same as other commands have it; FILE comes before it.
+    /// The same file, as other commands name it; FILE takes precedence.
     #[arg(long, value_name = "FILE", env = crate::connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
 
-    /// A file with tenants, where they are in one of their own.
+    /// A file with tenants, if the tenants are in a file of their own.
     #[arg(long, value_name = "FILE", env = crate::connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
 
-    /// How long a vendor takes to answer: the longer, the less of a short window is in use.
+    /// The mean time between a request and its response. The longer it is, the less of a short window can be used.
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
     round_trip: Duration,
 
-    /// The name of a credential resolver that your program registers; may be given several times.
+    /// The name of a credential resolver that your program registers. May be repeated.
     #[arg(long, value_name = "NAME")]
     resolver: Vec<String>,
 
-    /// One JSON object: whether it is good, and every problem and warning with its place.
+    /// Prints one JSON object: whether the file is valid, and every problem and warning with its place.
     #[arg(long)]
     json: bool,
 
-    /// The file stands alone, as for a program that says `without_catalogue`.
+    /// Checks the file without the catalogue, as a program reads it that calls `without_catalogue`.
     #[arg(long)]
     without_catalogue: bool,
 }

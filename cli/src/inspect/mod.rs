@@ -42,28 +42,28 @@ and the others go on.
 Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable, or
 nobody knows the vendor.";
 
-/// Shows what a client reads in a response: whether it refused, how long to wait, what is left.
+/// Shows what a client reads in a response: whether the vendor refused, how long to wait, and what is left.
 ///
 /// The input is headers, or a response as `curl -i` or `curl -v` prints it. Of several responses the last one counts.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file instead of standard input.
+    /// The file to read [default: standard input].
     file: Option<PathBuf>,
 
-    /// The vendor that answered, as the catalogue or your file names it; without it, headers are read by their shape.
+    /// The vendor that responded, as the catalogue or your file names it; without it, headers are read by their form.
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
 
-    /// The status, where the input does not say it [default: 200].
+    /// The status, if the input does not state it [default: 200].
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..=999))]
     status: Option<u16>,
 
-    /// When the response came in, as 2026-01-15T10:00:00Z or in seconds since 1970 [default: now].
+    /// When the response was received, as 2026-01-15T10:00:00Z or in seconds since 1970 [default: now].
     #[arg(long, value_name = "TIME", value_parser = moment)]
     now: Option<SystemTime>,
 
-    /// Read and write JSON, one object in each line.
+    /// Reads and writes JSON, one object per line.
     #[arg(long)]
     json: bool,
 

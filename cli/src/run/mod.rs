@@ -78,11 +78,11 @@ but time: answers are kept in the store, and written when it goes on.
 Exit codes: 0 all jobs were taken, 1 some are dead letters or were no jobs, 2 it
 could not be carried out, 3 it was interrupted: run it again.";
 
-/// Sends a file of jobs, one JSON object a line, at the full speed that the limits allow.
+/// Sends a file of jobs, one JSON object per line, as fast as the limits allow.
 ///
-/// Every job is kept in a store until its vendor has taken it or it is a dead letter. The store remembers how far the
-/// file was read, so that the same command goes on where an interrupted one came to. Whoever works on the same store in
-/// another process is told that it is in use.
+/// A store keeps every job until its vendor has accepted it or it is a dead letter. The store remembers how far the
+/// file was read, so that the same command continues where an interrupted one ended. A second process that would work on
+/// the same store ends with an error.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -93,38 +93,38 @@ pub(crate) struct Args {
     #[command(flatten)]
     configuration: Configuration,
 
-    /// Where jobs are kept until they have ended; by default the SQLite file JOBS.jsonl.sqlite (`run.sqlite` for standard
-    /// input). A path, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    /// The store of the jobs: a path, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE` [default: the SQLite file
+    /// JOBS.jsonl.sqlite, or run.sqlite for standard input].
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
-    /// A line of JSON for what became of each job, in the order in which they end; `-` is standard output.
+    /// The file for the results, one line of JSON per job, in the order in which the jobs end; `-` is standard output.
     #[arg(long, value_name = "RESULTS.jsonl")]
     out: Option<PathBuf>,
 
-    /// Leaves out lines that are no jobs, and goes on; otherwise the first of them ends the run.
+    /// Skips lines that are not valid jobs; without this option, the first such line ends the run.
     #[arg(long)]
     keep_going: bool,
 
-    /// Checks every line that the run would still send, and estimates how long the jobs take; sends nothing, and leaves the store as it is.
-    /// Limits of endpoints are not reckoned with, and make it longer.
+    /// Checks every line that the run would still send, and estimates how long the jobs take. Sends nothing, and does not change the
+    /// store. The estimate leaves out the limits of endpoints.
     #[arg(long)]
     dry_run: bool,
 
-    /// Of a file that differs from the one whose run has ended, sends only the lines that are new or were changed.
+    /// Sends only lines that are new or changed, if the file differs from the one whose run has ended.
     #[arg(long, conflicts_with = "anew")]
     changed: bool,
 
-    /// Sends all lines again, whatever an earlier run of the file has sent.
+    /// Sends all lines again, also those that an earlier run of the file has sent.
     #[arg(long)]
     anew: bool,
 
-    /// Serves a console for operators while the run lasts: which lanes wait and why, queues, dead letters, events. Nobody can change
-    /// anything in it. The address is one of this machine's; without one a free port of it is taken.
+    /// Serves a console for operators during the run, which shows the lanes that wait and why, queues, dead letters and events. Nobody
+    /// can change anything in it. The address must be one of this machine [default: a free port].
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
     console: Option<std::net::SocketAddr>,
 
-    /// Shows no progress: mistakes and the last line alone.
+    /// Shows no progress, only errors and the last line.
     #[arg(long, short)]
     quiet: bool,
 }

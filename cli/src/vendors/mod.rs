@@ -27,22 +27,22 @@ Exit codes: 0 shown, 2 there is no such vendor.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// One vendor: its name, another name of it (gmail), or a part of either; all that fit are listed.
+    /// A vendor: its name, another name of it (gmail), or a part of either. All vendors that match are listed.
     name: Option<String>,
 
-    /// As JSON.
+    /// Prints JSON.
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
 
-    /// As the page docs/VENDORS.md.
+    /// Prints the page docs/VENDORS.md.
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
 
-    /// How many figures have which source, and the figures that were read more than nine months ago.
+    /// Prints how many figures have which source, and which figures were read more than nine months ago.
     #[arg(long, conflicts_with_all = ["name", "json", "markdown"])]
     summary: bool,
 
-    /// A file with vendors of your own, beside the catalogue.
+    /// A file with vendors of your own, in addition to the catalogue.
     #[arg(long, value_name = "FILE", alias = "vendors-file", env = crate::connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
 }
