@@ -63,6 +63,14 @@ pub(crate) struct Caller {
     pub(crate) expected_us: Option<u64>,
 }
 
+impl Caller {
+    /// How long the call was under way when the store's clock showed `clock_us`; `None` if the caller does not know that
+    /// clock.
+    pub(super) fn age_us(&self, clock_us: u64) -> Option<u64> {
+        self.expected_us.map(|expected| clock_us.saturating_sub(expected))
+    }
+}
+
 /// What a process says about one limit.
 ///
 /// A process takes units out of its guard *before* it returns them, and it claims units only

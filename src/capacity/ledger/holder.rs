@@ -41,7 +41,8 @@ pub(crate) struct Holder {
     pub(crate) last: Vec<(u64, u32)>,
     #[serde(rename = "f")]
     pub(crate) figures: Figures,
-    /// Whether the process's last call made this record.
+    /// Whether only calls that arrived late, or did not know the store's clock, have been recorded here: the process may
+    /// have had an earlier record, which was forgotten.
     #[serde(rename = "b", default, skip_serializing_if = "is_false")]
     pub(crate) is_new: bool,
     /// Whether all leases of the process have ended, that of its floor included.
@@ -80,7 +81,7 @@ impl Holder {
             turned: 0,
             last: Vec::new(),
             figures,
-            is_new: false,
+            is_new: true,
             has_ended: false,
             floor: 0,
             floor_until: 0,
@@ -89,7 +90,6 @@ impl Holder {
 
     /// Records a call whose claim has been settled already.
     pub(crate) fn note(&mut self, now: u64, caller: &Caller, line: &Line) {
-        self.is_new = self.seq == 0;
         self.seq = caller.seq;
         self.want = line.want;
         self.need = line.need;

@@ -65,6 +65,7 @@ impl Ledger {
         if let Some(holder) = self.seen(caller) {
             return self.again(holder, caller, line);
         }
+        let is_current = caller.age_us(clock_us).is_some_and(|age| age < self.figures.tail_us());
         let now = self.pass_time(clock_us, caller);
         self.pause(now, caller.process, line.paused_us);
         self.declare(caller, line);
@@ -77,6 +78,7 @@ impl Ledger {
         }
         let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
         holder.note(now, caller, line);
+        holder.is_new &= !is_current;
         self.bind(now);
         let parts = self.divide(now);
         let units = match is_kept && !self.is_learning() {
@@ -166,13 +168,13 @@ impl Ledger {
         if self.is_learning() {
             return false;
         }
-        let age = caller.expected_us.map(|expected| clock_us.saturating_sub(expected));
+        let age = caller.age_us(clock_us);
         let is_young = |age| age < self.figures.tail_us();
         if let Some(holder) = self.holders.get(&caller.process) {
-            // A call that arrives late makes the record anew of a process that had been forgotten. Such a process holds
+            // Calls that arrive late make the record anew of a process that had been forgotten. Such a process holds
             // nothing, and nothing that it used counts any more.
-            let has_units =
-                (line.claim > 0 && age.is_none_or(is_young)) || line.returned.iter().any(|(free_in, _)| *free_in > 0);
+            let has_units = (line.claim > 0 && age.is_none_or(is_young))
+                || line.returned.iter().any(|(free_in, _)| *free_in > age.unwrap_or(0));
             return holder.seq < caller.known_seq && (!holder.is_new || has_units);
         }
         let is_complete = self.complete_from <= self.clock.now();

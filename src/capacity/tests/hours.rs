@@ -23,7 +23,7 @@ fn millis(random: &mut Rng, from: u64, to: u64) -> Duration {
 /// Mostly a few processes, sometimes as many as 64.
 fn processes(random: &mut Rng) -> usize {
     match random.u32(0..20) {
-        0 if random.u32(0..3) == 0 => random.usize(9..65),
+        0 if random.u32(0..10) == 0 => random.usize(9..65),
         0..4 => random.usize(5..9),
         _ => random.usize(1..5),
     }

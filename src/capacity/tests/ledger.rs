@@ -239,14 +239,19 @@ fn an_older_state_than_was_told_is_recognised() {
 fn a_late_call_of_a_forgotten_process_makes_no_older_state() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
+    let first = bench.caller(1);
+    bench.call(1, &line(10, 10));
     let late = bench.caller(1);
     bench.call(1, &Line { returned: vec![(0, 10)], ..line(0, 0) });
     bench.clock += 60 * S;
-    // A call of process 2 ends the record of process 1, which its own late call makes anew.
+    // A call of process 2 ends the record of process 1, which its own late calls make anew.
     bench.call(2, &line(0, 10));
     bench.clock += S;
     bench.call(2, &line(10, 10));
-    bench.ledger.exchange(bench.clock, &Caller { expected_us: None, ..late }, &line(0, 0));
+    for late in [first, late] {
+        let made = Some(bench.clock - 60 * S);
+        bench.ledger.exchange(bench.clock, &Caller { expected_us: made, ..late }, &line(0, 0));
+    }
     let before = bench.ledger.clone();
     // A claim from before it was forgotten is lost; a claim of now would show that the store went back.
     bench.seqs[1] += 1;
