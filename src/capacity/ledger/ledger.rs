@@ -91,10 +91,8 @@ impl Ledger {
         Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
 
-    /// Takes back all units of the caller. Its record stays for a while: it shows that a call which arrives later was
-    /// made earlier.
-    ///
-    /// `line.claim` counts as 0, and `line.returned` says when each unit is free.
+    /// Takes back all units of the caller: `line.claim` counts as 0, and `line.returned` says when each unit is free. Its
+    /// record stays for a while, so that an earlier call that arrives later is recognized.
     pub(crate) fn leave(&mut self, clock_us: u64, caller: &Caller, line: &Line) {
         if self.is_stale(clock_us, caller, line) || self.seen(caller).is_some() {
             return;
