@@ -56,6 +56,8 @@ struct Member {
     lane: LaneKey,
     /// The number of the process's configuration.
     version: u64,
+    /// The configuration with which the call under way was made. The engine ignores the answer if it has another now.
+    asked_with: u64,
     process: Process,
     belief: Belief,
     tiers: HashMap<crate::engine::keys::WaiterKey, Tier>,
@@ -140,6 +142,7 @@ impl World {
                 engine,
                 lane,
                 version: 1,
+                asked_with: 1,
                 belief: Belief::default(),
                 process: Process::new(random.u64(1..), case.lease),
                 tiers: HashMap::new(),

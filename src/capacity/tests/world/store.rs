@@ -43,7 +43,7 @@ impl World {
         if self.case.mistake == Some(Mistake::KnowsNoAnswer) {
             call.lines.iter_mut().for_each(|entry| entry.known_seq = 0);
         }
-        member.belief.process = call.process;
+        (member.belief.process, member.asked_with) = (call.process, member.version);
         let call = Arc::new(call);
         member.under_way = Some((call.seq, now, limits));
         self.reach(it, &call);
@@ -213,7 +213,9 @@ impl World {
         let until = member.process.until(began);
         let got = member.process.answered(began, now, call, answer);
         for (limit, got) in limits.into_iter().zip(got) {
-            member.belief.is_told(&got, until);
+            if member.asked_with == member.version {
+                member.belief.is_told(&got, until);
+            }
             member.engine.hold(now, limit, &got, until);
         }
         let began = self.now.as_nanos().saturating_sub(now.since(began).as_nanos() as u64);
