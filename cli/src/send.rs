@@ -14,7 +14,7 @@ use crate::dead_letters;
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome};
-use crate::text::{duration, span};
+use crate::text::{count, duration, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -385,7 +385,7 @@ async fn last_attempt(client: &IntegrationClient, id: &str) -> Result<String, Fa
     let Some(last) = letter.as_ref().and_then(|letter| letter.attempts.last()) else { return Ok(String::new()) };
     let body: String =
         last.answer.iter().flat_map(|answer| answer.lines()).map(|line| format!("\n    {line}")).collect();
-    let attempts = crate::text::count(letter.as_ref().map_or(0, |letter| letter.attempts.len()), "attempt");
+    let attempts = count(letter.as_ref().map_or(0, |letter| letter.attempts.len()), "attempt");
     Ok(format!(": {} at the last of {attempts}{body}", dead_letters::result(last)))
 }
 

@@ -197,7 +197,6 @@ impl Vendors {
             .min_by_key(|(_, rest)| rest.len())
     }
 
-    /// The vendor `name` in `environment`; the error says which of the two does not exist, and suggests a name.
     /// The vendor that people also search for as `name`.
     fn also_named(&self, name: &str) -> Option<&str> {
         let is_also = |vendor: &Vendor| vendor.also.iter().any(|other| other.eq_ignore_ascii_case(name));
@@ -205,6 +204,7 @@ impl Vendors {
         live.find(|(_, stated)| is_also(&stated.vendor)).map(|(vendor, _)| &**vendor)
     }
 
+    /// The vendor `name` in `environment`; the error says which of the two does not exist, and suggests a name.
     fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, Unknown> {
         let cut = |text: &str| text.chars().take(128).collect::<String>();
         let Some(environments) = self.by_name.get(name) else {

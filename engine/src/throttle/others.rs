@@ -40,8 +40,9 @@ pub(super) struct Sample {
     pub(super) early: i64,
     /// Units granted later than the answered request that may have arrived before it.
     pub(super) late: i64,
-    /// Units granted at the same moment as the answered request, with it: they arrive in any order.
-    pub(super) together: i64,
+    /// Units granted at the same moment as the answered request, its own included; 0 if that is not known. They may arrive
+    /// in any order.
+    pub(super) together: u64,
     /// Units of ours that the vendor counts at this moment, if it gives each back one window later: the likely number,
     /// and the highest possible one.
     pub(super) ours: (u32, u32),
@@ -94,9 +95,9 @@ impl Others {
             self.begin(seen);
             return;
         };
-        // A small decrease is no new window: responses overtake each other, those to requests that were granted at the same
-        // moment in any order.
-        let overtaken = if seen.granted == last.granted { seen.together.unsigned_abs() } else { 0 };
+        // Responses overtake each other, so a small decrease is no new window. Between two requests that were granted at the
+        // same moment, the count may fall by as many units as were granted with them.
+        let overtaken = if seen.granted == last.granted { seen.together } else { 0 };
         let is_new = seen.used.saturating_add(limit / 8).saturating_add(overtaken) < last.used;
         let has_lapsed = self.has_lapsed(&last, &seen, pace);
         if pace.counting == Counting::Unstated && pace.mode == Mode::Adaptive {
@@ -111,11 +112,10 @@ impl Others {
                 // If the vendor's algorithm is not configured, a decrease may be units that came back one by one.
                 let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
                 if is_new || has_lapsed {
-                    match () {
-                        () if pace.mode != Mode::Adaptive => {}
-                        () if is_new && ends_at_once => self.meet(&last, &seen, pace),
-                        () if has_lapsed => self.meet_late(&last, &seen, pace),
-                        () => {}
+                    if pace.mode == Mode::Adaptive && is_new && ends_at_once {
+                        self.meet(&last, &seen, pace);
+                    } else if pace.mode == Mode::Adaptive && has_lapsed {
+                        self.meet_late(&last, &seen, pace);
                     }
                     self.begin(seen);
                 } else {
@@ -353,8 +353,7 @@ mod tests {
         assert_eq!(reporting_late(50, 4).per_window(&pace), None);
     }
 
-    /// All units of a window go at once, and their responses come back in any order. The first requests of the next
-    /// window go one by one.
+    /// All units of each window are granted at one moment, and their responses come back in any order.
     #[test]
     fn responses_to_a_burst_that_overtake_each_other_show_no_others() {
         let pace = Pace {

@@ -221,7 +221,6 @@ impl QuotaTracker {
             let (ours, behind) = (self.ours(now, ours, unarrived, books, report.limit, pace), books.behind);
             let sent = self.recent.units(now, pace.window_ns).unwrap_or(books.units);
             let together = if self.together.0 == granted { self.together.1 } else { 0 };
-            let together = i64::try_from(together).unwrap_or(i64::MAX);
             let seen = Sample { at: now, granted, used, arrived, early, late, together, ours, sent, behind };
             self.others.observe(seen, report.limit, pace);
             if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {

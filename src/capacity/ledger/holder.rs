@@ -7,7 +7,7 @@ use super::clock::slack;
 use super::shares::{Claim, sum};
 
 /// The longest time for which the record of a process that has left is kept, so that many short-lived processes do not
-/// make the ledger large. No call is longer under way.
+/// make the ledger large. No call is under way for longer.
 const LEFT_US: u64 = 60_000_000;
 
 /// A process that has called. Its record outlives its lease for a while, so that the ledger recognizes its next call as
@@ -44,7 +44,7 @@ pub(crate) struct Holder {
     /// Whether only calls that arrived late, or did not know the store's clock, have been recorded here: the process may
     /// have had an earlier record, which was forgotten.
     #[serde(rename = "b", default, skip_serializing_if = "is_false")]
-    pub(crate) is_new: bool,
+    pub(crate) is_unconfirmed: bool,
     /// Whether all leases of the process have ended, that of its floor included.
     #[serde(rename = "x")]
     pub(crate) has_ended: bool,
@@ -81,7 +81,7 @@ impl Holder {
             turned: 0,
             last: Vec::new(),
             figures,
-            is_new: true,
+            is_unconfirmed: true,
             has_ended: false,
             floor: 0,
             floor_until: 0,

@@ -78,7 +78,7 @@ impl Ledger {
         }
         let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
         holder.note(now, caller, line);
-        holder.is_new &= !is_current;
+        holder.is_unconfirmed &= !is_current;
         self.bind(now);
         let parts = self.divide(now);
         let units = match is_kept && !self.is_learning() {
@@ -173,7 +173,7 @@ impl Ledger {
             // nothing, and nothing that it used counts any more.
             let has_units = (line.claim > 0 && age.is_none_or(is_young))
                 || line.returned.iter().any(|(free_in, _)| *free_in > age.unwrap_or(0));
-            return holder.seq < caller.known_seq && (!holder.is_new || has_units);
+            return holder.seq < caller.known_seq && (!holder.is_unconfirmed || has_units);
         }
         let is_complete = self.complete_from <= self.clock.now();
         line.claim > 0 && caller.known_seq > 0 && is_complete && age.is_some_and(is_young)

@@ -34,6 +34,13 @@ pub(crate) enum Keeper {
     SwapsByWallClock,
 }
 
+impl Keeper {
+    /// Whether a server with a clock answers whole calls. Otherwise the processes compute the answers.
+    pub(super) fn is_server(self) -> bool {
+        matches!(self, Keeper::Server | Keeper::Vouched)
+    }
+}
+
 /// What a process does wrong, to show that the simulation finds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mistake {

@@ -74,7 +74,7 @@ struct Member {
     last_send: Option<u64>,
 }
 
-/// When the store kept what: the ledgers, or the texts.
+/// An earlier state of the store: its time, the ledgers and the texts.
 type Backup = (Time, HashMap<String, Ledger>, HashMap<String, String>);
 
 pub(super) struct World {
@@ -87,15 +87,16 @@ pub(super) struct World {
     number: u64,
     /// The ledgers of a server that answers whole calls.
     ledgers: HashMap<String, Ledger>,
-    /// The texts that a store keeps which can compare and swap.
+    /// The texts in a store that can compare and swap.
     texts: HashMap<String, String>,
     /// How often each ledger was written, if the store can compare and swap.
     versions: HashMap<String, u64>,
     root: Root,
     past: Vec<Backup>,
-    /// The store's clock: how far it has stepped, what it has gained, and what it gains from when until when.
+    /// How far the store's clock has stepped, and what it has gained by slews that were replaced by another.
     step_ms: i64,
     gained_ns: i64,
+    /// The latest slew of the store's clock: millionths, beginning and end.
     slews: (i64, Time, Time),
     /// The latest moment that a process has claimed, if that is the store's clock.
     vouched_us: u64,
@@ -127,7 +128,7 @@ impl World {
         let plan = plan(&case, &case.figures);
         let mut random = fastrand::Rng::with_seed(case.seed);
         let mut clocks = fastrand::Rng::with_seed(case.seed);
-        let differ = case.keeper != Keeper::Server;
+        let differ = !case.keeper.is_server();
         let members = (0..case.processes).map(|_| {
             let mut engine = Engine::new(Bound::new(100_000), Default::default());
             let (ahead, gains) = match differ {

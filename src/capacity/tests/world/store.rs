@@ -28,9 +28,8 @@ impl World {
             member.due = Time::MAX;
             return;
         }
-        let is_exempt = !self.case.is_checked;
-        for (_, wish) in wishes.iter().filter(|_| !is_exempt) {
-            member.belief.returns(wish);
+        if self.case.is_checked {
+            wishes.iter().for_each(|(_, wish)| member.belief.returns(wish));
         }
         if self.case.mistake == Some(Mistake::ReturnsAfterTheCall) {
             let until = member.process.until(now);
@@ -88,7 +87,7 @@ impl World {
             self.at(at, Event::Store(it, call, is_first));
             return;
         }
-        if matches!(self.case.keeper, Keeper::Swaps | Keeper::SwapsByWallClock) {
+        if !self.case.keeper.is_server() {
             self.remember();
             let text = |limit: &String| self.texts.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
