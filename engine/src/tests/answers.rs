@@ -15,8 +15,8 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
     let (mut granted, mut refused) = (0, 0);
     for _ in 0..2_000 {
         let now = one.now + Duration::from_millis(random.u64(0..40));
-        one.at(now);
-        three.at(now);
+        one.advance_to(now);
+        three.advance_to(now);
         if random.bool() {
             let ask = Ask { endpoint, immediate: true, ..ask(Tier::ALL[usize::from(random.u8(0..3))]) };
             match (one.submit(lanes[0], ask), three.submit(lanes[1], ask)) {
@@ -61,9 +61,9 @@ fn a_whole_answer_is_one_decision() {
 fn an_answer_tells_how_long_it_took() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("rate", 100)]));
     for whole in [true, false] {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         let answered = bench.now + Duration::from_millis(70);
-        bench.at(answered);
+        bench.advance_to(answered);
         let heard = bench.engine.answered_with(answered, permit, Feedback::Passed(None), &[], whole);
         assert_eq!(heard.took, Duration::from_millis(70));
         assert!(heard.headroom.is_some());

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::scopes::{COUNTED, FREE, Scope, tenants, to};
+use super::scopes::{COUNTED, FREE, Scope, request_to, tenants};
 use super::*;
 use crate::plan::Counting;
 use crate::throttle::{Mode, Notice, Report, Wait};
 
 /// A limit that the vendor counts in fixed windows, and of which the client uses all.
-fn fixed(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
+fn fixed_window_limit(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(limit, f64::from(limit), window_ns, 0),
         guard: GuardSpec::Log(LogSpec::new(limit, 0, window_ns, TRANSIT).fixed()),
@@ -23,13 +23,13 @@ fn fixed(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
     LimitSpec { kind, pace, ..per_second(name, limit) }
 }
 
-fn says(remaining: u64, reset_ns: u64) -> Feedback {
+fn passed_with_report(remaining: u64, reset_ns: u64) -> Feedback {
     Feedback::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(reset_ns), ..Report::default() }))
 }
 
 /// Sends `requests` requests at once and answers all but the last, without a report. Returns the permit of the last.
 fn burst(bench: &mut Bench, lane: LaneKey, ask: Ask, requests: usize) -> PermitKey {
-    let mut permits: Vec<PermitKey> = (0..requests).map(|_| bench.granted(lane, ask)).collect();
+    let mut permits: Vec<PermitKey> = (0..requests).map(|_| bench.submit_granted(lane, ask)).collect();
     let last = permits.pop().unwrap();
     permits.into_iter().for_each(|permit| bench.engine.finished(bench.now, permit));
     last
@@ -37,12 +37,12 @@ fn burst(bench: &mut Bench, lane: LaneKey, ask: Ask, requests: usize) -> PermitK
 
 #[test]
 fn reset_ends_the_window_that_it_is_said_of_and_no_longer_one_of_the_same_figure() {
-    let limits = vec![fixed("minute", 100, 60 * SECOND), fixed("hour", 100, 3_600 * SECOND)];
+    let limits = vec![fixed_window_limit("minute", 100, 60 * SECOND), fixed_window_limit("hour", 100, 3_600 * SECOND)];
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(limits) });
     let last = burst(&mut bench, lane, ask(Tier::High), 100);
-    bench.engine.answered_with(bench.now, last, says(0, 20 * SECOND), &[], true);
+    bench.engine.answered_with(bench.now, last, passed_with_report(0, 20 * SECOND), &[], true);
     for _ in 0..100 {
-        bench.waits(lane, ask(Tier::High));
+        bench.submit_waiting(lane, ask(Tier::High));
     }
     let next = bench.now + Duration::from_secs(3_590);
     assert_eq!(bench.serve(next, SECOND / 20).len(), 0, "the hour is used up");
@@ -50,10 +50,11 @@ fn reset_ends_the_window_that_it_is_said_of_and_no_longer_one_of_the_same_figure
 
 #[test]
 fn window_without_rest_stands_although_our_own_count_explains_nearly_all_of_it() {
-    let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![fixed("minute", 100, 60 * SECOND)]) });
+    let (mut bench, lane) =
+        Bench::with(Plan { has_slots: false, ..plan(vec![fixed_window_limit("minute", 100, 60 * SECOND)]) });
     let last = burst(&mut bench, lane, ask(Tier::High), 99);
-    bench.engine.answered_with(bench.now, last, says(0, 20 * SECOND), &[], true);
-    let (_, until) = bench.waits(lane, ask(Tier::High));
+    bench.engine.answered_with(bench.now, last, passed_with_report(0, 20 * SECOND), &[], true);
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
     assert_eq!(until, Until::At(bench.now + Duration::from_millis(20_500)), "somebody else had the hundredth");
 }
 
@@ -61,21 +62,21 @@ fn window_without_rest_stands_although_our_own_count_explains_nearly_all_of_it()
 fn refusal_for_an_account_stops_it_and_slows_the_limit_of_the_endpoint_that_is_used_up() {
     let (mut bench, lanes) = tenants(Scope::AccountEndpoint, Mode::Adaptive);
     // A limit of the whole account which is hardly used.
-    let whole = fixed("whole", 10_000, 60 * SECOND);
+    let whole = fixed_window_limit("whole", 10_000, 60 * SECOND);
     let mut plan = (*bench.engine.lanes[lanes[0]].plan).clone();
     plan.account = plan.account.iter().cloned().chain([SharedSpec { spec: whole, endpoint: None }]).collect();
     let plan = Arc::new(plan);
     let lanes = ["a", "b"].map(|tenant| bench.lane(tenant, "other", &plan));
-    let last = burst(&mut bench, lanes[0], to(COUNTED), 70);
+    let last = burst(&mut bench, lanes[0], request_to(COUNTED), 70);
     let refusal = Feedback::RefusedFor(Whose::Account, Wait::Stated(10 * SECOND), None);
-    let heard = bench.heard(last, refusal);
+    let heard = bench.notices_on_response(last, refusal);
     let slowed = heard.iter().filter(|noticed| matches!(noticed.notice, Notice::Yielded { .. })).count();
     assert_eq!(slowed, 1, "{heard:?}");
     let stands = |noticed: &&Noticed| matches!(noticed.notice, Notice::Exhausted { .. });
     let endpoints: Vec<_> = heard.iter().filter(stands).map(|noticed| noticed.of.endpoint.is_some()).collect();
     assert_eq!(endpoints, [false], "it is told of the account: {heard:?}");
     for (lane, endpoint) in [(lanes[0], FREE), (lanes[1], FREE), (lanes[1], COUNTED)] {
-        let (waiter, until) = bench.waits(lane, to(endpoint));
+        let (waiter, until) = bench.submit_waiting(lane, request_to(endpoint));
         assert_eq!(until, Until::At(bench.now + Duration::from_secs(10)), "{endpoint:?}");
         bench.engine.cancel(bench.now, waiter);
     }

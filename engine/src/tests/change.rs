@@ -9,10 +9,10 @@ fn a_raised_limit_credits_nothing_and_lets_waiters_go_at_the_new_rate() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 10, 10.0)]));
     let start = bench.now;
     for _ in 0..10 {
-        let _ = bench.granted(lane, ask(Tier::High));
+        let _ = bench.submit_granted(lane, ask(Tier::High));
     }
     for _ in 0..100 {
-        let _ = bench.waits(lane, ask(Tier::High));
+        let _ = bench.submit_waiting(lane, ask(Tier::High));
     }
     bench.lane("acme", "acme", &Arc::new(plan(vec![bucket("requests", 100, 100.0)])));
     assert!(bench.engine.is_quiet(), "nothing is credited");
@@ -23,24 +23,24 @@ fn a_raised_limit_credits_nothing_and_lets_waiters_go_at_the_new_rate() {
 fn a_lowered_limit_holds_at_once_and_forgets_nothing() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     for _ in 0..50 {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         bench.engine.finished(bench.now, permit);
     }
     bench.lane("acme", "acme", &Arc::new(plan(vec![per_second("requests", 40)])));
-    let (_, until) = bench.waits(lane, ask(Tier::High));
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
     assert!(until.not_before() > bench.now + Duration::from_secs(1), "{until:?}: 50 went inside a window of 40");
 }
 
 #[test]
 fn a_permit_from_before_the_change_counts_in_a_new_limit_of_requests_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
-    let old = [bench.granted(lane, ask(Tier::High)), bench.granted(lane, ask(Tier::High))];
+    let old = [bench.submit_granted(lane, ask(Tier::High)), bench.submit_granted(lane, ask(Tier::High))];
     bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), slots("new", 2)])));
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.finished(bench.now, old[0]);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
     let Claim::Started(new, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
     assert!(bench.engine.is_quiet(), "both slots of `new` are taken");
     bench.engine.finished(bench.now, new);
     assert!(!bench.engine.is_quiet());
@@ -49,9 +49,9 @@ fn a_permit_from_before_the_change_counts_in_a_new_limit_of_requests_at_once() {
 #[test]
 fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
-    let old = bench.granted(lane, ask(Tier::High));
+    let old = bench.submit_granted(lane, ask(Tier::High));
     bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), per_second("new", 10)])));
-    let new = bench.granted(lane, ask(Tier::High));
+    let new = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.not_sent(bench.now, old);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((2, 3)));
     assert_eq!(bench.engine.lanes[lane].own.as_mut()[1].remaining(&per_second("new", 10), bench.now), (9, 10));
@@ -63,8 +63,8 @@ fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
 fn an_endpoint_that_vanishes_tells_its_waiters() {
     let old = with_endpoint(plan(vec![bucket("requests", 10, 10.0)]), "search", bucket("search", 1, 1.0));
     let (mut bench, lane) = Bench::with(old);
-    bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
-    let waiter = bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0;
+    bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let waiter = bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0;
     bench.lane("acme", "acme", &Arc::new(plan(vec![bucket("requests", 10, 10.0)])));
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::UnknownEndpoint)));
 }
@@ -72,7 +72,7 @@ fn an_endpoint_that_vanishes_tells_its_waiters() {
 #[test]
 fn a_resting_lane_may_be_forgotten_and_only_then() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![per_second("requests", 10)]) });
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.finished(bench.now, permit);
     bench.sweep(bench.now + Duration::from_millis(500), true);
     assert_eq!(bench.engine.lane_count(), 1, "its window is not over");
@@ -87,7 +87,7 @@ fn what_lanes_shared_goes_after_them() {
     let shared = SharedSpec { spec: per_second("account", 10), endpoint: None };
     let (mut bench, lane) =
         Bench::with(Plan { has_slots: false, account: [shared].into_iter().collect(), ..plan(vec![]) });
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.finished(bench.now, permit);
     bench.sweep(bench.now + Duration::from_millis(100), true);
     assert_eq!((bench.engine.lane_count(), bench.engine.is_empty()), (0, false), "its window is not over");
@@ -99,8 +99,8 @@ fn what_lanes_shared_goes_after_them() {
 fn a_retired_lane_drains_or_refuses() {
     for refuse in [false, true] {
         let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
-        let permit = bench.granted(lane, ask(Tier::High));
-        let waiter = bench.waits(lane, ask(Tier::High)).0;
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
         bench.engine.retire(bench.now, lane, refuse);
         assert!(matches!(bench.submit(lane, ask(Tier::High)), Answer::Refused(Refusal::Retired)));
         bench.engine.finished(bench.now, permit);
@@ -118,20 +118,20 @@ fn a_retired_lane_drains_or_refuses() {
 fn a_lane_that_moves_takes_its_history_along() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 4)]));
     for _ in 0..4 {
-        let _ = bench.granted(lane, ask(Tier::High));
+        let _ = bench.submit_granted(lane, ask(Tier::High));
     }
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     let moved = bench.engine.move_out(bench.now, lane).expect("the lane exists");
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::NoLane)));
     let mut other = Bench { engine: Engine::new(Bound::new(100), Default::default()), now: bench.now };
     let wide = with_shared(plan(vec![per_second("requests", 10), slots("slots", 4)]), vec![], vec![slots("all", 50)]);
     let lane = other.lane("acme", "acme", &Arc::new(wide));
     other.engine.move_in(other.now, lane, moved);
-    let (_, until) = other.waits(lane, ask(Tier::High));
+    let (_, until) = other.submit_waiting(lane, ask(Tier::High));
     assert!(matches!(until, Until::OnSettle(_)), "{until:?}");
     other.now = other.now + Duration::from_secs(31);
     other.engine.poll(other.now);
-    other.granted(lane, ask(Tier::High));
+    other.submit_granted(lane, ask(Tier::High));
 }
 
 /// A change took all waiters out and put them in again; each time, the account gained the lane's weight once more, and
@@ -141,8 +141,8 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
     let with = |limit| Arc::new(with_shared(plan(vec![slots("own", limit)]), vec![slots("a", 9)], vec![slots("v", 9)]));
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &with(1));
-    let permit = bench.granted(lane, ask(Tier::High));
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     let weights = |bench: &Bench| {
         let shared = bench.engine.lanes.holders();
         shared.flat_map(|shared| &shared.branches).map(|branch| branch.weight).sum::<u32>()

@@ -5,7 +5,7 @@ use crate::plan::NO_ENDPOINT;
 use crate::tier::Tier;
 
 /// Whether a request of this tier, to this endpoint, is told that it may go; and whether it may.
-fn both(bench: &mut Bench, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> (bool, bool) {
+fn check_and_submit(bench: &mut Bench, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> (bool, bool) {
     let told = bench.engine.check(bench.now, lane, endpoint, tier).unwrap().stop.is_none();
     let answer = bench.submit(lane, Ask { endpoint, immediate: true, ..ask(tier) });
     let Answer::Granted(permit) = answer else { return (told, false) };
@@ -40,16 +40,17 @@ fn the_answer_of_a_check_is_that_of_the_request() {
                 }
                 6..8 => {
                     let later = bench.now + std::time::Duration::from_millis(random.u64(1..200));
-                    bench.at(later);
+                    bench.advance_to(later);
                 }
                 _ => {
-                    let (told, is) = both(&mut bench, lane, endpoint, Tier::ALL[usize::from(random.u8(0..3))]);
+                    let (told, is) =
+                        check_and_submit(&mut bench, lane, endpoint, Tier::ALL[usize::from(random.u8(0..3))]);
                     assert_eq!(told, is, "seed {seed}");
                     agreed += 1;
                     allowed += u32::from(is);
                 }
             }
-            under_way.extend(bench.started(&mut waiters));
+            under_way.extend(bench.start_granted(&mut waiters));
         }
     }
     assert!(agreed > 5_000 && allowed > 500 && agreed - allowed > 500, "{allowed} of {agreed}");
@@ -63,12 +64,12 @@ fn a_check_takes_nothing_and_says_what_is_left() {
     }
     let left = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap().left.unwrap();
     assert_eq!((&*left.name, left.limit, left.remaining, left.full), ("second", 10, 10, Some(bench.now)));
-    let first = bench.granted(lane, ask(Tier::High));
+    let first = bench.submit_granted(lane, ask(Tier::High));
     let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap();
     let left = check.left.unwrap();
     assert_eq!((&*left.name, left.limit, left.remaining, left.full), ("slots", 2, 1, None), "until it ends");
-    bench.granted(lane, ask(Tier::High));
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_granted(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
     let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap();
     let (reason, until) = check.stop.unwrap();
     assert_eq!((check.pending, reason.limit.as_deref()), (1, Some("slots")));

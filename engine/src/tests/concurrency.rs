@@ -7,9 +7,9 @@ fn all_limits_are_taken_when_the_exchange_may_start() {
     let one_per_second = bucket("requests", 1, 1.0);
     let (mut bench, lane) = Bench::with(plan(vec![one_per_second, slots("slots", 1)]));
     let start = bench.now;
-    let first = bench.granted(lane, ask(Tier::High));
-    let second = bench.waits(lane, ask(Tier::High)).0;
-    let third = bench.waits(lane, ask(Tier::High)).0;
+    let first = bench.submit_granted(lane, ask(Tier::High));
+    let second = bench.submit_waiting(lane, ask(Tier::High)).0;
+    let third = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.run(start + std::time::Duration::from_secs(2));
     bench.engine.finished(bench.now, first);
     let grants = bench.serve(start + std::time::Duration::from_secs(9), 10_000_000);
@@ -22,8 +22,8 @@ fn all_limits_are_taken_when_the_exchange_may_start() {
 #[test]
 fn a_slot_is_held_until_the_response_is_read() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
-    let permit = bench.granted(lane, ask(Tier::High));
-    let (waiter, until) = bench.waits(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let (waiter, until) = bench.submit_waiting(lane, ask(Tier::High));
     assert_eq!(until, Until::OnSettle(Time::MAX));
     bench.engine.answered(bench.now, permit);
     assert!(bench.engine.is_quiet());
@@ -34,16 +34,16 @@ fn a_slot_is_held_until_the_response_is_read() {
 #[test]
 fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
-    let permit = bench.granted(lane, ask(Tier::High));
-    let sleepy = bench.waits(lane, ask(Tier::High)).0;
-    let awake = bench.waits(lane, ask(Tier::High)).0;
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let sleepy = bench.submit_waiting(lane, ask(Tier::High)).0;
+    let awake = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.finished(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [sleepy]);
     let start = bench.now;
     let woken = bench.run(start + std::time::Duration::from_millis(150));
     assert_eq!(woken, [(start + std::time::Duration::from_millis(100), awake)]);
     let Claim::Started(permit, _) = bench.engine.claim(bench.now, awake) else { panic!() };
-    let last = bench.waits(lane, ask(Tier::High)).0;
+    let last = bench.submit_waiting(lane, ask(Tier::High)).0;
     assert!(matches!(bench.engine.claim(bench.now, sleepy), Claim::Waiting), "the slot is taken");
     bench.engine.finished(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [sleepy], "before the one that came later");
@@ -57,10 +57,11 @@ fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
 #[test]
 fn who_missed_a_grant_may_find_the_slot_free_or_its_time_up() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let start = bench.now;
-    let sleepy = bench.waits(lane, ask(Tier::High)).0;
-    let late = bench.waits(lane, Ask { give_up: start + std::time::Duration::from_secs(1), ..ask(Tier::High) }).0;
+    let sleepy = bench.submit_waiting(lane, ask(Tier::High)).0;
+    let late =
+        bench.submit_waiting(lane, Ask { give_up: start + std::time::Duration::from_secs(1), ..ask(Tier::High) }).0;
     bench.engine.finished(bench.now, permit);
     bench.run(start + std::time::Duration::from_secs(2));
     assert!(matches!(bench.engine.claim(bench.now, late), Claim::Refused(Refusal::Deadline)));
@@ -73,24 +74,24 @@ fn who_missed_a_grant_may_find_the_slot_free_or_its_time_up() {
 #[test]
 fn an_unstarted_grant_gives_everything_back() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 1), slots("slots", 1)]));
-    let permit = bench.granted(lane, ask(Tier::High));
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.not_sent(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
     bench.engine.cancel(bench.now, waiter);
-    bench.granted(lane, ask(Tier::High));
+    bench.submit_granted(lane, ask(Tier::High));
 }
 
 #[test]
 fn an_abandoned_exchange_keeps_its_slot_for_the_vendors_service_time() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     for _ in 0..20 {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         bench.now = bench.now + std::time::Duration::from_millis(200);
         bench.engine.finished(bench.now, permit);
     }
-    let permit = bench.granted(lane, ask(Tier::High));
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.abandoned(bench.now, permit);
     let start = bench.now;
     let woken = bench.run(start + std::time::Duration::from_millis(450));
@@ -102,8 +103,8 @@ fn an_abandoned_exchange_keeps_its_slot_for_the_vendors_service_time() {
 #[test]
 fn a_started_permit_that_nobody_ends_ends_at_its_deadline() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 1)]));
-    bench.granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     let start = bench.now;
     let woken = bench.run(start + std::time::Duration::from_secs(6));
     assert_eq!(woken.first().map(|(at, waiter)| (at.since(start).as_secs(), *waiter)), Some((5, waiter)));
@@ -119,8 +120,8 @@ fn slot_of_an_exchange_without_an_answer_is_held_until_the_vendor_must_have_noti
     for (abandoned_at, free_at) in [(None, 7_000), (Some(5_000), 7_000), (Some(6_000), 7_000), (Some(1_000), 4_000)] {
         let (mut bench, lane) = Bench::with(closing.clone());
         let start = bench.now;
-        let permit = bench.granted(lane, five_seconds);
-        let waiter = bench.waits(lane, ask(Tier::High)).0;
+        let permit = bench.submit_granted(lane, five_seconds);
+        let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
         if let Some(after) = abandoned_at {
             assert_eq!(bench.run(start + std::time::Duration::from_millis(after)), [], "{after}");
             bench.engine.abandoned(bench.now, permit);
@@ -134,8 +135,8 @@ fn slot_of_an_exchange_without_an_answer_is_held_until_the_vendor_must_have_noti
 #[test]
 fn answer_that_comes_after_the_deadline_frees_the_slot_at_once() {
     let (mut bench, lane) = Bench::with(Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) });
-    let permit = bench.granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let permit = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.run(bench.now + std::time::Duration::from_millis(5_500));
     bench.engine.finished(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
@@ -147,8 +148,8 @@ fn answer_that_comes_after_the_deadline_frees_the_slot_at_once() {
 fn a_thousand_waiters_are_granted_in_order_and_on_time() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));
     let start = bench.now;
-    bench.granted(lane, ask(Tier::Normal));
-    let waiters: Vec<WaiterKey> = (0..1000).map(|_| bench.waits(lane, ask(Tier::Normal)).0).collect();
+    bench.submit_granted(lane, ask(Tier::Normal));
+    let waiters: Vec<WaiterKey> = (0..1000).map(|_| bench.submit_waiting(lane, ask(Tier::Normal)).0).collect();
     // A driver that wakes up 1.3 ms late every time.
     let mut grants = Vec::new();
     let mut polls = 0;

@@ -20,10 +20,10 @@ fn answer_with_cost(bench: &mut Bench, permit: PermitKey, cost: u32) {
 fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
     for limit in [bucket("points", 100, 100.0), per_second("points", 100)] {
         let (mut bench, dear, other) = two_lanes(limit);
-        let permits: Vec<PermitKey> = (0..20).map(|_| bench.granted(dear, ask(Tier::Low))).collect();
+        let permits: Vec<PermitKey> = (0..20).map(|_| bench.submit_granted(dear, ask(Tier::Low))).collect();
         permits.into_iter().for_each(|permit| answer_with_cost(&mut bench, permit, u32::MAX));
         let start = bench.now;
-        bench.waits(other, ask(Tier::High));
+        bench.submit_waiting(other, ask(Tier::High));
         let grants = bench.serve(start + Duration::from_secs(60), 0);
         let after = grants[0].0.since(start);
         assert!(after <= Duration::from_millis(2_200), "twenty wrong answers stop the others for {after:?}");
@@ -35,11 +35,11 @@ fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
     let (mut bench, dear, other) = two_lanes(bucket("points", 100, 100.0));
     // Of a hundred points 51 are taken, and then one of them turns out to have cost a hundred: half a second's points are
     // lacking.
-    let permits: Vec<PermitKey> = (0..51).map(|_| bench.granted(dear, ask(Tier::High))).collect();
+    let permits: Vec<PermitKey> = (0..51).map(|_| bench.submit_granted(dear, ask(Tier::High))).collect();
     let start = bench.now;
     answer_with_cost(&mut bench, permits[0], 100);
-    let first = bench.waits(dear, ask(Tier::High)).0;
-    let others: Vec<WaiterKey> = (0..45).map(|_| bench.waits(other, ask(Tier::Low)).0).collect();
+    let first = bench.submit_waiting(dear, ask(Tier::High)).0;
+    let others: Vec<WaiterKey> = (0..45).map(|_| bench.submit_waiting(other, ask(Tier::Low)).0).collect();
     let grants: Vec<WaiterKey> =
         bench.serve(start + Duration::from_secs(3), 0).into_iter().map(|(_, key)| key).collect();
     let place = grants.iter().position(|key| *key == first);
@@ -78,7 +78,7 @@ fn corrections_of_a_late_answer_leave_the_exact_figure() {
     let (mut bench, lane) = Bench::with(plan);
     for request in 1..=3 {
         let ask = Ask { cost: Cost::from(100).with_bytes(77, 0), ..ask(Tier::Normal) };
-        let permit = bench.granted(lane, ask);
+        let permit = bench.submit_granted(lane, ask);
         bench.now = bench.now + Duration::from_micros(300);
         bench.settle(permit, 30);
         bench.engine.answered(bench.now, permit);
@@ -106,7 +106,7 @@ fn end_of_a_long_window_is_foretold_by_its_last_part() {
     };
     assert_eq!(ends_in(&mut bench), None, "nothing goes");
     for _ in 0..100 {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         bench.engine.finished(bench.now, permit);
         bench.now = bench.now + Duration::from_secs(17);
     }

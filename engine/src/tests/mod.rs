@@ -192,7 +192,7 @@ impl Bench {
     }
 
     /// Submits a request that is granted at once.
-    pub(super) fn granted(&mut self, lane: LaneKey, ask: Ask) -> PermitKey {
+    pub(super) fn submit_granted(&mut self, lane: LaneKey, ask: Ask) -> PermitKey {
         match self.submit(lane, ask) {
             Answer::Granted(permit) => permit,
             other => panic!("expected a grant, got {other:?}"),
@@ -200,7 +200,7 @@ impl Bench {
     }
 
     /// Submits a request that has to wait.
-    pub(super) fn waits(&mut self, lane: LaneKey, ask: Ask) -> (WaiterKey, Until) {
+    pub(super) fn submit_waiting(&mut self, lane: LaneKey, ask: Ask) -> (WaiterKey, Until) {
         match self.submit(lane, ask) {
             Answer::Wait { waiter, until, .. } => (waiter, until),
             other => panic!("expected a wait, got {other:?}"),

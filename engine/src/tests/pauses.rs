@@ -7,20 +7,20 @@ use crate::throttle::Wait;
 
 const MONTH: u64 = 31 * 86_400 * SECOND;
 
-fn everybody() -> Group<'static> {
+fn all_of_vendor() -> Group<'static> {
     Group { vendor: "vendor", environment: "live", account: None }
 }
 
-fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [LaneKey; N] {
+fn lanes_of_tenants<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [LaneKey; N] {
     let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..plan(vec![slots("slots", 9)]) });
     tenants.map(|tenant| bench.lane(tenant, tenant, &plan))
 }
 
 /// A tenant's request is refused for all who call the vendor, for a month.
 fn refuse(bench: &mut Bench, tenant: &str, lane: LaneKey) {
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(MONTH), None), &[], true);
-    bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
+    bench.engine.pause_group(bench.now, all_of_vendor(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
 }
 
 fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
@@ -30,11 +30,11 @@ fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
 #[test]
 fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
     let mut bench = Bench::new();
-    let [refused, other] = lanes(&mut bench, ["refused", "other"]);
+    let [refused, other] = lanes_of_tenants(&mut bench, ["refused", "other"]);
     refuse(&mut bench, "refused", refused);
     let start = bench.now;
     assert_eq!(paused_for(&bench, refused), Duration::from_nanos(MONTH), "its own lane waits as it was told");
-    let waiter = bench.waits(other, ask(Tier::High)).0;
+    let waiter = bench.submit_waiting(other, ask(Tier::High)).0;
     let grants = bench.serve(start + Duration::from_secs(3_600), 0);
     let (at, first) = grants[0];
     assert_eq!(first, waiter);
@@ -44,7 +44,7 @@ fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
 #[test]
 fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
     let mut bench = Bench::new();
-    let [refused, second, third] = lanes(&mut bench, ["refused", "second", "third"]);
+    let [refused, second, third] = lanes_of_tenants(&mut bench, ["refused", "second", "third"]);
     refuse(&mut bench, "refused", refused);
     bench.now = bench.now + Duration::from_secs(910);
     bench.sweep(bench.now, false);
@@ -55,28 +55,28 @@ fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
 #[test]
 fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let mut bench = Bench::new();
-    let [lane] = lanes(&mut bench, ["acme"]);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let [lane] = lanes_of_tenants(&mut bench, ["acme"]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.answered_with(bench.now, permit, Feedback::PassedFor(3_600 * SECOND, None), &[], true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
     let start = bench.now;
-    let alone = bench.waits(lane, ask(Tier::High)).0;
-    bench.waits(lane, ask(Tier::High));
+    let alone = bench.submit_waiting(lane, ask(Tier::High)).0;
+    bench.submit_waiting(lane, ask(Tier::High));
     let grants = bench.serve(start + Duration::from_secs(3_600), SECOND);
     assert_eq!(grants, [(start + Duration::from_secs(3_600), alone)], "one request finds out");
 }
 
 /// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`.
-fn paused(seconds: u64) -> (Bench, LaneKey) {
+fn paused_lane(seconds: u64) -> (Bench, LaneKey) {
     let plan = plan(vec![slots("slots", 9)]);
     let (mut bench, lane) = Bench::with(plan.clone());
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(permit, Feedback::Refused(Wait::Stated(seconds * SECOND), None));
     (bench, lane)
 }
 
 /// Waits a minute, and as long again after each pause.
-fn patient(bench: &Bench) -> Ask {
+fn patient_request(bench: &Bench) -> Ask {
     Ask {
         give_up: bench.now + Duration::from_secs(60),
         patience_ns: 60 * SECOND,
@@ -87,47 +87,47 @@ fn patient(bench: &Bench) -> Ask {
 
 #[test]
 fn pause_does_not_count_as_waiting_where_the_caller_is_patient() {
-    let (mut bench, lane) = paused(600);
-    let (start, ask) = (bench.now, patient(&bench));
+    let (mut bench, lane) = paused_lane(600);
+    let (start, ask) = (bench.now, patient_request(&bench));
     assert!(matches!(bench.submit(lane, Ask { patience_ns: 0, ..ask }), Answer::Refused(Refusal::RetryLater { .. })));
-    let mut waiters = vec![bench.waits(lane, ask).0, bench.waits(lane, ask).0];
-    bench.at(start + Duration::from_secs(599));
-    assert!(bench.started(&mut waiters).is_empty());
-    bench.at(start + Duration::from_secs(600));
-    let probe = bench.started(&mut waiters);
+    let mut waiters = vec![bench.submit_waiting(lane, ask).0, bench.submit_waiting(lane, ask).0];
+    bench.advance_to(start + Duration::from_secs(599));
+    assert!(bench.start_granted(&mut waiters).is_empty());
+    bench.advance_to(start + Duration::from_secs(600));
+    let probe = bench.start_granted(&mut waiters);
     assert_eq!(probe.len(), 1);
     // The other has a minute for its turn.
-    bench.at(start + Duration::from_secs(659));
+    bench.advance_to(start + Duration::from_secs(659));
     assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Waiting));
-    bench.at(start + Duration::from_secs(660));
+    bench.advance_to(start + Duration::from_secs(660));
     assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Refused(Refusal::Deadline)));
 }
 
 #[test]
 fn pauses_keep_a_patient_caller_for_a_quarter_of_an_hour_at_most() {
-    let (mut bench, lane) = paused(600);
-    let (start, ask) = (bench.now, patient(&bench));
-    let mut waiters = vec![bench.waits(lane, ask).0, bench.waits(lane, ask).0];
-    bench.at(start + Duration::from_secs(600));
-    let probe = bench.started(&mut waiters)[0];
+    let (mut bench, lane) = paused_lane(600);
+    let (start, ask) = (bench.now, patient_request(&bench));
+    let mut waiters = vec![bench.submit_waiting(lane, ask).0, bench.submit_waiting(lane, ask).0];
+    bench.advance_to(start + Duration::from_secs(600));
+    let probe = bench.start_granted(&mut waiters)[0];
     // It would go on for 600 s more, which is more than 900 in all.
     bench.on_response(probe, Feedback::Refused(Wait::Stated(600 * SECOND), None));
     assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Refused(Refusal::RetryLater { .. })));
     // One that comes now has another quarter of an hour, and is told at once of a pause that is longer.
-    let waiter = bench.waits(lane, patient(&bench)).0;
-    bench.at(start + Duration::from_secs(1_200));
+    let waiter = bench.submit_waiting(lane, patient_request(&bench)).0;
+    bench.advance_to(start + Duration::from_secs(1_200));
     let Claim::Started(probe, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
     bench.on_response(probe, Feedback::Refused(Wait::Stated(901 * SECOND), None));
-    let answer = bench.submit(lane, patient(&bench));
+    let answer = bench.submit(lane, patient_request(&bench));
     assert!(matches!(answer, Answer::Refused(Refusal::RetryLater { .. })), "{answer:?}");
 }
 
 #[test]
 fn operators_pause_counts_as_waiting() {
-    let (mut bench, lane) = paused(1);
+    let (mut bench, lane) = paused_lane(1);
     bench.engine.pause(bench.now, lane);
-    let waiter = bench.waits(lane, patient(&bench)).0;
-    bench.at(bench.now + Duration::from_secs(70));
+    let waiter = bench.submit_waiting(lane, patient_request(&bench)).0;
+    bench.advance_to(bench.now + Duration::from_secs(70));
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::Held)));
 }
 
@@ -144,11 +144,11 @@ fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_someth
             Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) },
         );
         // The other endpoint's only slot is taken by what does not end.
-        let _held = bench.granted(lane, other);
-        bench.waits(lane, other);
-        let permit = bench.granted(lane, refused);
+        let _held = bench.submit_granted(lane, other);
+        bench.submit_waiting(lane, other);
+        let permit = bench.submit_granted(lane, refused);
         bench.on_response(permit, Feedback::Refused(Wait::Stated(2 * SECOND), None));
-        let waiter = bench.waits(lane, refused).0;
+        let waiter = bench.submit_waiting(lane, refused).0;
         let grants = bench.serve(bench.now + Duration::from_secs(4), SECOND);
         let went = grants.iter().any(|(_, granted)| *granted == waiter);
         assert!(went, "is_of_endpoint={is_of_endpoint}: {grants:?}");
@@ -161,12 +161,12 @@ fn refusal_stops_a_lane_that_has_left_the_account_meanwhile() {
     let mut bench = Bench::new();
     let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..with_shared(plan(vec![]), vec![slots("account", 4)], vec![]) });
     let lane = bench.lane("acme", "first", &plan);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     assert_eq!(bench.lane("acme", "second", &plan), lane);
     bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(30 * SECOND), None), &[], true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(30));
     let start = bench.now;
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
     let grants = bench.serve(start + Duration::from_secs(60), 0);
     assert_eq!(grants.len(), 1);
     assert!((30..=34).contains(&grants[0].0.since(start).as_secs()));

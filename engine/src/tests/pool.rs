@@ -11,7 +11,7 @@ use crate::throttle::{Report, Wait};
 const MS: u64 = 1_000_000;
 
 /// A limit of 100 a second that processes share; a request is on its way for 10 s at most.
-fn pooled() -> Plan {
+fn plan_with_pooled_limit() -> Plan {
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
 }
@@ -31,7 +31,7 @@ fn give(bench: &mut Bench, units: u32, keep: u32) {
 
 #[test]
 fn a_request_waits_until_units_are_held() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     assert!(!bench.engine.is_starved());
     let answer = bench.submit(lane, ask(Tier::Normal));
     let Answer::Wait { waiter, reason, .. } = answer else { panic!("{answer:?}") };
@@ -47,9 +47,9 @@ fn a_request_waits_until_units_are_held() {
 
 #[test]
 fn no_more_is_granted_than_is_held_and_nothing_after_the_lease() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..100 {
-        bench.waits(lane, ask(Tier::High));
+        bench.submit_waiting(lane, ask(Tier::High));
     }
     give(&mut bench, 5, 5);
     // The bucket holds 80 % of the units, and refills at 80 % of five a second.
@@ -57,13 +57,13 @@ fn no_more_is_granted_than_is_held_and_nothing_after_the_lease() {
     let within = |until: u64| grants.iter().filter(|(at, _)| *at < ms(until)).count();
     assert_eq!((within(1), within(1_000), within(5_000)), (4, 5, 23));
     assert_eq!((within(9_999), grants.len()), (43, 43), "nothing after the lease");
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
 }
 
 #[test]
 fn a_grant_does_not_start_after_its_lease() {
-    let (mut bench, lane) = Bench::with(pooled());
-    let (waiter, _) = bench.waits(lane, ask(Tier::Normal));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    let (waiter, _) = bench.submit_waiting(lane, ask(Tier::Normal));
     give(&mut bench, 1, 1);
     assert!(matches!(bench.engine.granted(bench.now, waiter), Ok(Some(_))));
     bench.now = ms(10_000);
@@ -74,7 +74,7 @@ fn a_grant_does_not_start_after_its_lease() {
 
 #[test]
 fn what_may_not_be_kept_is_given_back_and_not_used() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..30 {
         bench.submit(lane, ask(Tier::High));
     }
@@ -90,8 +90,8 @@ fn what_may_not_be_kept_is_given_back_and_not_used() {
 
 #[test]
 fn used_units_that_come_in_count_until_they_are_free() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     let (limit, _, _) = wishes(&mut bench).remove(0);
     let got = Got { units: vec![(400 * MS, 1)], keep: 1, ..Got::default() };
     bench.engine.hold(bench.now, limit, &got, ms(10_000));
@@ -104,7 +104,7 @@ fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_throu
     let pooled =
         |name: &str| LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND, floor: None }), ..per_second(name, 100) };
     let (mut bench, lane) = Bench::with(with_shared(plan(vec![pooled("own")]), vec![], vec![pooled("all")]));
-    let (waiter, _) = bench.waits(lane, ask(Tier::Normal));
+    let (waiter, _) = bench.submit_waiting(lane, ask(Tier::Normal));
     for name in ["live|vendor|tenant|acme||own", "live|vendor|vendor|||all"] {
         assert!(bench.engine.is_starved(), "{name}");
         let (limit, _, wish) = wishes(&mut bench).into_iter().find(|(_, found, _)| found == name).unwrap();
@@ -117,7 +117,7 @@ fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_throu
 }
 
 /// Lets the store answer every 250 ms: it gives what is wanted, of so many units. Returns what was sent, and the most that was held.
-fn shared(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
+fn serve_with_store(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
     let (mut sent, mut most) = (0, 0);
     for _ in 0..looks {
         for (limit, _, wish) in wishes(bench) {
@@ -148,9 +148,9 @@ fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
     for (requests, expected) in [(300, 300), (1_000, 800)] {
         let (mut bench, lane) = Bench::with(plan.clone());
         for _ in 0..requests {
-            bench.waits(lane, ask(Tier::Normal));
+            bench.submit_waiting(lane, ask(Tier::Normal));
         }
-        let (sent, most) = shared(&mut bench, 1_000, 800);
+        let (sent, most) = serve_with_store(&mut bench, 1_000, 800);
         assert!((expected..expected + 5).contains(&sent), "{sent} of {requests}");
         // A quarter more than is used, since 80 % of what is held goes, and a few percent of the whole.
         assert!(most as usize <= (expected * 5 / 4 + 70).min(1_000), "{most} for {sent}");
@@ -159,24 +159,24 @@ fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
 
 #[test]
 fn a_lost_lease_takes_all_units() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 10, 10);
     bench.serve(ms(10), MS);
     bench.submit(lane, ask(Tier::High));
     let (limit, _, _) = wishes(&mut bench).remove(0);
     let got = Got { is_lost: true, keep: 10, ..Got::default() };
     bench.engine.hold(bench.now, limit, &got, ms(20_000));
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
     let (_, _, wish) = wishes(&mut bench).remove(0);
     assert_eq!((wish.claim, wish.returned), (0, vec![]));
 }
 
 #[test]
 fn nothing_is_claimed_after_the_lease() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..10 {
-        bench.waits(lane, ask(Tier::High));
+        bench.submit_waiting(lane, ask(Tier::High));
     }
     give(&mut bench, 25, 25);
     assert_eq!(bench.run(bench.now).len(), 10, "in flight");
@@ -184,17 +184,17 @@ fn nothing_is_claimed_after_the_lease() {
     let (_, _, wish) = wishes(&mut bench).remove(0);
     assert_eq!(wish.claim, 0);
     assert_eq!(wish.returned.iter().map(|(_, units)| units).sum::<u32>(), 25);
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
 }
 
 #[test]
 fn siblings_are_not_taken_for_strangers() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 25, 25);
     bench.serve(ms(1_500), MS);
     let report = Report { limit: 100, remaining: 24, reset_ns: Some(SECOND), ..Report::default() };
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.now = ms(1_510);
     bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(report)), &[], true);
     // Of its 25 all but one is there, though the others have used theirs.
@@ -204,8 +204,8 @@ fn siblings_are_not_taken_for_strangers() {
 
 #[test]
 fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 25, 25);
     bench.serve(ms(100), MS);
     bench.sweep(bench.now, true);
@@ -222,11 +222,11 @@ fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
 
 #[test]
 fn tiers_share_what_is_held_as_the_store_says() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     let mut high = std::collections::HashSet::new();
     for _ in 0..400 {
-        high.insert(bench.waits(lane, ask(Tier::High)).0);
-        bench.waits(lane, ask(Tier::Low));
+        high.insert(bench.submit_waiting(lane, ask(Tier::High)).0);
+        bench.submit_waiting(lane, ask(Tier::Low));
     }
     let (limit, _, _) = wishes(&mut bench).remove(0);
     // Low waits in all processes and high in this one alone: of its units low has a quarter.
@@ -240,7 +240,7 @@ fn tiers_share_what_is_held_as_the_store_says() {
 
 #[test]
 fn a_forecast_goes_on_with_the_units_that_are_held() {
-    let (mut bench, lane) = Bench::with(pooled());
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     let total = Total::same(200, 1.into());
     let batch = Batch { tier: Tier::Normal, requests: 200, total, service_ns: 10 * MS };
     let takes = |bench: &Bench| {
@@ -249,7 +249,7 @@ fn a_forecast_goes_on_with_the_units_that_are_held() {
     };
     let alone = takes(&bench);
     assert!(alone < 4.0, "with the whole limit: {alone:?}");
-    bench.waits(lane, ask(Tier::Normal));
+    bench.submit_waiting(lane, ask(Tier::Normal));
     give(&mut bench, 10, 10);
     let with_a_tenth = takes(&bench);
     assert!((20.0..30.0).contains(&with_a_tenth), "{with_a_tenth}");
@@ -274,7 +274,7 @@ fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
         GuardSpec::Counter(CounterSpec::new(99, 100, 20, SECOND, TRANSIT)),
         GuardSpec::Bucket(VendorBucketSpec::new(100, 20, 100.0, SECOND, TRANSIT)),
     ] {
-        let Plan { mut own, .. } = pooled();
+        let Plan { mut own, .. } = plan_with_pooled_limit();
         if let LimitKind::Rate { guard: of_spec, .. } = &mut own[0].kind {
             *of_spec = guard;
         }
@@ -292,8 +292,8 @@ fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
 
 #[test]
 fn what_another_process_was_told_holds_this_one() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     let (limit, _, _) = wishes(&mut bench).remove(0);
     let got = Got { units: vec![(0, 10)], keep: 10, paused_ns: 3 * SECOND, ..Got::default() };
     bench.engine.hold(bench.now, limit, &got, ms(10_000));
@@ -309,11 +309,11 @@ fn what_another_process_was_told_holds_this_one() {
 
 #[test]
 fn what_this_process_was_told_is_passed_on() {
-    let (mut bench, lane) = Bench::with(pooled());
-    bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 10, 10);
     bench.serve(ms(1), MS);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     assert_eq!(wishes(&mut bench).remove(0).2.paused_ns, 0);
     let refused = Feedback::Refused(Wait::Stated(5 * SECOND), None);
     bench.engine.answered_with(bench.now, permit, refused, &[], true);
@@ -321,14 +321,14 @@ fn what_this_process_was_told_is_passed_on() {
 }
 
 /// A limit of 100 a second, of which this process goes on with 5 when the store does not answer.
-fn floored() -> Plan {
+fn plan_with_floor() -> Plan {
     let floor = Some(FloorPart { millionths: 200_000, processes: 4 });
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor });
     plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
 }
 
 /// Gives units under a lease of 10 s, of which `floor` are held for 594 s.
-fn give_floored(bench: &mut Bench, units: u32, floor: u32) {
+fn give_with_floor(bench: &mut Bench, units: u32, floor: u32) {
     let (limit, _, _) = wishes(bench).remove(0);
     let floor_until = bench.now.plus_nanos(594 * SECOND);
     let got = Got { units: vec![(0, units)], keep: 100, floor, floor_until, ..Got::default() };
@@ -337,12 +337,12 @@ fn give_floored(bench: &mut Bench, units: u32, floor: u32) {
 
 #[test]
 fn what_is_held_for_longer_goes_on_when_the_lease_has_ended() {
-    let (mut bench, lane) = Bench::with(floored());
+    let (mut bench, lane) = Bench::with(plan_with_floor());
     for _ in 0..1_000 {
-        bench.waits(lane, ask(Tier::High));
+        bench.submit_waiting(lane, ask(Tier::High));
     }
     assert_eq!(wishes(&mut bench)[0].2.floor, Floor { each: 5, all: 20 });
-    give_floored(&mut bench, 50, 5);
+    give_with_floor(&mut bench, 50, 5);
     bench.serve(ms(9_999), 10 * MS);
     assert_eq!(bench.serve(ms(11_000), 10 * MS).len(), 0, "the lease has ended");
     let (_, _, wish) = wishes(&mut bench).remove(0);
@@ -353,34 +353,34 @@ fn what_is_held_for_longer_goes_on_when_the_lease_has_ended() {
     let (at, floor) = (ms(22_000), bench.serve(ms(32_000), 10 * MS).len());
     assert!((38..=42).contains(&floor), "{floor} in the ten seconds from {at:?}");
     assert_eq!(wishes(&mut bench)[0].2.claim, 5, "and it stays so");
-    give_floored(&mut bench, 45, 5);
+    give_with_floor(&mut bench, 45, 5);
     let back = bench.serve(ms(34_000), 10 * MS).len();
     assert!(back >= 60, "{back} in the two seconds after the store has answered");
 }
 
 #[test]
 fn what_was_granted_before_the_lease_ended_does_not_start_on_the_floor() {
-    let (mut bench, lane) = Bench::with(floored());
-    let (waiter, _) = bench.waits(lane, ask(Tier::High));
+    let (mut bench, lane) = Bench::with(plan_with_floor());
+    let (waiter, _) = bench.submit_waiting(lane, ask(Tier::High));
     bench.now = ms(1);
-    give_floored(&mut bench, 50, 5);
+    give_with_floor(&mut bench, 50, 5);
     let before = bench.engine.granted(bench.now, waiter).unwrap().expect("a grant");
     bench.now = ms(10_002);
     wishes(&mut bench);
-    give_floored(&mut bench, 45, 5);
+    give_with_floor(&mut bench, 45, 5);
     let after = bench.engine.granted(bench.now, waiter).unwrap();
     assert_ne!(after, Some(before), "its unit was given back");
 }
 
 #[test]
 fn who_rests_holds_its_floor_for_ten_minutes() {
-    let (mut bench, lane) = Bench::with(floored());
-    bench.waits(lane, ask(Tier::High));
-    give_floored(&mut bench, 50, 5);
+    let (mut bench, lane) = Bench::with(plan_with_floor());
+    bench.submit_waiting(lane, ask(Tier::High));
+    give_with_floor(&mut bench, 50, 5);
     bench.serve(ms(1_000), 10 * MS);
     for second in 12..600 {
         bench.now = ms(second * 1_000);
-        give_floored(&mut bench, 0, 5);
+        give_with_floor(&mut bench, 0, 5);
     }
     let (_, _, wish) = wishes(&mut bench).remove(0);
     assert_eq!((wish.claim, wish.want), (5, [0, 5, 0]));

@@ -14,27 +14,27 @@ fn bench() -> (Bench, LaneKey) {
     Bench::with(paced(PACE, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }))
 }
 
-fn told(seconds: u64) -> Feedback {
+fn refusal_for(seconds: u64) -> Feedback {
     Feedback::Refused(Wait::Stated(seconds * SECOND), None)
 }
 
-fn left(remaining: u64) -> Feedback {
+fn passed_with_left(remaining: u64) -> Feedback {
     Feedback::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(SECOND), ..Report::default() }))
 }
 
 impl Bench {
     pub(super) fn on_response(&mut self, permit: PermitKey, word: Feedback) -> Option<Notice> {
-        self.heard(permit, word).first().map(|noticed| noticed.notice)
+        self.notices_on_response(permit, word).first().map(|noticed| noticed.notice)
     }
 
-    pub(super) fn heard(&mut self, permit: PermitKey, word: Feedback) -> Vec<Noticed> {
+    pub(super) fn notices_on_response(&mut self, permit: PermitKey, word: Feedback) -> Vec<Noticed> {
         let notices = self.engine.on_response(self.now, permit, word, &[]);
         self.engine.answered(self.now, permit);
         self.engine.finished(self.now, permit);
         notices
     }
 
-    pub(super) fn at(&mut self, time: Time) {
+    pub(super) fn advance_to(&mut self, time: Time) {
         while let Some(due) = self.engine.poll_timeout().filter(|due| *due <= time) {
             self.now = due;
             self.engine.poll(due);
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Those of `waiters` that can start now, and their permits.
-    pub(super) fn started(&mut self, waiters: &mut Vec<WaiterKey>) -> Vec<PermitKey> {
+    pub(super) fn start_granted(&mut self, waiters: &mut Vec<WaiterKey>) -> Vec<PermitKey> {
         let (mut started, now) = (Vec::new(), self.now);
         let engine = &mut self.engine;
         waiters.retain(|waiter| match engine.claim(now, *waiter) {
@@ -60,26 +60,26 @@ impl Bench {
 #[test]
 fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let start = bench.now;
     let until = start + std::time::Duration::from_secs(7);
-    assert_eq!(bench.on_response(permit, told(7)), Some(Notice::Exhausted { until }));
-    let mut waiters: Vec<WaiterKey> = (0..10).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
+    assert_eq!(bench.on_response(permit, refusal_for(7)), Some(Notice::Exhausted { until }));
+    let mut waiters: Vec<WaiterKey> = (0..10).map(|_| bench.submit_waiting(lane, ask(Tier::High)).0).collect();
 
-    bench.at(until.minus_nanos(1));
-    assert!(bench.started(&mut waiters).is_empty(), "early");
-    bench.at(until);
-    let probe = bench.started(&mut waiters);
+    bench.advance_to(until.minus_nanos(1));
+    assert!(bench.start_granted(&mut waiters).is_empty(), "early");
+    bench.advance_to(until);
+    let probe = bench.start_granted(&mut waiters);
     assert_eq!(probe.len(), 1, "one goes alone");
-    bench.at(until + std::time::Duration::from_secs(3));
-    assert!(bench.started(&mut waiters).is_empty(), "until it is known how it went");
+    bench.advance_to(until + std::time::Duration::from_secs(3));
+    assert!(bench.start_granted(&mut waiters).is_empty(), "until it is known how it went");
 
     assert_eq!(bench.on_response(probe[0], Feedback::Passed(None)), Some(Notice::Recovered));
-    assert_eq!(bench.started(&mut waiters).len(), 1, "the rate grows from a tenth");
-    bench.at(bench.now + std::time::Duration::from_millis(2_000));
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1, "the rate grows from a tenth");
+    bench.advance_to(bench.now + std::time::Duration::from_millis(2_000));
     while !waiters.is_empty() {
-        bench.at(bench.now + std::time::Duration::from_millis(5));
-        for permit in bench.started(&mut waiters) {
+        bench.advance_to(bench.now + std::time::Duration::from_millis(5));
+        for permit in bench.start_granted(&mut waiters) {
             bench.on_response(permit, Feedback::Passed(None));
         }
     }
@@ -93,7 +93,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
         let mut waiter = match bench.submit(lane, ask(Tier::High)) {
             Answer::Granted(permit) => {
                 bench.on_response(permit, Feedback::Refused(Wait::Guess { most: 10 * SECOND }, None));
-                vec![bench.waits(lane, ask(Tier::High)).0]
+                vec![bench.submit_waiting(lane, ask(Tier::High)).0]
             }
             Answer::Wait { waiter, .. } => vec![waiter],
             other => panic!("{other:?}"),
@@ -101,8 +101,8 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
         let from = bench.now;
         let permit = loop {
             let due = bench.engine.poll_timeout().unwrap();
-            bench.at(due);
-            if let [permit] = bench.started(&mut waiter)[..] {
+            bench.advance_to(due);
+            if let [permit] = bench.start_granted(&mut waiter)[..] {
                 break permit;
             }
         };
@@ -117,12 +117,12 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
 fn closed_connection_counts_as_one_failure() {
     let (mut bench, lane) = bench();
     for connection in 1..=5 {
-        let permits: Vec<PermitKey> = (0..8).map(|_| bench.granted(lane, ask(Tier::High))).collect();
-        bench.at(bench.now + std::time::Duration::from_millis(1));
+        let permits: Vec<PermitKey> = (0..8).map(|_| bench.submit_granted(lane, ask(Tier::High))).collect();
+        bench.advance_to(bench.now + std::time::Duration::from_millis(1));
         let notices: Vec<_> = permits.into_iter().map(|permit| bench.on_response(permit, Feedback::Disowned)).collect();
         let pauses = notices.iter().flatten().count();
         assert_eq!(pauses, usize::from(connection == 5), "connection {connection}: {notices:?}");
-        bench.at(bench.now + std::time::Duration::from_millis(1));
+        bench.advance_to(bench.now + std::time::Duration::from_millis(1));
     }
     assert!(bench.engine.paused_until(bench.now, lane).is_some());
 }
@@ -133,9 +133,9 @@ fn a_poisoned_endpoint_stays_alone() {
     let plan = with_endpoint(plan, "poisoned", slots("poisoned", 1_000));
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
     let to = |endpoint: EndpointId| Ask { endpoint, ..ask(Tier::High) };
-    let permit = bench.granted(lane, to(EndpointId::at(1)));
-    bench.on_response(permit, told(2));
-    let mut poisoned: Vec<WaiterKey> = (0..50).map(|_| bench.waits(lane, to(EndpointId::at(1))).0).collect();
+    let permit = bench.submit_granted(lane, to(EndpointId::at(1)));
+    bench.on_response(permit, refusal_for(2));
+    let mut poisoned: Vec<WaiterKey> = (0..50).map(|_| bench.submit_waiting(lane, to(EndpointId::at(1))).0).collect();
     let mut good: Vec<WaiterKey> = Vec::new();
     let (start, mut sent, mut hits) = (bench.now, 0, 0);
     while bench.now < start + std::time::Duration::from_secs(62) {
@@ -150,14 +150,14 @@ fn a_poisoned_endpoint_stays_alone() {
             }
         }
         let next = bench.engine.poll_timeout().unwrap();
-        bench.at(next);
-        for permit in bench.started(&mut good) {
+        bench.advance_to(next);
+        for permit in bench.start_granted(&mut good) {
             sent += 1;
             bench.on_response(permit, Feedback::Passed(None));
         }
-        for permit in bench.started(&mut poisoned) {
+        for permit in bench.start_granted(&mut poisoned) {
             hits += 1;
-            bench.on_response(permit, told(2));
+            bench.on_response(permit, refusal_for(2));
         }
     }
     // 80 a second for the 60 s after the pause of the whole lane.
@@ -169,14 +169,14 @@ fn a_poisoned_endpoint_stays_alone() {
 fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
     for (remaining, spacing_us) in [(29, 16_666), (19, 25_000), (9, 50_000)] {
         let (mut bench, lane) = bench();
-        let permit = bench.granted(lane, ask(Tier::High));
-        let notice = bench.on_response(permit, left(remaining));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        let notice = bench.on_response(permit, passed_with_left(remaining));
         assert!(
             matches!(notice, Some(Notice::Slower { remaining_pct, .. }) if remaining_pct == remaining),
             "{notice:?}"
         );
-        bench.granted(lane, ask(Tier::High));
-        let (waiter, until) = bench.waits(lane, ask(Tier::High));
+        bench.submit_granted(lane, ask(Tier::High));
+        let (waiter, until) = bench.submit_waiting(lane, ask(Tier::High));
         let Until::At(at) = until else { panic!("{until:?}") };
         assert_eq!(at.since(bench.now).as_micros(), spacing_us);
         let reason = bench.engine.waiters[waiter].reason.clone();
@@ -190,11 +190,11 @@ fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
         let pace = Pace { window_ns: window * SECOND, ..PACE };
         let (mut bench, lane) =
             Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         let until = bench.now + std::time::Duration::from_millis(millis);
         let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND), ..Report::default() };
         assert_eq!(bench.on_response(permit, Feedback::Passed(Some(none))), Some(Notice::Exhausted { until }));
-        assert_eq!(bench.waits(lane, ask(Tier::High)).1, Until::At(until));
+        assert_eq!(bench.submit_waiting(lane, ask(Tier::High)).1, Until::At(until));
     }
 }
 
@@ -203,17 +203,17 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
     let pace = Pace { counting: Counting::Bucket, ..PACE };
     let (mut bench, lane) =
         Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Passed(Some(none)));
-    let mut waiters: Vec<WaiterKey> = (0..20).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
-    bench.at(bench.now + std::time::Duration::from_millis(55));
-    let sent = bench.started(&mut waiters).len();
+    let mut waiters: Vec<WaiterKey> = (0..20).map(|_| bench.submit_waiting(lane, ask(Tier::High)).0).collect();
+    bench.advance_to(bench.now + std::time::Duration::from_millis(55));
+    let sent = bench.start_granted(&mut waiters).len();
     assert!(sent <= 5, "{sent} of the five that came back in 55 ms");
 }
 
 /// One a millisecond for so long, from the lane's waiters.
-fn flow(bench: &mut Bench, lane: LaneKey, millis: u64, word: impl Fn() -> Feedback) -> u32 {
+fn send_each_millisecond(bench: &mut Bench, lane: LaneKey, millis: u64, word: impl Fn() -> Feedback) -> u32 {
     let mut waiters: Vec<WaiterKey> = Vec::new();
     let mut sent = 0;
     for _ in 0..millis {
@@ -227,8 +227,8 @@ fn flow(bench: &mut Bench, lane: LaneKey, millis: u64, word: impl Fn() -> Feedba
                 other => panic!("{other:?}"),
             }
         }
-        bench.at(bench.now + std::time::Duration::from_millis(1));
-        for permit in bench.started(&mut waiters) {
+        bench.advance_to(bench.now + std::time::Duration::from_millis(1));
+        for permit in bench.start_granted(&mut waiters) {
             bench.on_response(permit, word());
             sent += 1;
         }
@@ -243,24 +243,24 @@ fn flow(bench: &mut Bench, lane: LaneKey, millis: u64, word: impl Fn() -> Feedba
 fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
     let guess = || Feedback::Refused(Wait::Guess { most: 60 * SECOND }, None);
     let (mut bench, lane) = bench();
-    let sent = flow(&mut bench, lane, 2_000, || Feedback::Passed(None));
+    let sent = send_each_millisecond(&mut bench, lane, 2_000, || Feedback::Passed(None));
     assert!(sent >= 150, "{sent}");
     // One is refused, and after pauses of 0.5, 1, 2 and 4 s those that go alone. Then one of 8.
     for round in 0..5 {
-        let mut waiters = vec![bench.waits(lane, ask(Tier::High)).0];
+        let mut waiters = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
         let permit = loop {
             let due = bench.engine.poll_timeout().unwrap();
-            bench.at(due);
-            if let [permit] = bench.started(&mut waiters)[..] {
+            bench.advance_to(due);
+            if let [permit] = bench.start_granted(&mut waiters)[..] {
                 break permit;
             }
         };
         let cut = matches!(bench.on_response(permit, guess()), Some(Notice::Yielded { .. }));
         assert_eq!(cut, round == 0, "{round}");
     }
-    bench.at(bench.now + std::time::Duration::from_secs(16));
+    bench.advance_to(bench.now + std::time::Duration::from_secs(16));
     // The one refusal may have been an accident: after a window all is tried again.
-    let sent = [1_000, 1_000].map(|ms| flow(&mut bench, lane, ms, || Feedback::Passed(None)));
+    let sent = [1_000, 1_000].map(|ms| send_each_millisecond(&mut bench, lane, ms, || Feedback::Passed(None)));
     assert!((52..=62).contains(&sent[0]), "{sent:?}: between half of the 80 that did pass and all of them");
     assert!(sent[1] >= 78, "{sent:?}");
 }
@@ -272,45 +272,45 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
     let guess = || Feedback::Refused(Wait::Guess { most: 2 * SECOND }, None);
     // A limit that is hardly used is not cut by one refusal.
     for _ in 0..50 {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         bench.on_response(permit, Feedback::Passed(None));
-        bench.at(bench.now + std::time::Duration::from_millis(20));
+        bench.advance_to(bench.now + std::time::Duration::from_millis(20));
     }
-    let permit = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let permit = bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let heard = bench.on_response(permit, guess());
     assert!(matches!(heard, Some(Notice::Yielded { .. })), "{heard:?}");
-    bench.at(bench.now + std::time::Duration::from_secs(1));
+    bench.advance_to(bench.now + std::time::Duration::from_secs(1));
     // Another goes alone and passes, then the endpoint is tried for itself.
-    let slow = flow(&mut bench, lane, 500, || Feedback::Passed(None));
+    let slow = send_each_millisecond(&mut bench, lane, 500, || Feedback::Passed(None));
     assert!(slow <= 23, "{slow}");
-    let mut waiters = vec![bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0];
+    let mut waiters = vec![bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0];
     while waiters.len() == 1 {
         let due = bench.engine.poll_timeout().unwrap();
-        bench.at(due);
-        for permit in bench.started(&mut waiters) {
+        bench.advance_to(due);
+        for permit in bench.start_granted(&mut waiters) {
             bench.on_response(permit, guess());
         }
     }
-    let sent = flow(&mut bench, lane, 300, || Feedback::Passed(None));
+    let sent = send_each_millisecond(&mut bench, lane, 300, || Feedback::Passed(None));
     assert!(sent >= 23, "{sent}");
 }
 
 #[test]
 fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(
         permit,
         Feedback::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND), ..Report::default() })),
     );
-    let first = bench.granted(lane, ask(Tier::Low));
-    bench.at(bench.now + std::time::Duration::from_millis(200));
-    let (_, until) = bench.waits(lane, ask(Tier::Low));
-    assert_eq!(until, Until::At(first_turn(&bench, first)));
-    bench.granted(lane, ask(Tier::High));
+    let first = bench.submit_granted(lane, ask(Tier::Low));
+    bench.advance_to(bench.now + std::time::Duration::from_millis(200));
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::Low));
+    assert_eq!(until, Until::At(second_after_grant(&bench, first)));
+    bench.submit_granted(lane, ask(Tier::High));
 }
 
-fn first_turn(bench: &Bench, permit: PermitKey) -> Time {
+fn second_after_grant(bench: &Bench, permit: PermitKey) -> Time {
     bench.engine.permits[permit].granted() + std::time::Duration::from_secs(1)
 }
 
@@ -320,18 +320,18 @@ fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
     let mut plan = paced(PACE, plan);
     plan.own[1].pace.limit = 10;
     let (mut bench, lane) = Bench::with(plan);
-    let permit = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let permit = bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Refused(Wait::Stated(SECOND), Some(nothing)));
-    bench.granted(lane, ask(Tier::High));
-    bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    bench.submit_granted(lane, ask(Tier::High));
+    bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
 }
 
 #[test]
 fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 2)])));
-    let (first, second) = (bench.granted(lane, ask(Tier::High)), bench.granted(lane, ask(Tier::High)));
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let (first, second) = (bench.submit_granted(lane, ask(Tier::High)), bench.submit_granted(lane, ask(Tier::High)));
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.finished(bench.now, first);
     assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
     bench.on_response(second, Feedback::Failed);
@@ -341,11 +341,11 @@ fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
 #[test]
 fn an_operators_pause_forgets_nothing_of_the_vendors() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.pause(bench.now, lane);
-    bench.on_response(permit, told(30));
+    bench.on_response(permit, refusal_for(30));
     let until = bench.now + std::time::Duration::from_secs(30);
-    let (_, waits) = bench.waits(lane, ask(Tier::High));
+    let (_, waits) = bench.submit_waiting(lane, ask(Tier::High));
     assert_eq!(waits, Until::OnSettle(Time::MAX));
     assert_eq!(bench.engine.lanes[lane].own.as_slice()[0].throttle().unwrap().paused_until(EndpointHash::NONE), until);
 }
@@ -353,11 +353,11 @@ fn an_operators_pause_forgets_nothing_of_the_vendors() {
 #[test]
 fn a_report_that_was_overtaken_is_ignored() {
     let (mut bench, lane) = bench();
-    let older = bench.granted(lane, ask(Tier::High));
+    let older = bench.submit_granted(lane, ask(Tier::High));
     bench.now = bench.now + std::time::Duration::from_millis(1);
-    let newer = bench.granted(lane, ask(Tier::High));
-    bench.on_response(newer, left(29));
-    assert_eq!(bench.on_response(older, left(0)), None);
+    let newer = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(newer, passed_with_left(29));
+    assert_eq!(bench.on_response(older, passed_with_left(0)), None);
     assert!(matches!(bench.submit(lane, ask(Tier::High)), Answer::Granted(_)));
 }
 
@@ -365,12 +365,12 @@ fn a_report_that_was_overtaken_is_ignored() {
 fn who_cannot_wait_that_long_is_told_at_once() {
     let (mut bench, lane) = bench();
     let start = bench.now;
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let give_up = |seconds| Ask { give_up: start + std::time::Duration::from_secs(seconds), ..ask(Tier::High) };
-    let probe = bench.granted(lane, ask(Tier::High));
-    bench.on_response(permit, told(1));
-    let (short, long) = (bench.waits(lane, give_up(20)).0, bench.waits(lane, give_up(2_000)).0);
-    bench.on_response(probe, told(30));
+    let probe = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, refusal_for(1));
+    let (short, long) = (bench.submit_waiting(lane, give_up(20)).0, bench.submit_waiting(lane, give_up(2_000)).0);
+    bench.on_response(probe, refusal_for(30));
     let at = start + std::time::Duration::from_secs(30);
     assert!(
         matches!(bench.engine.claim(bench.now, short), Claim::Refused(Refusal::RetryLater { at: told }) if told == at)
@@ -378,9 +378,9 @@ fn who_cannot_wait_that_long_is_told_at_once() {
     assert!(matches!(bench.engine.claim(bench.now, long), Claim::Waiting));
     assert!(matches!(bench.submit(lane, give_up(20)), Answer::Refused(Refusal::RetryLater { .. })));
 
-    bench.at(at);
+    bench.advance_to(at);
     let Claim::Started(permit, _) = bench.engine.claim(bench.now, long) else { panic!() };
-    bench.on_response(permit, told(3_000));
+    bench.on_response(permit, refusal_for(3_000));
     assert!(
         matches!(bench.submit(lane, ask(Tier::High)), Answer::Refused(Refusal::RetryLater { .. })),
         "beyond max_hold"
@@ -390,14 +390,14 @@ fn who_cannot_wait_that_long_is_told_at_once() {
 #[test]
 fn a_probe_whose_caller_goes_away_is_followed_by_another() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(Tier::High));
-    bench.on_response(permit, told(1));
-    let mut waiters: Vec<WaiterKey> = (0..3).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
-    bench.at(bench.now + std::time::Duration::from_secs(1));
-    let probe = bench.started(&mut waiters);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, refusal_for(1));
+    let mut waiters: Vec<WaiterKey> = (0..3).map(|_| bench.submit_waiting(lane, ask(Tier::High)).0).collect();
+    bench.advance_to(bench.now + std::time::Duration::from_secs(1));
+    let probe = bench.start_granted(&mut waiters);
     bench.engine.not_sent(bench.now, probe[0]);
-    assert_eq!(bench.started(&mut waiters).len(), 1);
-    assert!(bench.started(&mut waiters).is_empty());
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
+    assert!(bench.start_granted(&mut waiters).is_empty());
 }
 
 #[test]
@@ -405,11 +405,11 @@ fn an_operators_pause_holds_everything_until_it_is_ended() {
     let (mut bench, lane) = bench();
     bench.engine.pause(bench.now, lane);
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(Time::MAX));
-    let mut waiters = vec![bench.waits(lane, ask(Tier::High)).0];
-    bench.at(bench.now + std::time::Duration::from_secs(100_000));
-    assert!(bench.started(&mut waiters).is_empty());
+    let mut waiters = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
+    bench.advance_to(bench.now + std::time::Duration::from_secs(100_000));
+    assert!(bench.start_granted(&mut waiters).is_empty());
     bench.engine.resume(bench.now, lane);
-    assert_eq!(bench.started(&mut waiters).len(), 1);
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
     assert_eq!(bench.engine.paused_until(bench.now, lane), None);
 }
 
@@ -442,9 +442,9 @@ fn never_before_the_stated_time_whatever_is_stated() {
                 && let Some(due) = bench.engine.poll_timeout()
             {
                 let late = random.u64(0..2_000_000);
-                bench.at(due.plus_nanos(late));
+                bench.advance_to(due.plus_nanos(late));
             }
-            let started = bench.started(&mut waiters);
+            let started = bench.start_granted(&mut waiters);
             assert!(started.is_empty() || bench.now >= not_before, "{refusals}");
             if !started.is_empty() && not_before > Time::ZERO {
                 latest = latest.max(1);
@@ -474,15 +474,15 @@ fn never_before_the_stated_time_whatever_is_stated() {
 #[test]
 fn failures_of_exchanges_under_way_lengthen_no_pause() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 20)])));
-    let under_way: Vec<PermitKey> = (0..20).map(|_| bench.granted(lane, ask(Tier::High))).collect();
+    let under_way: Vec<PermitKey> = (0..20).map(|_| bench.submit_granted(lane, ask(Tier::High))).collect();
     for permit in under_way {
         bench.on_response(permit, Feedback::Failed);
     }
     let seconds = std::time::Duration::from_secs;
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(bench.now + seconds(1)));
-    let mut probe = vec![bench.waits(lane, ask(Tier::High)).0];
-    bench.at(bench.now + seconds(1));
-    let probe = bench.started(&mut probe);
+    let mut probe = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
+    bench.advance_to(bench.now + seconds(1));
+    let probe = bench.start_granted(&mut probe);
     bench.on_response(probe[0], Feedback::Failed);
     assert_eq!(
         bench.engine.paused_until(bench.now, lane),

@@ -65,16 +65,16 @@ pub(super) fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<LaneKey>) {
     (bench, lanes.to_vec())
 }
 
-pub(super) fn to(endpoint: EndpointId) -> Ask {
+pub(super) fn request_to(endpoint: EndpointId) -> Ask {
     Ask { endpoint, ..ask(Tier::High) }
 }
 
-pub(super) fn left(remaining: u64) -> Report {
+pub(super) fn report_with_left(remaining: u64) -> Report {
     Report { limit: 100, remaining, reset_ns: Some(WINDOW * SECOND), about: About::default() }
 }
 
 /// Those of the lanes that share the limit with the first.
-pub(super) fn sharing(scope: Scope, lanes: &[LaneKey]) -> &[LaneKey] {
+pub(super) fn lanes_sharing_limit(scope: Scope, lanes: &[LaneKey]) -> &[LaneKey] {
     match scope {
         Scope::Tenant | Scope::Endpoint => &lanes[..1],
         _ => lanes,
@@ -82,11 +82,11 @@ pub(super) fn sharing(scope: Scope, lanes: &[LaneKey]) -> &[LaneKey] {
 }
 
 /// How many of the lanes' requests go in so many seconds, answered after 50 ms without a word.
-fn sent(bench: &mut Bench, lanes: &[LaneKey], seconds: u64) -> usize {
+fn count_sent(bench: &mut Bench, lanes: &[LaneKey], seconds: u64) -> usize {
     let mut sent = 0;
     for lane in lanes {
         for _ in 0..200 {
-            match bench.submit(*lane, to(COUNTED)) {
+            match bench.submit(*lane, request_to(COUNTED)) {
                 Answer::Granted(permit) => {
                     sent += 1;
                     bench.engine.finished(bench.now, permit);
@@ -103,10 +103,10 @@ fn sent(bench: &mut Bench, lanes: &[LaneKey], seconds: u64) -> usize {
 fn nine_percent_left_slow_all_who_share_the_limit_to_a_quarter() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
-        let permit = bench.granted(lanes[0], to(COUNTED));
-        let notice = bench.on_response(permit, Feedback::Passed(Some(left(9))));
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+        let notice = bench.on_response(permit, Feedback::Passed(Some(report_with_left(9))));
         assert!(matches!(notice, Some(Notice::Slower { remaining_pct: 9, .. })), "{scope:?}: {notice:?}");
-        let sent = sent(&mut bench, sharing(scope, &lanes), 5);
+        let sent = count_sent(&mut bench, lanes_sharing_limit(scope, &lanes), 5);
         // A quarter of 6.67 a second, and the first at once.
         assert!((8..=9).contains(&sent), "{scope:?}: {sent}");
     }
@@ -116,17 +116,17 @@ fn nine_percent_left_slow_all_who_share_the_limit_to_a_quarter() {
 fn nothing_left_stops_all_who_share_the_limit_until_the_reset_and_half_a_second() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| [(scope, Mode::Bands), (scope, Mode::Adaptive)]) {
         let (mut bench, lanes) = tenants(scope, mode);
-        let permit = bench.granted(lanes[0], to(COUNTED));
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
         let until = bench.now + Duration::from_millis(WINDOW * 1_000 + 500);
-        bench.on_response(permit, Feedback::Passed(Some(left(0))));
-        for lane in sharing(scope, &lanes) {
-            let (waiter, waits) = bench.waits(*lane, to(COUNTED));
+        bench.on_response(permit, Feedback::Passed(Some(report_with_left(0))));
+        for lane in lanes_sharing_limit(scope, &lanes) {
+            let (waiter, waits) = bench.submit_waiting(*lane, request_to(COUNTED));
             assert_eq!(waits, Until::At(until), "{scope:?} {mode:?}");
             assert_eq!(bench.engine.waiters[waiter].reason.lack, Some(BlockedBy::Reported));
             bench.engine.cancel(bench.now, waiter);
         }
         if matches!(scope, Scope::Endpoint | Scope::AccountEndpoint) {
-            bench.granted(lanes[0], to(FREE));
+            bench.submit_granted(lanes[0], request_to(FREE));
         }
     }
 }
@@ -135,27 +135,28 @@ fn nothing_left_stops_all_who_share_the_limit_until_the_reset_and_half_a_second(
 fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
-        let permit = bench.granted(lanes[0], to(COUNTED));
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
         let until = bench.now + Duration::from_secs(10);
         let notice = bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
         assert_eq!(notice, Some(Notice::Exhausted { until }), "{scope:?}: a pause, and no cut");
-        let shared = sharing(scope, &lanes);
-        let mut waiters: Vec<WaiterKey> = shared.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
+        let shared = lanes_sharing_limit(scope, &lanes);
+        let mut waiters: Vec<WaiterKey> =
+            shared.iter().map(|lane| bench.submit_waiting(*lane, request_to(COUNTED)).0).collect();
         if matches!(scope, Scope::Endpoint | Scope::AccountEndpoint) {
-            bench.granted(lanes[0], to(FREE));
+            bench.submit_granted(lanes[0], request_to(FREE));
         }
         for lane in lanes.iter().filter(|lane| !shared.contains(lane)) {
-            bench.granted(*lane, to(COUNTED));
+            bench.submit_granted(*lane, request_to(COUNTED));
         }
-        bench.at(until.minus_nanos(1));
-        assert!(bench.started(&mut waiters).is_empty(), "{scope:?}: early");
-        bench.at(until);
-        let probe = bench.started(&mut waiters);
+        bench.advance_to(until.minus_nanos(1));
+        assert!(bench.start_granted(&mut waiters).is_empty(), "{scope:?}: early");
+        bench.advance_to(until);
+        let probe = bench.start_granted(&mut waiters);
         assert_eq!(probe.len(), 1, "{scope:?}: one goes alone");
-        bench.at(until + Duration::from_secs(3));
-        assert!(bench.started(&mut waiters).is_empty(), "{scope:?}: until it is known how it went");
+        bench.advance_to(until + Duration::from_secs(3));
+        assert!(bench.start_granted(&mut waiters).is_empty(), "{scope:?}: until it is known how it went");
         assert_eq!(bench.on_response(probe[0], Feedback::Passed(None)), Some(Notice::Recovered));
-        let others = bench.started(&mut waiters).len() + bench.serve(until + Duration::from_secs(20), 0).len();
+        let others = bench.start_granted(&mut waiters).len() + bench.serve(until + Duration::from_secs(20), 0).len();
         assert_eq!(others, shared.len() - 1, "{scope:?}");
     }
 }
@@ -167,30 +168,31 @@ fn refusal_without_a_name_stops_all_who_share_slots_that_may_be_full() {
     let plan = Arc::new(Plan { account: shared, ..plan(Vec::new()) });
     let mut bench = Bench::new();
     let [a, b] = ["a", "b"].map(|tenant| bench.lane(tenant, "account", &plan));
-    let permits = [a, b].map(|lane| bench.granted(lane, ask(Tier::High)));
+    let permits = [a, b].map(|lane| bench.submit_granted(lane, ask(Tier::High)));
     let until = bench.now + Duration::from_secs(10);
     bench.on_response(permits[0], Feedback::Refused(Wait::Stated(10 * SECOND), None));
     bench.engine.finished(bench.now, permits[0]);
     bench.engine.finished(bench.now, permits[1]);
-    let mut waiters: Vec<WaiterKey> = [a, b].map(|lane| bench.waits(lane, ask(Tier::High)).0).into();
-    bench.at(until.minus_nanos(1));
-    assert!(bench.started(&mut waiters).is_empty(), "early");
-    bench.at(until);
-    assert_eq!(bench.started(&mut waiters).len(), 1, "one goes alone");
+    let mut waiters: Vec<WaiterKey> = [a, b].map(|lane| bench.submit_waiting(lane, ask(Tier::High)).0).into();
+    bench.advance_to(until.minus_nanos(1));
+    assert!(bench.start_granted(&mut waiters).is_empty(), "early");
+    bench.advance_to(until);
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1, "one goes alone");
 }
 
 #[test]
 fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
-        let permit = bench.granted(lanes[0], to(COUNTED));
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
         bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
-        let mut waiters: Vec<WaiterKey> = lanes.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
-        bench.at(bench.now + Duration::from_secs(10));
-        let probe = bench.started(&mut waiters);
+        let mut waiters: Vec<WaiterKey> =
+            lanes.iter().map(|lane| bench.submit_waiting(*lane, request_to(COUNTED)).0).collect();
+        bench.advance_to(bench.now + Duration::from_secs(10));
+        let probe = bench.start_granted(&mut waiters);
         bench.engine.abandoned(bench.now, probe[0]);
-        bench.at(bench.now + Duration::from_secs(1));
-        assert_eq!(bench.started(&mut waiters).len(), 1, "{scope:?}");
+        bench.advance_to(bench.now + Duration::from_secs(1));
+        assert_eq!(bench.start_granted(&mut waiters).len(), 1, "{scope:?}");
     }
 }
 
@@ -203,13 +205,13 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
             let mut plan = Plan { has_slots: false, ..plan(Vec::new()) };
             plan.pace.mode = mode;
             let (mut bench, lane) = Bench::with(plan);
-            let permit = bench.granted(lane, ask(Tier::High));
-            let notice = bench.on_response(permit, Feedback::Passed(Some(left(remaining))));
+            let permit = bench.submit_granted(lane, ask(Tier::High));
+            let notice = bench.on_response(permit, Feedback::Passed(Some(report_with_left(remaining))));
             if let Some(Notice::Slower { delay_ns, .. }) = notice {
                 assert!(delay_ns > 0, "{mode:?}: {notice:?}");
             }
-            bench.granted(lane, ask(Tier::High));
-            let (_, until) = bench.waits(lane, ask(Tier::High));
+            bench.submit_granted(lane, ask(Tier::High));
+            let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
             let Until::At(at) = until else { panic!("{until:?}") };
             let spacing = at.since(bench.now).as_nanos() as u64;
             let full = WINDOW * SECOND / 100;
@@ -226,8 +228,8 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
 #[test]
 fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
-    let permit = bench.granted(lane, ask(Tier::High));
-    bench.on_response(permit, Feedback::Passed(Some(left(1))));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, Feedback::Passed(Some(report_with_left(1))));
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.iter().any(|limit| limit.is_discovered));
     bench.now = bench.now + Duration::from_secs(601);
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.is_empty());
@@ -240,8 +242,8 @@ fn limits_that_answers_discover_are_bounded_in_number() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     for number in 0..100 {
         let about = About { name: Label::of(&format!("window {number}")), is_special: true, window_ns: None };
-        let permit = bench.granted(lane, ask(Tier::High));
-        bench.on_response(permit, Feedback::Passed(Some(Report { about, ..left(1_000_000) })));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.on_response(permit, Feedback::Passed(Some(Report { about, ..report_with_left(1_000_000) })));
         bench.now = bench.now + Duration::from_millis(200);
     }
     let seen = bench.engine.view(bench.now, lane).unwrap();
@@ -260,7 +262,7 @@ fn report_belongs_to_the_limit_that_it_fits_best() {
     let mut plan = Plan { has_slots: false, ..plan(vec![named("burst", 10, 1), named("day", 1_000, 86_400)]) };
     plan.account = [SharedSpec { spec: named("tokens", 50_000, 60), endpoint: None }].into();
     let (mut bench, lane) = Bench::with(plan);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let origin = bench.engine.permits[permit].origin;
     let about = |name: &str, is_special: bool, seconds: Option<u64>| About {
         name: Label::of(name),
@@ -294,7 +296,7 @@ fn report_with_a_far_reset_is_that_of_the_longer_of_two_equal_limits() {
     };
     let plan = Plan { has_slots: false, ..plan(vec![named("minute", 60), named("day", 86_400)]) };
     let (mut bench, lane) = Bench::with(plan);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let origin = bench.engine.permits[permit].origin;
     use crate::origin::Target::Own;
     for (seconds, found) in [(20_000, Own(1)), (30, Own(0))] {
@@ -315,8 +317,8 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
     // More than half of the account's limit is used, by both together.
     let mut permits = Vec::new();
     for _ in 0..30 {
-        permits.push(bench.granted(first, ask(Tier::High)));
-        permits.push(bench.granted(second, ask(Tier::High)));
+        permits.push(bench.submit_granted(first, ask(Tier::High)));
+        permits.push(bench.submit_granted(second, ask(Tier::High)));
     }
     let permit = permits.pop().unwrap();
     bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
@@ -330,18 +332,18 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
     let hostile = |kind: usize| match kind {
         0 => Feedback::Refused(Wait::Stated(SECOND * 86_400 * 31), None),
         1 => Feedback::Refused(Wait::Guess { most: u64::MAX }, None),
-        2 => Feedback::Refused(Wait::Stated(SECOND), Some(left(0))),
+        2 => Feedback::Refused(Wait::Stated(SECOND), Some(report_with_left(0))),
         3 => Feedback::RefusedFor(Whose::Vendor, Wait::Stated(SECOND * 86_400), None),
-        4 => Feedback::RefusedFor(Whose::Account, Wait::Stated(SECOND * 86_400), Some(left(0))),
+        4 => Feedback::RefusedFor(Whose::Account, Wait::Stated(SECOND * 86_400), Some(report_with_left(0))),
         5 => Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(SECOND * 86_400), None),
-        6 => Feedback::Passed(Some(left(0))),
+        6 => Feedback::Passed(Some(report_with_left(0))),
         7 => {
             Feedback::Passed(Some(Report { limit: 1, remaining: 0, reset_ns: Some(u64::MAX), about: About::default() }))
         }
         8 => {
             Feedback::Passed(Some(Report { limit: u64::MAX, remaining: 1, reset_ns: Some(0), about: About::default() }))
         }
-        9 => Feedback::PassedFor(u64::MAX, Some(left(1))),
+        9 => Feedback::PassedFor(u64::MAX, Some(report_with_left(1))),
         10 => Feedback::Failed,
         11 => Feedback::Disowned,
         _ => Feedback::Passed(Some(Report { limit: 0, remaining: u64::MAX, reset_ns: None, about: About::default() })),
@@ -358,12 +360,13 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
                 .into_iter()
                 .collect();
             for _ in 0..6 {
-                if let Answer::Granted(permit) = bench.submit(lanes[0], Ask { immediate: true, ..to(COUNTED) }) {
+                if let Answer::Granted(permit) = bench.submit(lanes[0], Ask { immediate: true, ..request_to(COUNTED) })
+                {
                     bench.on_response(permit, hostile(kind));
                 }
             }
             let start = bench.now;
-            let waiter = match bench.submit(lanes[1], to(COUNTED)) {
+            let waiter = match bench.submit(lanes[1], request_to(COUNTED)) {
                 Answer::Granted(_) => continue,
                 Answer::Wait { waiter, .. } if hosts != apart => waiter,
                 other => panic!("{scope:?} {kind}: {other:?}"),
@@ -379,17 +382,17 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
 /// A tenant of another host joins: what the first host said of the shared limits is forgotten, and it is not believed again.
 #[test]
 fn tenant_of_another_host_ends_what_the_first_host_said() {
-    let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(left(0)));
+    let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(report_with_left(0)));
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Adaptive);
     let plan = bench.engine.lanes[lanes[0]].plan.clone();
     let [first, second] = ["a", "b"].map(|tenant| bench.lane_at(tenant, "account", &plan, Some("https://one")));
-    let permit = bench.granted(first, to(COUNTED));
+    let permit = bench.submit_granted(first, request_to(COUNTED));
     bench.on_response(permit, word());
-    let at_once = || Ask { immediate: true, ..to(COUNTED) };
+    let at_once = || Ask { immediate: true, ..request_to(COUNTED) };
     assert!(matches!(bench.submit(second, at_once()), Answer::Refused(_)), "both chose this host, and it is believed");
 
     let third = bench.lane_at("c", "account", &plan, Some("https://two"));
-    let permit = bench.granted(third, at_once());
+    let permit = bench.submit_granted(third, at_once());
     bench.on_response(permit, word());
     assert!(matches!(bench.submit(second, at_once()), Answer::Granted(_)), "another tenant's host is not believed");
 }
@@ -407,13 +410,13 @@ fn used_up_limit_that_only_answers_state_is_passed_on_to_other_processes() {
         bench.engine.wishes(bench.now, |limit, _, wish| found.push((limit, wish)));
         found.remove(0)
     };
-    bench.waits(lane, ask(Tier::High));
+    bench.submit_waiting(lane, ask(Tier::High));
     let got = Got { units: vec![(0, 10)], keep: 10, ..Got::default() };
     let (limit, _) = wish(&mut bench);
     bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(1_000 * SECOND));
     bench.serve(ms(1), 1);
     for (remaining, paused) in [(3, 0), (0, 600 * SECOND)] {
-        let permit = bench.granted(lane, ask(Tier::High));
+        let permit = bench.submit_granted(lane, ask(Tier::High));
         let about = About { window_ns: Some(3_600 * SECOND), ..About::default() };
         let report = Report { limit: 5_000, remaining, reset_ns: Some(600 * SECOND), about };
         bench.on_response(permit, Feedback::Passed(Some(report)));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn account_of(limit: u32) -> Arc<Plan> {
+fn account_with_slots(limit: u32) -> Arc<Plan> {
     Arc::new(with_shared(plan(vec![]), vec![slots("account", limit)], vec![]))
 }
 
@@ -20,7 +20,7 @@ fn take_all(bench: &mut Bench, lane: LaneKey) -> Vec<PermitKey> {
 #[test]
 fn lane_that_changes_its_account_keeps_the_slots_of_the_old_one() {
     let mut bench = Bench::new();
-    let plan = account_of(4);
+    let plan = account_with_slots(4);
     let lane = bench.lane("mover", "old", &plan);
     let mut under_way = Vec::new();
     for _ in 0..3 {
@@ -37,11 +37,12 @@ fn lane_that_changes_its_account_keeps_the_slots_of_the_old_one() {
 #[test]
 fn end_of_a_moved_lanes_exchange_wakes_the_old_account() {
     let mut bench = Bench::new();
-    let plan = account_of(2);
+    let plan = account_with_slots(2);
     let mover = bench.lane("mover", "old", &plan);
     let stays = bench.lane("stays", "old", &plan);
     let under_way = take_all(&mut bench, mover);
-    let (first, second) = (bench.waits(stays, ask(Tier::High)).0, bench.waits(stays, ask(Tier::Low)).0);
+    let (first, second) =
+        (bench.submit_waiting(stays, ask(Tier::High)).0, bench.submit_waiting(stays, ask(Tier::Low)).0);
     bench.lane("mover", "new", &plan);
     assert!(bench.engine.is_quiet(), "the vendor still works on both exchanges");
     for (permit, waiter) in under_way.into_iter().zip([first, second]) {
@@ -52,7 +53,7 @@ fn end_of_a_moved_lanes_exchange_wakes_the_old_account() {
 
 /// Endpoints by these names, and for the account a limit of ten requests at once and one of one request at once to
 /// `search`.
-fn one_search(endpoints: &[&str]) -> Arc<Plan> {
+fn account_with_one_search(endpoints: &[&str]) -> Arc<Plan> {
     let mut plan = plan(vec![]);
     for name in endpoints {
         plan = with_endpoint(plan, name, slots("own", 10));
@@ -65,16 +66,16 @@ fn one_search(endpoints: &[&str]) -> Arc<Plan> {
 #[test]
 fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
     let mut bench = Bench::new();
-    let plan = one_search(&["export", "search"]);
+    let plan = account_with_one_search(&["export", "search"]);
     let (export, search) = (
         Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) },
         Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) },
     );
     let (mover, stays) = (bench.lane("mover", "old", &plan), bench.lane("stays", "old", &plan));
-    let exports = [bench.granted(mover, export), bench.granted(mover, export)];
-    let searches = bench.granted(stays, search);
+    let exports = [bench.submit_granted(mover, export), bench.submit_granted(mover, export)];
+    let searches = bench.submit_granted(stays, search);
     bench.lane("mover", "new", &plan);
-    let waiter = bench.waits(stays, search).0;
+    let waiter = bench.submit_waiting(stays, search).0;
     exports.into_iter().for_each(|permit| bench.engine.finished(bench.now, permit));
     assert!(bench.engine.is_quiet(), "a search is still under way");
     bench.engine.finished(bench.now, searches);
@@ -84,11 +85,11 @@ fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
 #[test]
 fn endpoint_that_gets_another_number_keeps_its_slots() {
     let mut bench = Bench::new();
-    let lane = bench.lane("acme", "acme", &one_search(&["search"]));
-    let before = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
-    bench.engine.upsert(bench.now, "acme", "acme", &one_search(&["export", "search"]), 2, None);
-    bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
-    let waiter = bench.waits(lane, Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) }).0;
+    let lane = bench.lane("acme", "acme", &account_with_one_search(&["search"]));
+    let before = bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    bench.engine.upsert(bench.now, "acme", "acme", &account_with_one_search(&["export", "search"]), 2, None);
+    bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let waiter = bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) }).0;
     bench.engine.finished(bench.now, before);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
 }
@@ -106,7 +107,7 @@ fn lane_that_changed_often_before_it_moved_frees_its_slots() {
     let lane = other.lane("acme", "acme", &Arc::new(plan(vec![slots("fourth", 1)])));
     other.engine.move_in(other.now, lane, moved);
     for _ in 0..3 {
-        let permit = other.granted(lane, ask(Tier::High));
+        let permit = other.submit_granted(lane, ask(Tier::High));
         other.engine.finished(other.now, permit);
     }
     other.assert_clean();
@@ -117,12 +118,12 @@ fn limit_that_a_change_brings_begins_with_what_is_under_way() {
     let mut bench = Bench::new();
     let unlimited = Arc::new(plan(vec![]));
     let lanes = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &unlimited));
-    let under_way = lanes.map(|lane| bench.granted(lane, ask(Tier::High)));
+    let under_way = lanes.map(|lane| bench.submit_granted(lane, ask(Tier::High)));
     bench.engine.begin_changes();
-    let limited = account_of(3);
+    let limited = account_with_slots(3);
     let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2, None);
     assert_eq!(take_all(&mut bench, lane), [], "what is under way in the other lane is not known yet");
-    let waiter = bench.waits(lane, ask(Tier::High)).0;
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.engine.upsert(bench.now, "two", "account", &limited, 2, None);
     bench.engine.end_changes(bench.now);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
@@ -137,16 +138,16 @@ fn limit_that_a_change_brings_begins_with_what_is_under_way() {
 #[test]
 fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
     let mut bench = Bench::new();
-    let [limited, unlimited] = [account_of(3), Arc::new(plan(vec![]))];
+    let [limited, unlimited] = [account_with_slots(3), Arc::new(plan(vec![]))];
     let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>, config| {
         bench.engine.upsert(bench.now, tenant, "account", plan, config, None)
     };
     let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited, 1));
-    let before = bench.granted(lanes[0], ask(Tier::High));
+    let before = bench.submit_granted(lanes[0], ask(Tier::High));
     for tenant in ["one", "two"] {
         change(&mut bench, tenant, &unlimited, 2);
     }
-    let meanwhile = bench.granted(lanes[1], ask(Tier::High));
+    let meanwhile = bench.submit_granted(lanes[1], ask(Tier::High));
     bench.engine.begin_changes();
     change(&mut bench, "one", &limited, 3);
     assert_eq!(take_all(&mut bench, lanes[0]), [], "what is under way in the other lane is not known yet");
@@ -167,7 +168,7 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
     let of_vendor = Arc::new(with_shared(plan(vec![]), vec![], vec![rate(), slots("parallel", 4)]));
     let lanes = [("one", "a"), ("two", "b")].map(|(tenant, account)| bench.lane(tenant, account, &of_account));
     let mut under_way: Vec<PermitKey> =
-        lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(Tier::High)))).collect();
+        lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.submit_granted(lane, ask(Tier::High)))).collect();
     let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
         for (tenant, account) in [("one", "a"), ("two", "b")] {
             bench.engine.upsert(bench.now, tenant, account, plan, config, None);
@@ -193,11 +194,11 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
 #[test]
 fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit() {
     let (mut here, mut there) = (Bench::new(), Bench::new());
-    let plan = account_of(4);
+    let plan = account_with_slots(4);
     let tenants = ["one", "two", "three"];
     let lanes = tenants.map(|tenant| here.lane(tenant, "account", &plan));
     let mut under_way: Vec<Vec<PermitKey>> =
-        lanes.iter().map(|lane| vec![here.granted(*lane, ask(Tier::High))]).collect();
+        lanes.iter().map(|lane| vec![here.submit_granted(*lane, ask(Tier::High))]).collect();
     [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.begin_changes());
     let mut keys = Vec::new();
     let mut granted = Vec::new();

@@ -125,12 +125,12 @@ impl Story {
             self.limits[engine].extend(new);
         }
         self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, self.config, None);
-        self.take_in(number, before);
+        self.count_in_shared_limits(number, before);
         self.notice_grants();
     }
 
     /// A tenant's permits count in the limits that it shares from now on.
-    fn take_in(&mut self, number: usize, before: &'static str) {
+    fn count_in_shared_limits(&mut self, number: usize, before: &'static str) {
         let tenant = &self.tenants[number];
         let [_, account, vendor] = tenant.holders();
         let [has_account, has_vendor] =
@@ -191,7 +191,7 @@ impl Story {
                 self.permits[to].insert(after, there);
             }
         }
-        self.take_in(number, account);
+        self.count_in_shared_limits(number, account);
     }
 
     /// Forgets permits that have ended, and counts those that are new.
@@ -246,7 +246,7 @@ impl Story {
     }
 
     /// The limits that there must be: those of holders that some tenant knows.
-    fn asked_for(&self, engine: usize) -> Vec<Limit> {
+    fn expected_limits(&self, engine: usize) -> Vec<Limit> {
         let tenants = self.tenants.iter().filter(|tenant| tenant.engine == engine);
         let holders = tenants.flat_map(|tenant| {
             let holders = tenant.holders().into_iter().enumerate();
@@ -260,7 +260,7 @@ impl Story {
         self.notice_grants();
         for engine in 0..2 {
             let used = self.used(engine);
-            for limit in self.asked_for(engine) {
+            for limit in self.expected_limits(engine) {
                 assert!(used.contains_key(&limit), "no {limit:?} in engine {engine} after: {step}");
             }
             let taken = |limit: &Limit| self.permits[engine].values().filter(|permit| permit.takes(limit)).count();
@@ -286,7 +286,7 @@ impl Story {
     }
 
     /// Tells the engines what becomes of an exchange, in whatever engines its permit is.
-    fn tell(&mut self, at: (usize, PermitKey), ends: bool, tell: impl Fn(&mut Engine, Time, PermitKey)) {
+    fn report_exchange(&mut self, at: (usize, PermitKey), ends: bool, tell: impl Fn(&mut Engine, Time, PermitKey)) {
         let mut next = Some(at);
         while let Some((engine, key)) = next {
             tell(&mut self.engines[engine], self.now, key);
@@ -333,10 +333,10 @@ impl Story {
         let at = self.exchanges[number];
         let what = self.rng.u8(..8);
         match what {
-            0 => self.tell(at, false, |engine, now, key| engine.answered(now, key)),
-            1 => self.tell(at, true, |engine, now, key| engine.abandoned(now, key)),
-            2 => self.tell(at, true, |engine, now, key| engine.not_sent(now, key)),
-            _ => self.tell(at, true, |engine, now, key| engine.finished(now, key)),
+            0 => self.report_exchange(at, false, |engine, now, key| engine.answered(now, key)),
+            1 => self.report_exchange(at, true, |engine, now, key| engine.abandoned(now, key)),
+            2 => self.report_exchange(at, true, |engine, now, key| engine.not_sent(now, key)),
+            _ => self.report_exchange(at, true, |engine, now, key| engine.finished(now, key)),
         }
         if what > 0 {
             self.exchanges.swap_remove(number);
@@ -394,13 +394,13 @@ impl Story {
     }
 
     /// All exchanges end, and time passes until nothing happens any more.
-    fn come_to_rest(&mut self) {
+    fn end_everything(&mut self) {
         self.engines.iter_mut().for_each(|engine| engine.end_changes(self.now));
         for _ in 0..100_000 {
             self.pick_up(true);
             self.check("an end");
             if let Some(at) = self.exchanges.pop() {
-                self.tell(at, true, |engine, now, key| engine.finished(now, key));
+                self.report_exchange(at, true, |engine, now, key| engine.finished(now, key));
                 continue;
             }
             let due = self.engines.iter_mut().filter_map(Engine::poll_timeout).min();
@@ -415,7 +415,7 @@ impl Story {
     }
 }
 
-fn play(seed: u64, steps: usize) {
+fn run_story(seed: u64, steps: usize) {
     let mut story = Story::new(seed);
     for _ in 0..steps {
         let step = story.step();
@@ -424,13 +424,13 @@ fn play(seed: u64, steps: usize) {
         story.pick_up(false);
         story.check("woken");
     }
-    story.come_to_rest();
+    story.end_everything();
 }
 
 #[test]
 fn slots_are_counted_exactly_and_nobody_sleeps_under_any_changes() {
     for seed in 0..300 {
-        if let Err(panic) = std::panic::catch_unwind(|| play(seed, 200)) {
+        if let Err(panic) = std::panic::catch_unwind(|| run_story(seed, 200)) {
             eprintln!("seed {seed}");
             std::panic::resume_unwind(panic);
         }

@@ -13,12 +13,12 @@ fn any_hundred_grants_of_a_busy_lane_hold_60_30_10() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     let mut tiers = std::collections::HashMap::new();
     for _ in 0..80 {
-        let permit = bench.granted(lane, ask(Tier::Normal));
+        let permit = bench.submit_granted(lane, ask(Tier::Normal));
         bench.engine.finished(bench.now, permit);
     }
     for n in 0..3000u32 {
         let tier = Tier::ALL[(n % 3) as usize];
-        tiers.insert(bench.waits(lane, ask(tier)).0, tier);
+        tiers.insert(bench.submit_waiting(lane, ask(tier)).0, tier);
     }
     let until = bench.now + std::time::Duration::from_secs(20);
     let grants = bench.serve(until, 20_000_000);
@@ -83,9 +83,9 @@ fn each_lane_holds_60_30_10_of_a_limit_of_its_own_below_one_that_all_share() {
 #[test]
 fn an_unused_share_is_lent_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
-    bench.granted(lane, ask(Tier::Low));
+    bench.submit_granted(lane, ask(Tier::Low));
     for _ in 0..200 {
-        let _ = bench.waits(lane, ask(Tier::Low));
+        let _ = bench.submit_waiting(lane, ask(Tier::Low));
     }
     let until = bench.now + std::time::Duration::from_secs(1);
     assert_eq!(bench.serve(until, 0).len(), 100, "low alone has everything");
@@ -94,10 +94,10 @@ fn an_unused_share_is_lent_at_once() {
 #[test]
 fn first_in_first_out_and_retries_before_first_attempts() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
-    bench.granted(lane, ask(Tier::High));
+    bench.submit_granted(lane, ask(Tier::High));
     let retry = Ask { retry: true, ..ask(Tier::High) };
     let asks = [ask(Tier::High), ask(Tier::High), retry, retry, ask(Tier::High)];
-    let waiters: Vec<WaiterKey> = asks.into_iter().map(|ask| bench.waits(lane, ask).0).collect();
+    let waiters: Vec<WaiterKey> = asks.into_iter().map(|ask| bench.submit_waiting(lane, ask).0).collect();
     let until = bench.now + std::time::Duration::from_secs(1);
     let grants = bench.serve(until, 0);
     assert_eq!(order(&grants, &waiters), [2, 3, 0, 1, 4]);
@@ -110,11 +110,11 @@ fn lanes_that_share_a_limit_take_turns_by_weight() {
     let light = Arc::new(with_shared(plan(vec![]), shared.clone(), vec![]));
     let heavy = Arc::new(Plan { weight: 3, ..with_shared(plan(vec![]), shared, vec![]) });
     let lanes = [bench.lane("a", "x", &light), bench.lane("b", "x", &heavy), bench.lane("c", "x", &light)];
-    bench.granted(lanes[0], ask(Tier::Normal));
+    bench.submit_granted(lanes[0], ask(Tier::Normal));
     let mut owner = std::collections::HashMap::new();
     for (number, lane) in lanes.into_iter().enumerate() {
         for _ in 0..1000 {
-            let _ = owner.insert(bench.waits(lane, ask(Tier::Normal)).0, number);
+            let _ = owner.insert(bench.submit_waiting(lane, ask(Tier::Normal)).0, number);
         }
     }
     let until = bench.now + std::time::Duration::from_secs(1);
@@ -129,13 +129,13 @@ fn a_blocked_lane_holds_nothing_of_a_shared_limit() {
     let slow = Arc::new(with_shared(plan(vec![bucket("own", 1, 1.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
     let fast = Arc::new(with_shared(plan(vec![bucket("own", 100, 100.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
     let (a, b) = (bench.lane("a", "a", &slow), bench.lane("b", "b", &fast));
-    bench.granted(a, ask(Tier::High));
+    bench.submit_granted(a, ask(Tier::High));
     for _ in 0..50 {
-        let _ = bench.waits(a, ask(Tier::High));
+        let _ = bench.submit_waiting(a, ask(Tier::High));
     }
     let mut of_b = std::collections::HashSet::new();
     for _ in 0..200 {
-        let _ = of_b.insert(bench.waits(b, ask(Tier::Low)).0);
+        let _ = of_b.insert(bench.submit_waiting(b, ask(Tier::Low)).0);
     }
     let until = bench.now + std::time::Duration::from_secs(1);
     let grants = bench.serve(until, 0);
@@ -149,9 +149,9 @@ fn a_blocked_endpoint_blocks_no_other() {
     let plan =
         with_endpoint(with_endpoint(whole, "search", bucket("search", 1, 1.0)), "users", bucket("users", 10, 100.0));
     let (mut bench, lane) = Bench::with(plan);
-    bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let stuck: Vec<WaiterKey> =
-        (0..20).map(|_| bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0).collect();
+        (0..20).map(|_| bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0).collect();
     let mut granted = 0;
     for _ in 0..100 {
         bench.now = bench.now + std::time::Duration::from_millis(10);
@@ -168,10 +168,10 @@ fn a_blocked_endpoint_blocks_no_other() {
 #[test]
 fn an_expensive_head_is_not_starved_by_cheap_ones() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("points", 50, 10.0)]));
-    bench.granted(lane, Ask { cost: 50.into(), ..ask(Tier::Normal) });
+    bench.submit_granted(lane, Ask { cost: 50.into(), ..ask(Tier::Normal) });
     let mut cheap = Vec::new();
-    (0..300).for_each(|_| cheap.push(bench.waits(lane, ask(Tier::High)).0));
-    let (expensive, _) = bench.waits(lane, Ask { cost: 40.into(), ..ask(Tier::Low) });
+    (0..300).for_each(|_| cheap.push(bench.submit_waiting(lane, ask(Tier::High)).0));
+    let (expensive, _) = bench.submit_waiting(lane, Ask { cost: 40.into(), ..ask(Tier::Low) });
     let until = bench.now + std::time::Duration::from_secs(60);
     let grants = bench.serve(until, 0);
     let at = grants.iter().position(|(_, waiter)| *waiter == expensive).expect("it is granted");
@@ -185,10 +185,10 @@ fn what_waits_for_its_own_limit_reserves_nothing_of_a_shared_one() {
     let poor = Arc::new(with_shared(plan(vec![bucket("own", 10, 1.0)]), vec![], shared()));
     let rich = Arc::new(with_shared(plan(vec![bucket("own", 10, 100.0)]), vec![], shared()));
     let (a, b) = (bench.lane("a", "a", &poor), bench.lane("b", "b", &rich));
-    bench.granted(a, Ask { cost: 10.into(), ..ask(Tier::High) });
-    bench.waits(a, Ask { cost: 10.into(), ..ask(Tier::High) });
+    bench.submit_granted(a, Ask { cost: 10.into(), ..ask(Tier::High) });
+    bench.submit_waiting(a, Ask { cost: 10.into(), ..ask(Tier::High) });
     for _ in 0..30 {
-        let _ = bench.waits(b, ask(Tier::Low));
+        let _ = bench.submit_waiting(b, ask(Tier::Low));
     }
     let until = bench.now + std::time::Duration::from_secs(2);
     assert_eq!(bench.serve(until, 0).len(), 20);
@@ -198,10 +198,10 @@ fn what_waits_for_its_own_limit_reserves_nothing_of_a_shared_one() {
 fn low_cannot_black_out_high() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     for _ in 0..80 {
-        bench.granted(lane, ask(Tier::Low));
+        bench.submit_granted(lane, ask(Tier::Low));
     }
     for _ in 0..100 {
-        let _ = bench.waits(lane, ask(Tier::Low));
+        let _ = bench.submit_waiting(lane, ask(Tier::Low));
     }
     let until = bench.now + std::time::Duration::from_millis(300);
     assert_eq!(bench.serve(until, 0).len(), 0, "low may use 80 of 100 a second");

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::scopes::{COUNTED, FREE, SCOPES, Scope, WINDOW, left, limit, sharing, tenants, to};
+use super::scopes::{
+    COUNTED, FREE, SCOPES, Scope, WINDOW, lanes_sharing_limit, limit, report_with_left, request_to, tenants,
+};
 use super::*;
 use crate::plan::Counting;
 use crate::throttle::{About, Mode, Report};
@@ -35,15 +37,16 @@ fn status(bench: &mut Bench, lane: LaneKey) -> (u32, u32) {
 fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| MODES.map(|mode| (scope, mode))) {
         let (mut bench, lanes) = tenants(scope, mode);
-        let shared = sharing(scope, &lanes).to_vec();
-        let permit = bench.granted(lanes[0], to(COUNTED));
-        let heard = bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(60))), &[], true);
+        let shared = lanes_sharing_limit(scope, &lanes).to_vec();
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+        let heard =
+            bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(report_with_left(60))), &[], true);
         assert_eq!(heard.headroom, Some((60, 100)), "{scope:?} {mode:?}: others took 39");
         let until = bench.now + Duration::from_secs(WINDOW);
         for number in 0..3 {
             bench.now = bench.now + Duration::from_secs(1);
             let lane = shared[number % shared.len()];
-            let permit = bench.granted(lane, to(COUNTED));
+            let permit = bench.submit_granted(lane, request_to(COUNTED));
             bench.engine.finished(bench.now, permit);
         }
         for lane in &lanes {
@@ -68,9 +71,10 @@ fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
 fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| MODES.map(|mode| (scope, mode))) {
         let (mut bench, lanes) = tenants(scope, mode);
-        let permits: Vec<PermitKey> = (0..5).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
+        let permits: Vec<PermitKey> = (0..5).map(|_| bench.submit_granted(lanes[0], request_to(COUNTED))).collect();
         for permit in permits {
-            let heard = bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(99))), &[], true);
+            let heard =
+                bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(report_with_left(99))), &[], true);
             assert_eq!(heard.headroom, Some((95, 100)), "{scope:?} {mode:?}");
         }
     }
@@ -80,11 +84,11 @@ fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
 fn answer_that_was_overtaken_does_not_change_what_is_left() {
     for mode in MODES {
         let (mut bench, lanes) = tenants(Scope::Account, mode);
-        let first = bench.granted(lanes[0], to(COUNTED));
+        let first = bench.submit_granted(lanes[0], request_to(COUNTED));
         bench.now = bench.now + Duration::from_secs(1);
-        let second = bench.granted(lanes[1], to(COUNTED));
-        bench.engine.answered_with(bench.now, second, Feedback::Passed(Some(left(40))), &[], true);
-        bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(left(41))), &[], true);
+        let second = bench.submit_granted(lanes[1], request_to(COUNTED));
+        bench.engine.answered_with(bench.now, second, Feedback::Passed(Some(report_with_left(40))), &[], true);
+        bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(report_with_left(41))), &[], true);
         // The first was under way while the second was answered, and may not have been counted in its answer.
         assert_eq!(headroom(&mut bench, lanes[2], COUNTED), Some((39, 100)), "{mode:?}");
     }
@@ -93,15 +97,16 @@ fn answer_that_was_overtaken_does_not_change_what_is_left() {
 #[test]
 fn what_went_after_the_answered_request_is_taken_off_what_its_answer_says() {
     let (mut bench, lanes) = tenants(Scope::Vendor, Mode::Bands);
-    let first = bench.granted(lanes[0], to(COUNTED));
-    bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(left(80))), &[], true);
+    let first = bench.submit_granted(lanes[0], request_to(COUNTED));
+    bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(report_with_left(80))), &[], true);
     let mut permits = Vec::new();
     for _ in 0..4 {
         bench.now = bench.now + Duration::from_millis(500);
-        permits.push(bench.granted(lanes[1], to(COUNTED)));
+        permits.push(bench.submit_granted(lanes[1], request_to(COUNTED)));
     }
     // Two went after it; the one before it is under way too, and the vendor has counted it.
-    let heard = bench.engine.answered_with(bench.now, permits[1], Feedback::Passed(Some(left(50))), &[], true);
+    let heard =
+        bench.engine.answered_with(bench.now, permits[1], Feedback::Passed(Some(report_with_left(50))), &[], true);
     assert_eq!(heard.headroom, Some((48, 100)));
 }
 
@@ -110,8 +115,8 @@ fn units_of_a_bucket_come_back_meanwhile() {
     let mut spec = limit(Mode::Bands);
     spec.pace.counting = Counting::Bucket;
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![spec]) });
-    let permit = bench.granted(lane, ask(Tier::High));
-    let said = Report { reset_ns: Some(WINDOW * SECOND / 2), ..left(50) };
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let said = Report { reset_ns: Some(WINDOW * SECOND / 2), ..report_with_left(50) };
     bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((50, 100)));
     bench.now = bench.now + Duration::from_secs(WINDOW / 5);
@@ -121,12 +126,12 @@ fn units_of_a_bucket_come_back_meanwhile() {
 #[test]
 fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
-    let permit = bench.granted(lanes[0], to(COUNTED));
-    let said = Report { limit: 50, ..left(30) };
+    let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+    let said = Report { limit: 50, ..report_with_left(30) };
     bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(headroom(&mut bench, lanes[1], COUNTED), Some((30, 50)));
-    let permit = bench.granted(lanes[0], to(COUNTED));
-    let said = Report { limit: 5_000, ..left(90) };
+    let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+    let said = Report { limit: 5_000, ..report_with_left(90) };
     bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(headroom(&mut bench, lanes[1], COUNTED), Some((90, 100)));
 }
@@ -135,13 +140,13 @@ fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
 fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), None);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     let about = About { window_ns: Some(WINDOW * SECOND), ..About::default() };
-    let word = Feedback::Passed(Some(Report { about, ..left(70) }));
+    let word = Feedback::Passed(Some(Report { about, ..report_with_left(70) }));
     let heard = bench.engine.answered_with(bench.now, permit, word, &[], true);
     assert_eq!(heard.headroom, Some((70, 100)));
     bench.now = bench.now + Duration::from_secs(3);
-    let permit = bench.granted(lane, ask(Tier::High));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.finished(bench.now, permit);
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), Some((69, 100)));
     assert_eq!((status(&mut bench, lane), overview(&mut bench)), ((69, 100), Some((69, 100))));
@@ -154,10 +159,10 @@ fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
 fn word_that_much_is_left_takes_nothing_and_is_forgotten() {
     for mode in [Mode::Bands, Mode::Off] {
         let (mut bench, lanes) = tenants(Scope::Tenant, mode);
-        let permit = bench.granted(lanes[0], to(COUNTED));
-        bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(60))), &[], true);
+        let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+        bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(report_with_left(60))), &[], true);
         for _ in 0..50 {
-            let permit = bench.granted(lanes[0], to(COUNTED));
+            let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
             bench.engine.finished(bench.now, permit);
         }
         bench.assert_clean();
