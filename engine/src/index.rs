@@ -115,12 +115,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_takes_eight_bytes() {
+    fn entry_takes_eight_bytes() {
         assert_eq!(size_of::<Option<Entry>>(), 8);
     }
 
     #[test]
-    fn it_finds_what_a_map_finds() {
+    fn index_finds_what_a_map_finds() {
         let mut random = fastrand::Rng::with_seed(7);
         let (mut index, mut map) = (Index::default(), HashMap::new());
         for step in 0..100_000_u32 {

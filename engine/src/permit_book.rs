@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn unstarted_permits_are_taken_back_in_the_order_of_granting() {
+    fn unstarted_permits_return_in_grant_order() {
         let mut permits = Permits::new();
         let [first, second] = [1, 2].map(|at| permits.insert(permit(at, true)));
         let back = |at: u64| Time::ZERO.plus_nanos(UNSTARTED_NS + at);

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_freed_slot_is_used_again_under_another_key() {
+    fn freed_slot_gets_another_key() {
         let mut slab = Slab::<(), _>::new();
         let a = slab.insert('a');
         let b = slab.insert('b');
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_past_a_chunk() {
+    fn slab_grows_past_a_chunk() {
         let mut slab = Slab::<(), _>::new();
         let keys: Vec<Key<()>> = (0..3 * CHUNK + 1).map(|n| slab.insert(n)).collect();
         assert!(keys.iter().enumerate().all(|(n, key)| slab[*key] == n));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_given_back_and_old_keys_stay_stale() {
+    fn old_keys_stay_stale_after_chunks_return() {
         let mut slab = Slab::<(), _>::new();
         let mut random = fastrand::Rng::with_seed(3);
         let mut inside: Vec<(Key<()>, u32)> = Vec::new();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_room_is_used_first() {
+    fn lowest_free_slot_is_used_first() {
         let mut slab = Slab::<(), _>::new();
         let keys: Vec<Key<()>> = (0..3 * CHUNK).map(|n| slab.insert(n)).collect();
         for key in [keys[2 * CHUNK + 5], keys[7], keys[CHUNK], keys[3]] {

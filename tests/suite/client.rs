@@ -199,7 +199,7 @@ async fn existing_requests_go_to_their_vendor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn now_or_not_at_all() {
+async fn immediate_request_never_waits() {
     let transport = answers(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 2))], &transport).await;
     for _ in 0..2 {

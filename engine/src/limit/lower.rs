@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_reserve_is_held_back_while_high_has_not_used_it() {
+    fn half_of_unused_reserve_is_held_back() {
         let held_back =
             [(0, 0), (1, 0), (2, 0), (9, 0), (9, 3), (9, 7)].map(|(reserve, used)| held_back(reserve, used));
         assert_eq!(held_back, [0, 1, 1, 5, 2, 0]);
     }
 
     #[test]
-    fn all_but_the_reserve_is_granted_in_any_window() {
+    fn window_grants_all_but_the_reserve() {
         let lower = granted(&[(0, 20), (500, 30)]);
         let ready = [1, 20, 21, 50, 51].map(|units| lower.ready_at(SHARE, at(600), units, false));
         assert_eq!(ready, [back(0), back(0), back(500), back(500), Time::MAX]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_left_and_what_the_vendor_has_forgotten_counts_no_more() {
+    fn unsent_and_forgotten_grants_stop_counting() {
         let mut lower = granted(&[(0, 20), (500, 30)]);
         lower.leave(at(500), 5, true);
         lower.leave(at(250), 5, false);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_mirror_and_share_decides() {
+    fn later_of_mirror_and_share_decides() {
         let (now, soon, late) = (at(0), at(10), at(20));
         for (mirror, ready, both) in [
             (Free::Now, now, Free::Now),
@@ -210,7 +210,7 @@ mod tests {
 
     /// Compares with a list of all grants, some of which are recorded late.
     #[test]
-    fn no_window_holds_more_and_none_waits_longer_than_a_slot() {
+    fn share_is_kept_within_one_slot() {
         let large = Share { limit: 600, reserve: 550, ..SHARE };
         assert_eq!((SHARE.slot(), large.slot()), (1, SLOT));
         let (mut waits, mut most_slots) = (0, 0);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_at_once_then_the_rate() {
+    fn bucket_grants_capacity_then_rate() {
         let spec = BucketSpec::new(2, 10.0, SECOND, 0);
         let mut bucket = Bucket::full();
         for due in [0, 0, 1100, 1200] {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_its_capacity() {
+    fn bucket_never_exceeds_its_capacity() {
         let spec = BucketSpec::new(3, 10.0, SECOND, 0);
         let mut bucket = Bucket::empty(&spec, ms(0));
         assert_eq!(bucket.level(&spec, ms(0)), 0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn released_in_groups() {
+    fn units_are_released_in_groups() {
         let spec = BucketSpec::new(20, 100.0, SECOND, 200_000_000);
         let mut bucket = Bucket::full();
         bucket.take(&spec, ms(1010), 20);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_neither_forgives_nor_credits() {
+    fn change_neither_forgives_nor_credits() {
         let small = BucketSpec::new(80, 80.0, SECOND, 0);
         let large = BucketSpec::new(160, 160.0, SECOND, 0);
         for (spent, from, to, expected) in [
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_when_it_is_ready_and_not_before() {
+    fn units_fit_exactly_when_ready() {
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let release = [0, 1, 7, 1_000, SECOND][random.usize(..5)];

@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_a_sixteenth_of_the_transit_time() {
+    fn slot_width_is_a_sixteenth_of_transit() {
         assert_eq!([1_600, 16, 15, 0].map(width), [100, 1, 1, 1]);
     }
 
     #[test]
-    fn what_is_granted_within_a_slot_is_lost_together() {
+    fn grants_of_one_slot_expire_together() {
         let mut transit = two_slots();
         assert_eq!(inside(&transit), (4, 2, 2));
         assert_eq!(transit.all_lost_at(1_600), at(1_800).as_nanos());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_is_not_lost_and_leaves_no_slot() {
+    fn answered_units_leave_no_slot() {
         let mut transit = two_slots();
         assert!(transit.leave(at(99), 2, true) && transit.leave(at(0), 1, false));
         assert_eq!((transit.units, transit.high), (1, 0));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_does_not_leave() {
+    fn absent_units_cannot_leave() {
         let mut transit = two_slots();
         for (granted, units, high) in [(0, 3, true), (0, 4, false), (100, 1, true), (200, 1, false)] {
             assert!(!transit.leave(at(granted), units, high), "{granted} {units} {high}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_soon_after_the_grant_is_in_the_same_slot() {
+    fn start_soon_after_grant_shares_its_slot() {
         let transit = two_slots();
         let same = [(0, 99), (0, 100), (50, 99), (100, 199), (100, 200), (300, 310)];
         let same = same.map(|(granted, now)| transit.is_same_slot(at(granted), at(now)));

@@ -34,7 +34,7 @@ fn any_hundred_turns_are_shared_60_30_10() {
 }
 
 #[test]
-fn a_tier_that_comes_back_has_hoarded_nothing() {
+fn returning_tier_has_hoarded_nothing() {
     let mut tree = Tree::default();
     let (root, leaves) = tiers(&mut tree);
     (0..1000).for_each(|_| tree.arrive(leaves[2]));
@@ -67,7 +67,7 @@ fn costs_are_shared_by_weight() {
 }
 
 #[test]
-fn a_parked_queue_is_passed_over_and_takes_its_place_again() {
+fn parked_queue_resumes_its_place() {
     let mut tree = Tree::default();
     let root = tree.add_root();
     let tier = tree.add_branch(root, 1, 0);
@@ -88,7 +88,7 @@ fn a_parked_queue_is_passed_over_and_takes_its_place_again() {
 }
 
 #[test]
-fn a_queue_that_was_passed_over_empty_is_found_again() {
+fn queue_found_empty_is_found_again() {
     let mut tree = Tree::default();
     let root = tree.add_root();
     let tier = tree.add_branch(root, 1, 0);
@@ -101,7 +101,7 @@ fn a_queue_that_was_passed_over_empty_is_found_again() {
 }
 
 #[test]
-fn a_discarded_node_is_freed_when_its_parent_lets_go() {
+fn discarded_node_is_freed_with_its_parent() {
     let mut tree = Tree::default();
     let root = tree.add_root();
     let tier = tree.add_branch(root, 1, 0);
@@ -127,7 +127,7 @@ fn two_lanes(tree: &mut Tree) -> (NodeKey, NodeKey, [NodeKey; 2], [NodeKey; 2]) 
 }
 
 #[test]
-fn among_equals_the_first_to_come_goes_first() {
+fn first_of_equals_goes_first() {
     let mut tree = Tree::default();
     let root = tree.add_root();
     let tier = tree.add_branch(root, 1, 0);
@@ -140,7 +140,7 @@ fn among_equals_the_first_to_come_goes_first() {
 }
 
 #[test]
-fn one_that_was_parked_comes_back_behind_its_equals() {
+fn parked_queue_returns_behind_its_equals() {
     let mut tree = Tree::default();
     let (root, _, _, leaves) = two_lanes(&mut tree);
     leaves.iter().for_each(|leaf| tree.arrive(*leaf));
@@ -154,7 +154,7 @@ fn one_that_was_parked_comes_back_behind_its_equals() {
 }
 
 #[test]
-fn a_dead_end_is_left_for_the_next_below_the_same_tier() {
+fn dead_end_yields_to_the_next_lane() {
     let mut tree = Tree::default();
     let (root, _, _, leaves) = two_lanes(&mut tree);
     leaves.iter().for_each(|leaf| tree.arrive(*leaf));
@@ -167,7 +167,7 @@ fn a_dead_end_is_left_for_the_next_below_the_same_tier() {
 }
 
 #[test]
-fn a_new_weight_holds_from_the_next_turn_on() {
+fn new_weight_holds_from_the_next_turn() {
     for (weight, high) in [(1, 50), (3, 75), (0, 50)] {
         let mut tree = Tree::default();
         let (root, _, lanes, leaves) = two_lanes(&mut tree);
@@ -181,7 +181,7 @@ fn a_new_weight_holds_from_the_next_turn_on() {
 }
 
 #[test]
-fn a_parking_lasts_until_it_ends_or_another_begins_or_nothing_waits() {
+fn parking_lasts_until_ended_or_replaced() {
     let mut tree = Tree::default();
     let (_, _, _, [leaf, other]) = two_lanes(&mut tree);
     tree.arrive(leaf);
@@ -200,7 +200,7 @@ fn a_parking_lasts_until_it_ends_or_another_begins_or_nothing_waits() {
 }
 
 #[test]
-fn a_place_is_past_when_the_present_has_reached_it_and_nobody_waits_there() {
+fn place_is_past_when_nobody_waits_there() {
     let mut tree = Tree::default();
     let (root, _, lanes, leaves) = two_lanes(&mut tree);
     assert!(tree.is_past(lanes[0]), "it never had a turn");
@@ -240,7 +240,7 @@ fn copied(tree: &Tree, lanes: &[NodeKey], waiting: usize) -> (Tree, NodeKey, Vec
 }
 
 #[test]
-fn with_the_same_leads_another_tree_gives_the_same_turns() {
+fn copied_leads_give_the_same_turns() {
     let mut random = fastrand::Rng::with_seed(3);
     let mut tree = Tree::default();
     let root = tree.add_root();
@@ -265,7 +265,7 @@ fn with_the_same_leads_another_tree_gives_the_same_turns() {
 }
 
 #[test]
-fn a_lead_counts_from_the_present() {
+fn lead_counts_from_the_present() {
     let mut tree = Tree::default();
     let (root, _, lanes, leaves) = two_lanes(&mut tree);
     (0..2).for_each(|_| tree.arrive(leaves[0]));
@@ -276,7 +276,7 @@ fn a_lead_counts_from_the_present() {
 }
 
 #[test]
-fn a_node_that_nobody_waits_at_is_freed_at_once() {
+fn idle_node_is_freed_at_once() {
     let mut tree = Tree::default();
     let (root, _, lanes, leaves) = two_lanes(&mut tree);
     leaves.iter().for_each(|leaf| tree.arrive(*leaf));
@@ -288,7 +288,7 @@ fn a_node_that_nobody_waits_at_is_freed_at_once() {
 }
 
 #[test]
-fn what_stands_below_a_node_outlives_it_until_it_is_discarded_itself() {
+fn child_node_outlives_its_discarded_parent() {
     let mut tree = Tree::default();
     let (root, tier, lanes, leaves) = two_lanes(&mut tree);
     tree.arrive(leaves[0]);
@@ -301,7 +301,7 @@ fn what_stands_below_a_node_outlives_it_until_it_is_discarded_itself() {
 }
 
 #[test]
-fn memory_of_nodes_that_are_gone_is_given_back_in_steps() {
+fn memory_of_freed_nodes_returns_in_steps() {
     let mut tree = Tree::default();
     let root = tree.add_root();
     let nodes: Vec<NodeKey> = (0..5_000).map(|_| tree.add_branch(root, 1, 0)).collect();
@@ -312,7 +312,7 @@ fn memory_of_nodes_that_are_gone_is_given_back_in_steps() {
 }
 
 #[test]
-fn a_queue_is_found_from_its_leaf_and_the_root_from_anywhere() {
+fn leaf_leads_to_queue_and_root() {
     let mut tree = Tree::default();
     let (root, tier, _, leaves) = two_lanes(&mut tree);
     let queue = Key::from_bits(7);

@@ -48,7 +48,7 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
 }
 
 #[test]
-fn a_whole_answer_is_one_decision() {
+fn whole_answer_is_one_decision() {
     let own = || plan(vec![per_second("rate", 20), slots("slots", 4)]);
     for seed in 0..20 {
         same_in_one_decision(own(), NO_ENDPOINT, seed);
@@ -58,7 +58,7 @@ fn a_whole_answer_is_one_decision() {
 }
 
 #[test]
-fn an_answer_tells_how_long_it_took() {
+fn answer_states_how_long_it_took() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("rate", 100)]));
     for whole in [true, false] {
         let permit = bench.submit_granted(lane, ask(Tier::High));

@@ -36,7 +36,7 @@ fn burst(bench: &mut Bench, lane: LaneKey, ask: Ask, requests: usize) -> PermitK
 }
 
 #[test]
-fn reset_ends_the_window_that_it_is_said_of_and_no_longer_one_of_the_same_figure() {
+fn reset_ends_only_the_window_it_names() {
     let limits = vec![fixed_window_limit("minute", 100, 60 * SECOND), fixed_window_limit("hour", 100, 3_600 * SECOND)];
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(limits) });
     let last = burst(&mut bench, lane, ask(Tier::High), 100);
@@ -49,7 +49,7 @@ fn reset_ends_the_window_that_it_is_said_of_and_no_longer_one_of_the_same_figure
 }
 
 #[test]
-fn window_without_rest_stands_although_our_own_count_explains_nearly_all_of_it() {
+fn reported_exhaustion_stands_despite_our_count() {
     let (mut bench, lane) =
         Bench::with(Plan { has_slots: false, ..plan(vec![fixed_window_limit("minute", 100, 60 * SECOND)]) });
     let last = burst(&mut bench, lane, ask(Tier::High), 99);
@@ -59,7 +59,7 @@ fn window_without_rest_stands_although_our_own_count_explains_nearly_all_of_it()
 }
 
 #[test]
-fn refusal_for_an_account_stops_it_and_slows_the_limit_of_the_endpoint_that_is_used_up() {
+fn account_refusal_slows_the_exhausted_endpoint_limit() {
     let (mut bench, lanes) = tenants(Scope::AccountEndpoint, Mode::Adaptive);
     // A limit of the whole account which is hardly used.
     let whole = fixed_window_limit("whole", 10_000, 60 * SECOND);

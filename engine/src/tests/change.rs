@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn a_raised_limit_credits_nothing_and_lets_waiters_go_at_the_new_rate() {
+fn raised_limit_credits_nothing() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 10, 10.0)]));
     let start = bench.now;
     for _ in 0..10 {
@@ -20,7 +20,7 @@ fn a_raised_limit_credits_nothing_and_lets_waiters_go_at_the_new_rate() {
 }
 
 #[test]
-fn a_lowered_limit_holds_at_once_and_forgets_nothing() {
+fn lowered_limit_holds_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     for _ in 0..50 {
         let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -32,7 +32,7 @@ fn a_lowered_limit_holds_at_once_and_forgets_nothing() {
 }
 
 #[test]
-fn a_permit_from_before_the_change_counts_in_a_new_limit_of_requests_at_once() {
+fn older_permit_counts_in_new_slots() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
     let old = [bench.submit_granted(lane, ask(Tier::High)), bench.submit_granted(lane, ask(Tier::High))];
     bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), slots("new", 2)])));
@@ -47,7 +47,7 @@ fn a_permit_from_before_the_change_counts_in_a_new_limit_of_requests_at_once() {
 }
 
 #[test]
-fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
+fn older_permit_ends_in_no_newer_rate() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
     let old = bench.submit_granted(lane, ask(Tier::High));
     bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), per_second("new", 10)])));
@@ -60,7 +60,7 @@ fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
 }
 
 #[test]
-fn an_endpoint_that_vanishes_tells_its_waiters() {
+fn vanished_endpoint_refuses_its_waiters() {
     let old = with_endpoint(plan(vec![bucket("requests", 10, 10.0)]), "search", bucket("search", 1, 1.0));
     let (mut bench, lane) = Bench::with(old);
     bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
@@ -70,7 +70,7 @@ fn an_endpoint_that_vanishes_tells_its_waiters() {
 }
 
 #[test]
-fn a_resting_lane_may_be_forgotten_and_only_then() {
+fn lane_is_evicted_only_at_rest() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![per_second("requests", 10)]) });
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.finished(bench.now, permit);
@@ -83,7 +83,7 @@ fn a_resting_lane_may_be_forgotten_and_only_then() {
 
 /// The account's own limit rests later than its lanes, which have none.
 #[test]
-fn what_lanes_shared_goes_after_them() {
+fn shared_limit_is_freed_after_its_lanes() {
     let shared = SharedSpec { spec: per_second("account", 10), endpoint: None };
     let (mut bench, lane) =
         Bench::with(Plan { has_slots: false, account: [shared].into_iter().collect(), ..plan(vec![]) });
@@ -96,7 +96,7 @@ fn what_lanes_shared_goes_after_them() {
 }
 
 #[test]
-fn a_retired_lane_drains_or_refuses() {
+fn retired_lane_drains_or_refuses() {
     for refuse in [false, true] {
         let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
         let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -115,7 +115,7 @@ fn a_retired_lane_drains_or_refuses() {
 }
 
 #[test]
-fn a_lane_that_moves_takes_its_history_along() {
+fn moved_lane_keeps_its_history() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 4)]));
     for _ in 0..4 {
         let _ = bench.submit_granted(lane, ask(Tier::High));
@@ -137,7 +137,7 @@ fn a_lane_that_moves_takes_its_history_along() {
 /// A change took all waiters out and put them in again; each time, the account gained the lane's weight once more, and
 /// with it turns among accounts.
 #[test]
-fn an_account_weighs_what_its_waiting_lanes_weigh() {
+fn account_weighs_as_its_waiting_lanes() {
     let with = |limit| Arc::new(with_shared(plan(vec![slots("own", limit)]), vec![slots("a", 9)], vec![slots("v", 9)]));
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &with(1));
@@ -157,7 +157,7 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
 }
 
 #[test]
-fn of_two_ideas_of_a_shared_limit_the_slower_is_the_stricter() {
+fn slower_of_two_limits_is_stricter() {
     // The larger bucket of the two refills more slowly.
     let (fast, slow) = (bucket("requests", 10, 8.0), bucket("requests", 100, 0.5));
     for (one, other) in [(&fast, &slow), (&slow, &fast), (&slow, &slow)] {
@@ -170,7 +170,7 @@ fn of_two_ideas_of_a_shared_limit_the_slower_is_the_stricter() {
 }
 
 #[test]
-fn a_lane_takes_no_more_than_128_bytes() {
+fn lane_takes_at_most_128_bytes() {
     // A million of them rest.
     assert!(size_of::<lane::Lane>() <= 128, "{}", size_of::<lane::Lane>());
 }

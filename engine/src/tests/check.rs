@@ -14,7 +14,7 @@ fn check_and_submit(bench: &mut Bench, lane: LaneKey, endpoint: EndpointId, tier
 }
 
 #[test]
-fn the_answer_of_a_check_is_that_of_the_request() {
+fn check_answers_as_the_request_would() {
     let (mut agreed, mut allowed) = (0, 0);
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -57,7 +57,7 @@ fn the_answer_of_a_check_is_that_of_the_request() {
 }
 
 #[test]
-fn a_check_takes_nothing_and_says_what_is_left() {
+fn check_takes_nothing_and_states_headroom() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("second", 10), slots("slots", 2)]));
     for _ in 0..1_000 {
         assert!(bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap().stop.is_none());

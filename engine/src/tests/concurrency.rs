@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_limits_are_taken_when_the_exchange_may_start() {
+fn limits_are_taken_all_at_once() {
     let one_per_second = bucket("requests", 1, 1.0);
     let (mut bench, lane) = Bench::with(plan(vec![one_per_second, slots("slots", 1)]));
     let start = bench.now;
@@ -20,7 +20,7 @@ fn all_limits_are_taken_when_the_exchange_may_start() {
 }
 
 #[test]
-fn a_slot_is_held_until_the_response_is_read() {
+fn slot_is_held_until_response_is_read() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let (waiter, until) = bench.submit_waiting(lane, ask(Tier::High));
@@ -32,7 +32,7 @@ fn a_slot_is_held_until_the_response_is_read() {
 }
 
 #[test]
-fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
+fn missed_grant_passes_on_and_returns_first() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let sleepy = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -55,7 +55,7 @@ fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
 }
 
 #[test]
-fn who_missed_a_grant_may_find_the_slot_free_or_its_time_up() {
+fn late_waiter_finds_slot_or_deadline() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let start = bench.now;
@@ -72,7 +72,7 @@ fn who_missed_a_grant_may_find_the_slot_free_or_its_time_up() {
 }
 
 #[test]
-fn an_unstarted_grant_gives_everything_back() {
+fn unstarted_grant_gives_everything_back() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 1), slots("slots", 1)]));
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -83,7 +83,7 @@ fn an_unstarted_grant_gives_everything_back() {
 }
 
 #[test]
-fn an_abandoned_exchange_keeps_its_slot_for_the_vendors_service_time() {
+fn abandoned_exchange_keeps_slot_for_service_time() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     for _ in 0..20 {
         let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -101,7 +101,7 @@ fn an_abandoned_exchange_keeps_its_slot_for_the_vendors_service_time() {
 }
 
 #[test]
-fn a_started_permit_that_nobody_ends_ends_at_its_deadline() {
+fn started_permit_ends_at_its_deadline() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 1)]));
     bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -112,7 +112,7 @@ fn a_started_permit_that_nobody_ends_ends_at_its_deadline() {
 
 /// A connection that is closed is closed for the vendor a little later.
 #[test]
-fn slot_of_an_exchange_without_an_answer_is_held_until_the_vendor_must_have_noticed() {
+fn unanswered_exchange_keeps_slot_until_noticed() {
     let closing = Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) };
     let five_seconds = Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) };
     // Its caller says nothing, goes away at its deadline or a second after it, or went away before: the vendor is expected
@@ -133,7 +133,7 @@ fn slot_of_an_exchange_without_an_answer_is_held_until_the_vendor_must_have_noti
 }
 
 #[test]
-fn answer_that_comes_after_the_deadline_frees_the_slot_at_once() {
+fn late_answer_frees_the_slot_at_once() {
     let (mut bench, lane) = Bench::with(Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) });
     let permit = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -145,7 +145,7 @@ fn answer_that_comes_after_the_deadline_frees_the_slot_at_once() {
 }
 
 #[test]
-fn a_thousand_waiters_are_granted_in_order_and_on_time() {
+fn thousand_waiters_are_granted_in_order() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));
     let start = bench.now;
     bench.submit_granted(lane, ask(Tier::Normal));

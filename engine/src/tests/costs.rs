@@ -17,7 +17,7 @@ fn answer_with_cost(bench: &mut Bench, permit: PermitKey, cost: u32) {
 }
 
 #[test]
-fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
+fn overdraft_is_at_most_one_capacity() {
     for limit in [bucket("points", 100, 100.0), per_second("points", 100)] {
         let (mut bench, dear, other) = two_lanes(limit);
         let permits: Vec<PermitKey> = (0..20).map(|_| bench.submit_granted(dear, ask(Tier::Low))).collect();
@@ -31,7 +31,7 @@ fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
 }
 
 #[test]
-fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
+fn overdrawing_lane_goes_after_the_others() {
     let (mut bench, dear, other) = two_lanes(bucket("points", 100, 100.0));
     // Of a hundred points 51 are taken, and then one of them turns out to have cost a hundred: half a second's points are
     // lacking.
@@ -48,7 +48,7 @@ fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
 }
 
 #[test]
-fn stated_cost_of_nothing_gives_back_no_unit() {
+fn stated_zero_cost_returns_no_unit() {
     let (mut bench, dear, _) = two_lanes(per_second("points", 100));
     let start = bench.now;
     let mut granted = 0;
@@ -65,7 +65,7 @@ fn stated_cost_of_nothing_gives_back_no_unit() {
 
 /// A quota of a day, of which a request takes what is known only when its body was read.
 #[test]
-fn corrections_of_a_late_answer_leave_the_exact_figure() {
+fn late_corrections_leave_the_exact_figure() {
     let per_day = |name: &str, measure: Measure| {
         let day = 86_400 * SECOND;
         let kind = LimitKind::Rate {
@@ -92,7 +92,7 @@ fn corrections_of_a_late_answer_leave_the_exact_figure() {
 }
 
 #[test]
-fn end_of_a_long_window_is_foretold_by_its_last_part() {
+fn quota_end_is_forecast_from_recent_use() {
     let hour = 3_600 * SECOND;
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(1_000, 1_000.0, 24 * hour, 0),

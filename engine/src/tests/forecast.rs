@@ -121,7 +121,7 @@ fn measure(mut s: Situation) -> Duration {
 }
 
 #[test]
-fn what_is_forecast_happens() {
+fn forecast_matches_what_happens() {
     let (mut worst, mut beyond, mut outside) = (0.0f64, Vec::new(), Vec::new());
     for seed in 0..1_000 {
         let s = situation(seed);
@@ -149,7 +149,7 @@ fn what_is_forecast_happens() {
 /// Lanes that wait for a limit which they share, looked at when time has gone on and nobody has told the engine: the first
 /// that the copy submits may go at once, and the part of the tree that others were to stand in with it.
 #[test]
-fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
+fn forecast_in_mid_turn_is_possible() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
         let limit = || vec![per_second("shared", 20)];

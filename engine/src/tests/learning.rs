@@ -205,7 +205,7 @@ fn use_with_doubled_limit(fixed: bool, announced: Announced) -> Vec<(f64, usize)
 }
 
 #[test]
-fn what_others_leave_is_used() {
+fn rest_beside_others_is_used() {
     for at_once in [1, 2, 4, 100] {
         for (announced, most) in [(Announced::Headers, 5), (Announced::Nothing, 30)] {
             let used = use_beside_other_traffic(true, announced, at_once);
@@ -232,7 +232,7 @@ fn what_others_leave_is_used() {
 }
 
 #[test]
-fn who_is_told_twice_the_limit_learns_it() {
+fn lane_learns_a_doubled_limit() {
     for (fixed, announced) in
         [(true, Announced::RetryAfter), (true, Announced::Headers), (false, Announced::RetryAfter)]
     {
@@ -281,7 +281,7 @@ fn adaptive_use_beside_other_traffic(fixed: bool, at_once: u32) -> (f64, usize) 
 }
 
 #[test]
-fn adaptive_limit_loses_nothing_by_headers_while_it_is_used_alone() {
+fn adaptive_limit_alone_loses_nothing() {
     for (fixed, at_once) in [(true, 2), (true, 100), (false, 2), (false, 100)] {
         let (least, usual) = use_alone_with_headers(fixed, Mode::Adaptive, at_once);
         assert!(usual >= 97.0 && least >= 97.0, "fixed={fixed} at_once={at_once}: {least} {usual}");
@@ -289,7 +289,7 @@ fn adaptive_limit_loses_nothing_by_headers_while_it_is_used_alone() {
 }
 
 #[test]
-fn adaptive_limit_leaves_others_what_they_take_and_uses_the_rest() {
+fn adaptive_limit_leaves_others_their_part() {
     for (fixed, at_once) in [(true, 2), (true, 100), (false, 2), (false, 100)] {
         let (least, refused) = adaptive_use_beside_other_traffic(fixed, at_once);
         assert!(least >= 85.0 && refused <= 5, "fixed={fixed} at_once={at_once}: {least} {refused}");

@@ -53,7 +53,7 @@ fn send_when_possible(bench: &mut Bench, lane: LaneKey, ask: Ask, word: Feedback
 const REFUSALS: [Wait; 2] = [Wait::Stated(10 * SECOND), Wait::Guess { most: 10 * SECOND }];
 
 #[test]
-fn one_refusal_of_many_is_told_and_its_end_once() {
+fn refusals_and_their_end_are_reported_once() {
     for (scope, wait) in SCOPES.into_iter().flat_map(|scope| REFUSALS.map(|wait| (scope, wait))) {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let shared = lanes_sharing_limit(scope, &lanes).to_vec();
@@ -80,7 +80,7 @@ fn one_refusal_of_many_is_told_and_its_end_once() {
 }
 
 #[test]
-fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it() {
+fn exhaustion_and_its_end_are_reported_once() {
     let modes = [Mode::Bands, Mode::Pace, Mode::Off];
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| modes.map(|mode| (scope, mode))) {
         for word in [Feedback::Passed(None), Feedback::Passed(Some(report_with_left(99)))] {
@@ -107,7 +107,7 @@ fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it()
 
 /// Of a large limit, less than one percent is not nothing.
 #[test]
-fn nothing_left_is_told_after_hardly_anything_was() {
+fn exhaustion_is_reported_after_scarcity() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let said = |remaining| Feedback::Passed(Some(Report { limit: 10_000, ..report_with_left(remaining) }));
     let permits: Vec<PermitKey> = (0..3).map(|_| bench.submit_granted(lanes[0], request_to(COUNTED))).collect();
@@ -119,7 +119,7 @@ fn nothing_left_is_told_after_hardly_anything_was() {
 }
 
 #[test]
-fn each_band_is_told_once_with_its_limit() {
+fn band_is_reported_once_with_its_limit() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let shared = lanes_sharing_limit(scope, &lanes).to_vec();
@@ -142,7 +142,7 @@ fn each_band_is_told_once_with_its_limit() {
 }
 
 #[test]
-fn wait_beside_a_success_is_told_once() {
+fn wait_beside_success_is_reported_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permits: Vec<PermitKey> = (0..4).map(|_| bench.submit_granted(lanes[0], request_to(COUNTED))).collect();
     let mut heard = Vec::new();
@@ -156,7 +156,7 @@ fn wait_beside_a_success_is_told_once() {
 }
 
 #[test]
-fn failures_in_a_row_are_told_once_and_their_end_once() {
+fn failures_and_their_end_are_reported_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permits: Vec<PermitKey> = (0..9).map(|_| bench.submit_granted(lanes[0], request_to(COUNTED))).collect();
     let mut heard = Vec::new();
@@ -174,7 +174,7 @@ fn failures_in_a_row_are_told_once_and_their_end_once() {
 }
 
 #[test]
-fn operators_pause_and_what_ends_with_it_are_told_once() {
+fn operator_pause_and_its_end_are_reported() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let (now, lane) = (bench.now, lanes[0]);
@@ -192,7 +192,7 @@ fn operators_pause_and_what_ends_with_it_are_told_once() {
 }
 
 #[test]
-fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
+fn account_refusal_without_limit_is_reported_once() {
     for (whose, account) in [(Whose::Account, Some("account")), (Whose::Vendor, None)] {
         let mut bench = Bench::new();
         let plan = Arc::new(Plan { has_slots: false, ..plan(Vec::new()) });
@@ -219,7 +219,7 @@ fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
 }
 
 #[test]
-fn refusal_that_may_mean_several_limits_is_told_once_and_names_none() {
+fn ambiguous_refusal_is_reported_without_a_limit() {
     let mut day = limit(Mode::Bands);
     day.name = "day".into();
     let plan = Arc::new(with_shared(plan(vec![limit(Mode::Bands)]), vec![day], Vec::new()));
@@ -235,7 +235,7 @@ fn refusal_that_may_mean_several_limits_is_told_once_and_names_none() {
 }
 
 #[test]
-fn pause_of_an_endpoint_alone_is_told_with_its_name() {
+fn endpoint_pause_is_reported_by_name() {
     let (mut bench, lanes) = tenants(Scope::Tenant, Mode::Bands);
     let plan = Plan { has_slots: false, own: Vec::new(), whole: 0, ..(*bench.engine.lanes[lanes[0]].plan).clone() };
     let lane = bench.lane("other", "other", &Arc::new(plan));
@@ -254,7 +254,7 @@ fn pause_of_an_endpoint_alone_is_told_with_its_name() {
 }
 
 #[test]
-fn pause_that_nobody_sends_after_is_over_when_it_is_forgotten() {
+fn unused_pause_ends_when_forgotten() {
     for (scope, word) in SCOPES.into_iter().flat_map(|scope| {
         [(scope, Feedback::Refused(Wait::Stated(SECOND), None)), (scope, Feedback::Passed(Some(report_with_left(0))))]
     }) {

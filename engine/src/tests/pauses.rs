@@ -28,7 +28,7 @@ fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
 }
 
 #[test]
-fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
+fn tenants_refusal_stops_others_for_15_minutes() {
     let mut bench = Bench::new();
     let [refused, other] = lanes_of_tenants(&mut bench, ["refused", "other"]);
     refuse(&mut bench, "refused", refused);
@@ -42,7 +42,7 @@ fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
 }
 
 #[test]
-fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
+fn second_tenants_refusal_stops_all_as_stated() {
     let mut bench = Bench::new();
     let [refused, second, third] = lanes_of_tenants(&mut bench, ["refused", "second", "third"]);
     refuse(&mut bench, "refused", refused);
@@ -53,7 +53,7 @@ fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
 }
 
 #[test]
-fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
+fn probe_follows_a_pause_without_refusal() {
     let mut bench = Bench::new();
     let [lane] = lanes_of_tenants(&mut bench, ["acme"]);
     let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -86,7 +86,7 @@ fn patient_request(bench: &Bench) -> Ask {
 }
 
 #[test]
-fn pause_does_not_count_as_waiting_where_the_caller_is_patient() {
+fn pause_extends_a_patient_callers_deadline() {
     let (mut bench, lane) = paused_lane(600);
     let (start, ask) = (bench.now, patient_request(&bench));
     assert!(matches!(bench.submit(lane, Ask { patience_ns: 0, ..ask }), Answer::Refused(Refusal::RetryLater { .. })));
@@ -104,7 +104,7 @@ fn pause_does_not_count_as_waiting_where_the_caller_is_patient() {
 }
 
 #[test]
-fn pauses_keep_a_patient_caller_for_a_quarter_of_an_hour_at_most() {
+fn patient_caller_waits_15_minutes_at_most() {
     let (mut bench, lane) = paused_lane(600);
     let (start, ask) = (bench.now, patient_request(&bench));
     let mut waiters = vec![bench.submit_waiting(lane, ask).0, bench.submit_waiting(lane, ask).0];
@@ -132,7 +132,7 @@ fn operators_pause_counts_as_waiting() {
 }
 
 #[test]
-fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_something_else() {
+fn refused_endpoint_resumes_beside_a_waiting_one() {
     // The refused limit is the endpoint's own, or one of all requests.
     for is_of_endpoint in [true, false] {
         let mut plan = plan(if is_of_endpoint { vec![] } else { vec![per_second("refused", 10)] });
@@ -157,7 +157,7 @@ fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_someth
 
 /// The refusal stopped the account that the lane had left, and the lane went on.
 #[test]
-fn refusal_stops_a_lane_that_has_left_the_account_meanwhile() {
+fn refusal_stops_a_lane_after_its_move() {
     let mut bench = Bench::new();
     let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..with_shared(plan(vec![]), vec![slots("account", 4)], vec![]) });
     let lane = bench.lane("acme", "first", &plan);

@@ -30,7 +30,7 @@ fn give(bench: &mut Bench, units: u32, keep: u32) {
 }
 
 #[test]
-fn a_request_waits_until_units_are_held() {
+fn request_waits_until_units_are_held() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     assert!(!bench.engine.is_starved());
     let answer = bench.submit(lane, ask(Tier::Normal));
@@ -46,7 +46,7 @@ fn a_request_waits_until_units_are_held() {
 }
 
 #[test]
-fn no_more_is_granted_than_is_held_and_nothing_after_the_lease() {
+fn grants_keep_to_held_units_and_lease() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..100 {
         bench.submit_waiting(lane, ask(Tier::High));
@@ -61,7 +61,7 @@ fn no_more_is_granted_than_is_held_and_nothing_after_the_lease() {
 }
 
 #[test]
-fn a_grant_does_not_start_after_its_lease() {
+fn grant_expires_with_its_lease() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     let (waiter, _) = bench.submit_waiting(lane, ask(Tier::Normal));
     give(&mut bench, 1, 1);
@@ -73,7 +73,7 @@ fn a_grant_does_not_start_after_its_lease() {
 }
 
 #[test]
-fn what_may_not_be_kept_is_given_back_and_not_used() {
+fn surplus_units_are_returned_unused() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..30 {
         bench.submit(lane, ask(Tier::High));
@@ -89,7 +89,7 @@ fn what_may_not_be_kept_is_given_back_and_not_used() {
 }
 
 #[test]
-fn used_units_that_come_in_count_until_they_are_free() {
+fn received_used_units_count_until_free() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     let (limit, _, _) = wishes(&mut bench).remove(0);
@@ -100,7 +100,7 @@ fn used_units_that_come_in_count_until_they_are_free() {
 }
 
 #[test]
-fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_through() {
+fn outer_limit_asks_after_the_inner_one() {
     let pooled =
         |name: &str| LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND, floor: None }), ..per_second(name, 100) };
     let (mut bench, lane) = Bench::with(with_shared(plan(vec![pooled("own")]), vec![], vec![pooled("all")]));
@@ -135,7 +135,7 @@ fn serve_with_store(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32
 }
 
 #[test]
-fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
+fn quota_is_used_with_few_units_held() {
     const DAY: u64 = 86_400 * SECOND;
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     let kind = LimitKind::Rate {
@@ -158,7 +158,7 @@ fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
 }
 
 #[test]
-fn a_lost_lease_takes_all_units() {
+fn lost_lease_takes_all_units() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 10, 10);
@@ -173,7 +173,7 @@ fn a_lost_lease_takes_all_units() {
 }
 
 #[test]
-fn nothing_is_claimed_after_the_lease() {
+fn expired_lease_claims_nothing() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     for _ in 0..10 {
         bench.submit_waiting(lane, ask(Tier::High));
@@ -188,7 +188,7 @@ fn nothing_is_claimed_after_the_lease() {
 }
 
 #[test]
-fn siblings_are_not_taken_for_strangers() {
+fn own_processes_are_no_foreign_traffic() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 25, 25);
@@ -203,7 +203,7 @@ fn siblings_are_not_taken_for_strangers() {
 }
 
 #[test]
-fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
+fn idle_lane_returns_units_and_rests() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 25, 25);
@@ -221,7 +221,7 @@ fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
 }
 
 #[test]
-fn tiers_share_what_is_held_as_the_store_says() {
+fn tiers_share_held_units_by_store_weights() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     let mut high = std::collections::HashSet::new();
     for _ in 0..400 {
@@ -239,7 +239,7 @@ fn tiers_share_what_is_held_as_the_store_says() {
 }
 
 #[test]
-fn a_forecast_goes_on_with_the_units_that_are_held() {
+fn forecast_uses_the_held_units() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     let total = Total::same(200, 1.into());
     let batch = Batch { tier: Tier::Normal, requests: 200, total, service_ns: 10 * MS };
@@ -269,7 +269,7 @@ fn slots_are_held_too() {
 }
 
 #[test]
-fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
+fn every_guard_keeps_to_held_units() {
     for guard in [
         GuardSpec::Counter(CounterSpec::new(99, 100, 20, SECOND, TRANSIT)),
         GuardSpec::Bucket(VendorBucketSpec::new(100, 20, 100.0, SECOND, TRANSIT)),
@@ -291,7 +291,7 @@ fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
 }
 
 #[test]
-fn what_another_process_was_told_holds_this_one() {
+fn pause_of_another_process_holds_this_one() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     let (limit, _, _) = wishes(&mut bench).remove(0);
@@ -308,7 +308,7 @@ fn what_another_process_was_told_holds_this_one() {
 }
 
 #[test]
-fn what_this_process_was_told_is_passed_on() {
+fn own_pause_is_passed_on() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit_waiting(lane, ask(Tier::High));
     give(&mut bench, 10, 10);
@@ -336,7 +336,7 @@ fn give_with_floor(bench: &mut Bench, units: u32, floor: u32) {
 }
 
 #[test]
-fn what_is_held_for_longer_goes_on_when_the_lease_has_ended() {
+fn floor_outlasts_the_lease() {
     let (mut bench, lane) = Bench::with(plan_with_floor());
     for _ in 0..1_000 {
         bench.submit_waiting(lane, ask(Tier::High));
@@ -359,7 +359,7 @@ fn what_is_held_for_longer_goes_on_when_the_lease_has_ended() {
 }
 
 #[test]
-fn what_was_granted_before_the_lease_ended_does_not_start_on_the_floor() {
+fn expired_grant_does_not_start_on_floor() {
     let (mut bench, lane) = Bench::with(plan_with_floor());
     let (waiter, _) = bench.submit_waiting(lane, ask(Tier::High));
     bench.now = ms(1);
@@ -373,7 +373,7 @@ fn what_was_granted_before_the_lease_ended_does_not_start_on_the_floor() {
 }
 
 #[test]
-fn who_rests_holds_its_floor_for_ten_minutes() {
+fn resting_process_keeps_floor_ten_minutes() {
     let (mut bench, lane) = Bench::with(plan_with_floor());
     bench.submit_waiting(lane, ask(Tier::High));
     give_with_floor(&mut bench, 50, 5);

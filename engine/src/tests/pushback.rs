@@ -58,7 +58,7 @@ impl Bench {
 }
 
 #[test]
-fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
+fn stated_refusal_pauses_then_admits_one_probe() {
     let (mut bench, lane) = bench();
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let start = bench.now;
@@ -86,7 +86,7 @@ fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
 }
 
 #[test]
-fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
+fn unstated_waits_double_at_each_refusal() {
     let (mut bench, lane) = bench();
     let mut waits = Vec::new();
     for _ in 0..7 {
@@ -128,7 +128,7 @@ fn closed_connection_counts_as_one_failure() {
 }
 
 #[test]
-fn a_poisoned_endpoint_stays_alone() {
+fn poisoned_endpoint_stays_alone() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "good", slots("good", 1_000));
     let plan = with_endpoint(plan, "poisoned", slots("poisoned", 1_000));
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
@@ -166,7 +166,7 @@ fn a_poisoned_endpoint_stays_alone() {
 }
 
 #[test]
-fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
+fn low_headroom_spaces_grants_out() {
     for (remaining, spacing_us) in [(29, 16_666), (19, 25_000), (9, 50_000)] {
         let (mut bench, lane) = bench();
         let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -185,7 +185,7 @@ fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
 }
 
 #[test]
-fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
+fn exhausted_lane_waits_past_the_reset() {
     for (window, reset, millis) in [(60, 7, 7_500), (60, 0, 1_000), (1, 1, 1_050), (1, 0, 100)] {
         let pace = Pace { window_ns: window * SECOND, ..PACE };
         let (mut bench, lane) =
@@ -199,7 +199,7 @@ fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
 }
 
 #[test]
-fn what_comes_back_one_by_one_goes_one_by_one() {
+fn refilled_units_are_spent_one_by_one() {
     let pace = Pace { counting: Counting::Bucket, ..PACE };
     let (mut bench, lane) =
         Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
@@ -240,7 +240,7 @@ fn send_each_millisecond(bench: &mut Bench, lane: LaneKey, millis: u64, word: im
 }
 
 #[test]
-fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
+fn cut_rate_stays_during_a_pause() {
     let guess = || Feedback::Refused(Wait::Guess { most: 60 * SECOND }, None);
     let (mut bench, lane) = bench();
     let sent = send_each_millisecond(&mut bench, lane, 2_000, || Feedback::Passed(None));
@@ -266,7 +266,7 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
 }
 
 #[test]
-fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
+fn wrong_cut_is_undone_for_the_others() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "poisoned", slots("poisoned", 1_000));
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
     let guess = || Feedback::Refused(Wait::Guess { most: 2 * SECOND }, None);
@@ -296,7 +296,7 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
 }
 
 #[test]
-fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
+fn scarcity_delays_low_tier_not_forever() {
     let (mut bench, lane) = bench();
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(
@@ -315,7 +315,7 @@ fn second_after_grant(bench: &Bench, permit: PermitKey) -> Time {
 }
 
 #[test]
-fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
+fn endpoint_limit_holds_up_no_other_endpoint() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "small", per_second("small", 10));
     let mut plan = paced(PACE, plan);
     plan.own[1].pace.limit = 10;
@@ -328,7 +328,7 @@ fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
 }
 
 #[test]
-fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
+fn failure_takes_back_no_unclaimed_grant() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 2)])));
     let (first, second) = (bench.submit_granted(lane, ask(Tier::High)), bench.submit_granted(lane, ask(Tier::High)));
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -339,7 +339,7 @@ fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
 }
 
 #[test]
-fn an_operators_pause_forgets_nothing_of_the_vendors() {
+fn operator_pause_keeps_the_vendors_pause() {
     let (mut bench, lane) = bench();
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.engine.pause(bench.now, lane);
@@ -351,7 +351,7 @@ fn an_operators_pause_forgets_nothing_of_the_vendors() {
 }
 
 #[test]
-fn a_report_that_was_overtaken_is_ignored() {
+fn overtaken_report_is_ignored() {
     let (mut bench, lane) = bench();
     let older = bench.submit_granted(lane, ask(Tier::High));
     bench.now = bench.now + std::time::Duration::from_millis(1);
@@ -362,7 +362,7 @@ fn a_report_that_was_overtaken_is_ignored() {
 }
 
 #[test]
-fn who_cannot_wait_that_long_is_told_at_once() {
+fn caller_with_short_deadline_is_refused_early() {
     let (mut bench, lane) = bench();
     let start = bench.now;
     let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -388,7 +388,7 @@ fn who_cannot_wait_that_long_is_told_at_once() {
 }
 
 #[test]
-fn a_probe_whose_caller_goes_away_is_followed_by_another() {
+fn abandoned_probe_is_followed_by_another() {
     let (mut bench, lane) = bench();
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(permit, refusal_for(1));
@@ -401,7 +401,7 @@ fn a_probe_whose_caller_goes_away_is_followed_by_another() {
 }
 
 #[test]
-fn an_operators_pause_holds_everything_until_it_is_ended() {
+fn operator_pause_holds_until_resumed() {
     let (mut bench, lane) = bench();
     bench.engine.pause(bench.now, lane);
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(Time::MAX));
@@ -414,7 +414,7 @@ fn an_operators_pause_holds_everything_until_it_is_ended() {
 }
 
 #[test]
-fn never_before_the_stated_time_whatever_is_stated() {
+fn stated_time_is_never_undercut() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut refusals = 0_u32;
     let mut latest = 0;
@@ -472,7 +472,7 @@ fn never_before_the_stated_time_whatever_is_stated() {
 
 /// What was under way when a lane is left alone fails by the same cause, and makes the next pause no longer.
 #[test]
-fn failures_of_exchanges_under_way_lengthen_no_pause() {
+fn failures_under_way_lengthen_no_pause() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 20)])));
     let under_way: Vec<PermitKey> = (0..20).map(|_| bench.submit_granted(lane, ask(Tier::High))).collect();
     for permit in under_way {

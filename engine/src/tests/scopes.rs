@@ -100,7 +100,7 @@ fn count_sent(bench: &mut Bench, lanes: &[LaneKey], seconds: u64) -> usize {
 }
 
 #[test]
-fn nine_percent_left_slow_all_who_share_the_limit_to_a_quarter() {
+fn low_headroom_slows_all_sharers() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
@@ -113,7 +113,7 @@ fn nine_percent_left_slow_all_who_share_the_limit_to_a_quarter() {
 }
 
 #[test]
-fn nothing_left_stops_all_who_share_the_limit_until_the_reset_and_half_a_second() {
+fn exhaustion_stops_all_sharers_until_reset() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| [(scope, Mode::Bands), (scope, Mode::Adaptive)]) {
         let (mut bench, lanes) = tenants(scope, mode);
         let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
@@ -132,7 +132,7 @@ fn nothing_left_stops_all_who_share_the_limit_until_the_reset_and_half_a_second(
 }
 
 #[test]
-fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
+fn refusal_stops_all_sharers_and_one_probes() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
         let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
@@ -162,7 +162,7 @@ fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
 }
 
 #[test]
-fn refusal_without_a_name_stops_all_who_share_slots_that_may_be_full() {
+fn unnamed_refusal_stops_possibly_full_slots() {
     let spec = slots("slots", 4);
     let shared: Arc<[SharedSpec]> = [SharedSpec { spec, endpoint: None }].into();
     let plan = Arc::new(Plan { account: shared, ..plan(Vec::new()) });
@@ -181,7 +181,7 @@ fn refusal_without_a_name_stops_all_who_share_slots_that_may_be_full() {
 }
 
 #[test]
-fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
+fn abandoned_probe_passes_to_another_lane() {
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
         let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
@@ -198,7 +198,7 @@ fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
 
 /// What a vendor states of a limit that the configuration does not know slows the lane down.
 #[test]
-fn limit_that_only_answers_state_slows_the_lane_down() {
+fn discovered_limit_slows_the_lane() {
     for mode in [Mode::Bands, Mode::Adaptive, Mode::Pace] {
         let mut before = u64::MAX;
         for remaining in [25, 15, 5, 1] {
@@ -226,7 +226,7 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
 }
 
 #[test]
-fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
+fn unmentioned_limit_is_forgotten() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(permit, Feedback::Passed(Some(report_with_left(1))));
@@ -238,7 +238,7 @@ fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
 }
 
 #[test]
-fn limits_that_answers_discover_are_bounded_in_number() {
+fn discovered_limits_are_bounded() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     for number in 0..100 {
         let about = About { name: Label::of(&format!("window {number}")), is_special: true, window_ns: None };
@@ -251,7 +251,7 @@ fn limits_that_answers_discover_are_bounded_in_number() {
 }
 
 #[test]
-fn report_belongs_to_the_limit_that_it_fits_best() {
+fn report_belongs_to_best_fitting_limit() {
     let named = |name: &str, units: u32, seconds: u64| {
         let mut spec = limit(Mode::Bands);
         let (limit, window_ns) = (u64::from(units), seconds * SECOND);
@@ -287,7 +287,7 @@ fn report_belongs_to_the_limit_that_it_fits_best() {
 }
 
 #[test]
-fn report_with_a_far_reset_is_that_of_the_longer_of_two_equal_limits() {
+fn far_reset_means_the_longer_limit() {
     let named = |name: &str, seconds: u64| {
         let mut spec = limit(Mode::Adaptive);
         spec.name = name.into();
@@ -306,7 +306,7 @@ fn report_with_a_far_reset_is_that_of_the_longer_of_two_equal_limits() {
 }
 
 #[test]
-fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
+fn refusal_stops_only_plausible_limits() {
     let mut day = limit(Mode::Adaptive);
     day.name = "day".into();
     let plan = Plan { has_slots: false, ..plan(vec![limit(Mode::Adaptive), day]) };
@@ -328,7 +328,7 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
 }
 
 #[test]
-fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
+fn tenants_host_speaks_for_that_tenant() {
     let hostile = |kind: usize| match kind {
         0 => Feedback::Refused(Wait::Stated(SECOND * 86_400 * 31), None),
         1 => Feedback::Refused(Wait::Guess { most: u64::MAX }, None),
@@ -381,7 +381,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
 
 /// A tenant of another host joins: what the first host said of the shared limits is forgotten, and it is not believed again.
 #[test]
-fn tenant_of_another_host_ends_what_the_first_host_said() {
+fn second_host_ends_trust_in_the_first() {
     let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(report_with_left(0)));
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Adaptive);
     let plan = bench.engine.lanes[lanes[0]].plan.clone();
@@ -399,7 +399,7 @@ fn tenant_of_another_host_ends_what_the_first_host_said() {
 
 /// Other processes have not heard that nothing is left of a limit that no configuration states.
 #[test]
-fn used_up_limit_that_only_answers_state_is_passed_on_to_other_processes() {
+fn discovered_exhaustion_reaches_other_processes() {
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     let spec = LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) };
     let mut plan = Plan { has_slots: false, ..plan(vec![spec]) };

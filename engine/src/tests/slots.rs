@@ -18,7 +18,7 @@ fn take_all(bench: &mut Bench, lane: LaneKey) -> Vec<PermitKey> {
 }
 
 #[test]
-fn lane_that_changes_its_account_keeps_the_slots_of_the_old_one() {
+fn moved_lane_keeps_the_old_accounts_slots() {
     let mut bench = Bench::new();
     let plan = account_with_slots(4);
     let lane = bench.lane("mover", "old", &plan);
@@ -35,7 +35,7 @@ fn lane_that_changes_its_account_keeps_the_slots_of_the_old_one() {
 }
 
 #[test]
-fn end_of_a_moved_lanes_exchange_wakes_the_old_account() {
+fn moved_lanes_exchange_wakes_the_old_account() {
     let mut bench = Bench::new();
     let plan = account_with_slots(2);
     let mover = bench.lane("mover", "old", &plan);
@@ -64,7 +64,7 @@ fn account_with_one_search(endpoints: &[&str]) -> Arc<Plan> {
 }
 
 #[test]
-fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
+fn moved_lane_frees_no_untaken_endpoint_slot() {
     let mut bench = Bench::new();
     let plan = account_with_one_search(&["export", "search"]);
     let (export, search) = (
@@ -83,7 +83,7 @@ fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
 }
 
 #[test]
-fn endpoint_that_gets_another_number_keeps_its_slots() {
+fn renumbered_endpoint_keeps_its_slots() {
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &account_with_one_search(&["search"]));
     let before = bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
@@ -97,7 +97,7 @@ fn endpoint_that_gets_another_number_keeps_its_slots() {
 /// The version of a lane counts its changes. It once began anew in another engine, where limits that were older than
 /// that by number never saw an exchange end.
 #[test]
-fn lane_that_changed_often_before_it_moved_frees_its_slots() {
+fn often_changed_lane_frees_its_slots() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("first", 1)]));
     for name in ["second", "third", "fourth"] {
         bench.lane("acme", "acme", &Arc::new(plan(vec![slots(name, 1)])));
@@ -114,7 +114,7 @@ fn lane_that_changed_often_before_it_moved_frees_its_slots() {
 }
 
 #[test]
-fn limit_that_a_change_brings_begins_with_what_is_under_way() {
+fn added_limit_counts_exchanges_under_way() {
     let mut bench = Bench::new();
     let unlimited = Arc::new(plan(vec![]));
     let lanes = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &unlimited));
@@ -136,7 +136,7 @@ fn limit_that_a_change_brings_begins_with_what_is_under_way() {
 
 /// The holder of the limit is still there, and knows only what is under way from before.
 #[test]
-fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
+fn restored_limit_counts_exchanges_under_way() {
     let mut bench = Bench::new();
     let [limited, unlimited] = [account_with_slots(3), Arc::new(plan(vec![]))];
     let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>, config| {
@@ -161,7 +161,7 @@ fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
 }
 
 #[test]
-fn limit_of_another_scope_begins_with_what_is_under_way() {
+fn rescoped_limit_counts_exchanges_under_way() {
     let mut bench = Bench::new();
     let rate = || bucket("overall", 100, 100.0);
     let of_account = Arc::new(with_shared(plan(vec![]), vec![slots("parallel", 4)], vec![rate()]));
@@ -192,7 +192,7 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
 }
 
 #[test]
-fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit() {
+fn account_moved_lane_by_lane_keeps_limit() {
     let (mut here, mut there) = (Bench::new(), Bench::new());
     let plan = account_with_slots(4);
     let tenants = ["one", "two", "three"];

@@ -428,7 +428,7 @@ fn run_story(seed: u64, steps: usize) {
 }
 
 #[test]
-fn slots_are_counted_exactly_and_nobody_sleeps_under_any_changes() {
+fn slots_stay_exact_under_any_changes() {
     for seed in 0..300 {
         if let Err(panic) = std::panic::catch_unwind(|| run_story(seed, 200)) {
             eprintln!("seed {seed}");

@@ -9,7 +9,7 @@ fn order(grants: &[(Time, WaiterKey)], waiters: &[WaiterKey]) -> Vec<usize> {
 }
 
 #[test]
-fn any_hundred_grants_of_a_busy_lane_hold_60_30_10() {
+fn busy_lane_holds_60_30_10() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     let mut tiers = std::collections::HashMap::new();
     for _ in 0..80 {
@@ -63,7 +63,7 @@ fn shares_of_each_lane(plan: Plan) -> Vec<[u32; 3]> {
 }
 
 #[test]
-fn each_lane_holds_60_30_10_of_a_limit_of_its_own_below_one_that_all_share() {
+fn lane_below_shared_limit_holds_60_30_10() {
     let own = || plan(vec![bucket("own", 1, 10.0)]);
     let vendor = || vec![bucket("vendor", 100, 10_000.0)];
     let account = || vec![bucket("account", 1, 20.0)];
@@ -81,7 +81,7 @@ fn each_lane_holds_60_30_10_of_a_limit_of_its_own_below_one_that_all_share() {
 }
 
 #[test]
-fn an_unused_share_is_lent_at_once() {
+fn unused_share_is_lent_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
     bench.submit_granted(lane, ask(Tier::Low));
     for _ in 0..200 {
@@ -92,7 +92,7 @@ fn an_unused_share_is_lent_at_once() {
 }
 
 #[test]
-fn first_in_first_out_and_retries_before_first_attempts() {
+fn retries_precede_first_attempts_in_order() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
     bench.submit_granted(lane, ask(Tier::High));
     let retry = Ask { retry: true, ..ask(Tier::High) };
@@ -104,7 +104,7 @@ fn first_in_first_out_and_retries_before_first_attempts() {
 }
 
 #[test]
-fn lanes_that_share_a_limit_take_turns_by_weight() {
+fn lanes_take_turns_by_weight() {
     let shared = vec![bucket("account", 1, 1000.0)];
     let mut bench = Bench::new();
     let light = Arc::new(with_shared(plan(vec![]), shared.clone(), vec![]));
@@ -124,7 +124,7 @@ fn lanes_that_share_a_limit_take_turns_by_weight() {
 }
 
 #[test]
-fn a_blocked_lane_holds_nothing_of_a_shared_limit() {
+fn blocked_lane_reserves_no_shared_unit() {
     let mut bench = Bench::new();
     let slow = Arc::new(with_shared(plan(vec![bucket("own", 1, 1.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
     let fast = Arc::new(with_shared(plan(vec![bucket("own", 100, 100.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
@@ -144,7 +144,7 @@ fn a_blocked_lane_holds_nothing_of_a_shared_limit() {
 }
 
 #[test]
-fn a_blocked_endpoint_blocks_no_other() {
+fn blocked_endpoint_blocks_no_other() {
     let whole = plan(vec![bucket("requests", 10, 100.0)]);
     let plan =
         with_endpoint(with_endpoint(whole, "search", bucket("search", 1, 1.0)), "users", bucket("users", 10, 100.0));
@@ -166,7 +166,7 @@ fn a_blocked_endpoint_blocks_no_other() {
 }
 
 #[test]
-fn an_expensive_head_is_not_starved_by_cheap_ones() {
+fn expensive_request_is_not_starved() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("points", 50, 10.0)]));
     bench.submit_granted(lane, Ask { cost: 50.into(), ..ask(Tier::Normal) });
     let mut cheap = Vec::new();
@@ -179,7 +179,7 @@ fn an_expensive_head_is_not_starved_by_cheap_ones() {
 }
 
 #[test]
-fn what_waits_for_its_own_limit_reserves_nothing_of_a_shared_one() {
+fn waiter_of_own_limit_reserves_nothing_shared() {
     let mut bench = Bench::new();
     let shared = || vec![bucket("vendor", 10, 10.0)];
     let poor = Arc::new(with_shared(plan(vec![bucket("own", 10, 1.0)]), vec![], shared()));

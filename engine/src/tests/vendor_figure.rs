@@ -34,7 +34,7 @@ fn status(bench: &mut Bench, lane: LaneKey) -> (u32, u32) {
 }
 
 #[test]
-fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
+fn vendors_headroom_is_reduced_by_later_use() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| MODES.map(|mode| (scope, mode))) {
         let (mut bench, lanes) = tenants(scope, mode);
         let shared = lanes_sharing_limit(scope, &lanes).to_vec();
@@ -68,7 +68,7 @@ fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
 }
 
 #[test]
-fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
+fn own_count_wins_where_lower() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| MODES.map(|mode| (scope, mode))) {
         let (mut bench, lanes) = tenants(scope, mode);
         let permits: Vec<PermitKey> = (0..5).map(|_| bench.submit_granted(lanes[0], request_to(COUNTED))).collect();
@@ -81,7 +81,7 @@ fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
 }
 
 #[test]
-fn answer_that_was_overtaken_does_not_change_what_is_left() {
+fn overtaken_answer_leaves_headroom_unchanged() {
     for mode in MODES {
         let (mut bench, lanes) = tenants(Scope::Account, mode);
         let first = bench.submit_granted(lanes[0], request_to(COUNTED));
@@ -95,7 +95,7 @@ fn answer_that_was_overtaken_does_not_change_what_is_left() {
 }
 
 #[test]
-fn what_went_after_the_answered_request_is_taken_off_what_its_answer_says() {
+fn later_requests_reduce_the_answers_figure() {
     let (mut bench, lanes) = tenants(Scope::Vendor, Mode::Bands);
     let first = bench.submit_granted(lanes[0], request_to(COUNTED));
     bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(report_with_left(80))), &[], true);
@@ -124,7 +124,7 @@ fn units_of_a_bucket_come_back_meanwhile() {
 }
 
 #[test]
-fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
+fn lower_stated_limit_scales_headroom() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
     let said = Report { limit: 50, ..report_with_left(30) };
@@ -137,7 +137,7 @@ fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
 }
 
 #[test]
-fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
+fn discovered_limits_headroom_is_known() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), None);
     let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -156,7 +156,7 @@ fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
 
 /// What the vendor says slows nothing down as long as much is left, and is forgotten with its window.
 #[test]
-fn word_that_much_is_left_takes_nothing_and_is_forgotten() {
+fn ample_headroom_slows_nothing() {
     for mode in [Mode::Bands, Mode::Off] {
         let (mut bench, lanes) = tenants(Scope::Tenant, mode);
         let permit = bench.submit_granted(lanes[0], request_to(COUNTED));

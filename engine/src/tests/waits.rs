@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::PriorUse;
 
 #[test]
-fn the_promised_moment_is_exact() {
+fn promised_moment_is_exact() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10)]));
     for _ in 0..8 {
         let permit = bench.submit_granted(lane, ask(Tier::High));
@@ -21,7 +21,7 @@ fn the_promised_moment_is_exact() {
 }
 
 #[test]
-fn a_deadline_that_cannot_be_met_is_refused_at_once() {
+fn unmeetable_deadline_is_refused_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 0.1)]));
     bench.submit_granted(lane, ask(Tier::High));
     let give_up = bench.now + Duration::from_secs(5);
@@ -32,7 +32,7 @@ fn a_deadline_that_cannot_be_met_is_refused_at_once() {
 }
 
 #[test]
-fn a_caller_whose_time_is_up_is_told_then() {
+fn expired_caller_is_refused_on_time() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     bench.submit_granted(lane, ask(Tier::High));
     let start = bench.now;
@@ -43,7 +43,7 @@ fn a_caller_whose_time_is_up_is_told_then() {
 }
 
 #[test]
-fn a_cost_above_the_capacity_is_refused() {
+fn cost_above_the_capacity_is_refused() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
     let answer = bench.submit(lane, Ask { cost: 81.into(), ..ask(Tier::High) });
     assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
@@ -51,7 +51,7 @@ fn a_cost_above_the_capacity_is_refused() {
 }
 
 #[test]
-fn the_bound_per_lane_and_tier() {
+fn queue_is_bounded_per_lane_and_tier() {
     let (mut bench, lane) = Bench::with(Plan { max_waiting: 3, ..plan(vec![slots("slots", 1)]) });
     bench.submit_granted(lane, ask(Tier::High));
     for _ in 0..3 {
@@ -62,7 +62,7 @@ fn the_bound_per_lane_and_tier() {
 }
 
 #[test]
-fn when_all_is_full_the_lane_that_holds_most_gives_way() {
+fn fullest_lane_gives_way_at_the_bound() {
     let mut bench = Bench { engine: Engine::new(Bound::new(10), Default::default()), now: ms(0) };
     let plan = Arc::new(plan(vec![slots("slots", 1)]));
     let (loud, quiet) = (bench.lane("loud", "loud", &plan), bench.lane("quiet", "quiet", &plan));
@@ -77,7 +77,7 @@ fn when_all_is_full_the_lane_that_holds_most_gives_way() {
 }
 
 #[test]
-fn now_or_not_at_all() {
+fn immediate_request_never_waits() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 10.0)]));
     let immediate = Ask { immediate: true, ..ask(Tier::High) };
     bench.submit_granted(lane, immediate);
@@ -103,7 +103,7 @@ fn time_that_goes_back_changes_nothing() {
 }
 
 #[test]
-fn shutting_down_tells_everybody() {
+fn shutdown_refuses_every_waiter() {
     let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
     let permit = bench.submit_granted(lane, ask(Tier::High));
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
@@ -115,7 +115,7 @@ fn shutting_down_tells_everybody() {
 }
 
 #[test]
-fn what_a_request_really_cost_is_what_counts() {
+fn actual_cost_is_what_counts() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
     let left = |bench: &mut Bench| bench.engine.headroom(bench.now, lane, NO_ENDPOINT).unwrap().0;
     let cheap = bench.submit_granted(lane, Ask { cost: 10.into(), ..ask(Tier::High) });
@@ -136,7 +136,7 @@ fn what_a_request_really_cost_is_what_counts() {
 }
 
 #[test]
-fn bytes_of_answers_count_until_they_were_read() {
+fn answer_bytes_count_until_read() {
     let spec = LimitSpec { measure: Measure::Bytes, ..per_second("bytes", 100) };
     let (mut bench, lane) = Bench::with(plan(vec![spec, per_second("requests", 1_000)]));
     let left = |bench: &mut Bench| bench.engine.view(bench.now, lane).unwrap().limits[0].left;
@@ -161,7 +161,7 @@ fn bytes_of_answers_count_until_they_were_read() {
 }
 
 #[test]
-fn what_a_process_before_sent_for_long_holds_back_no_longer_than_its_window() {
+fn prior_use_expires_with_its_window() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     // Ten seconds at the whole rate, all counted as if the vendor had only now seen them.
     for _ in 0..800 {

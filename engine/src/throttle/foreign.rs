@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn more_stays_free_once_in_a_round_trip_and_less_after_a_window() {
+    fn margin_grows_by_round_trip() {
         let mut foreign = Foreign::default();
         assert_eq!(foreign.margin(), 1);
         for ms in [0, 20, 50, 60, 110] {

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_seen_by_reports_at_the_end_of_each_window() {
+    fn reports_at_window_ends_show_others() {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
         // At 50 a second the count ends at 89, and at 60 at 99, which the next report is clearly below.
         for others in [50, 60] {
@@ -355,7 +355,7 @@ mod tests {
 
     /// All units of each window are granted at one moment, and their responses come back in any order.
     #[test]
-    fn responses_to_a_burst_that_overtake_each_other_show_no_others() {
+    fn overtaking_responses_show_no_others() {
         let pace = Pace {
             unit_ns: SECOND / 1_000,
             limit: 1_000,
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn count_that_outlasts_the_end_of_a_window_is_that_of_no_window() {
+    fn count_across_window_ends_is_a_log() {
         assert_eq!(counting(None), Counting::Log);
         assert_eq!(counting(Some(50)), Counting::Windows);
     }

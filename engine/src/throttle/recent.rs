@@ -60,7 +60,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn units_leave_a_window_after_they_were_granted() {
+    fn units_leave_one_window_after_grant() {
         let mut recent = Recent::default();
         for ms in 0..1_000 {
             recent.granted(Time::from_nanos(ms * 1_000_000), 1, SECOND);

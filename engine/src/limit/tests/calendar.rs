@@ -43,7 +43,7 @@ fn send_all(cell: &mut Cell, spec: &LimitSpec, at: Time, tier: Tier) -> usize {
 }
 
 #[test]
-fn ends_are_those_of_the_calendar_and_then_regular() {
+fn window_ends_follow_calendar_then_interval() {
     let calendar = Calendar::new(vec![at(24), at(47)], HOUR);
     let next = |hours| calendar.next(at(hours)).map(Time::as_nanos);
     assert_eq!([0, 23, 24, 46].map(next), [24, 24, 47, 47].map(|hours| Some(hours * HOUR)));
@@ -60,7 +60,7 @@ fn ends_are_those_of_the_calendar_and_then_regular() {
 }
 
 #[test]
-fn quota_begins_anew_at_the_end_of_its_window() {
+fn quota_resets_at_the_window_end() {
     let (spec, mut cell) = (spec(), Cell::new(&spec(), at(1), 0));
     assert_eq!(send_all(&mut cell, &spec, at(20), Tier::Normal), 8, "the safety share, without a pace");
     assert_eq!(send_all(&mut cell, &spec, at(20), Tier::High), 2);
@@ -82,7 +82,7 @@ fn quota_begins_anew_at_the_end_of_its_window() {
 }
 
 #[test]
-fn what_is_in_flight_at_the_end_counts_in_the_next_window() {
+fn request_in_flight_counts_in_next_window() {
     let (spec, mut cell) = (spec(), Cell::new(&spec(), at(1), 0));
     let before = at(24).minus_nanos(30 * MS);
     let take = Take { cost: 1.into(), tier: Tier::Normal, granted: before };
@@ -92,7 +92,7 @@ fn what_is_in_flight_at_the_end_counts_in_the_next_window() {
 }
 
 #[test]
-fn use_of_earlier_processes_counts_in_the_present_window_alone() {
+fn prior_use_counts_in_current_window_only() {
     let (spec, mut cell) = (spec(), Cell::new(&spec(), at(26), 0));
     let prior = |at| PriorUse { requests: 3, cost: Cost::from(3), high: false, at };
     cell.replay(&spec, &prior(at(23)), at(26));
@@ -129,7 +129,7 @@ fn changed_calendar_replaces_the_known_end() {
 
 /// A long window's log merges ends into slots: none spans the end of a window.
 #[test]
-fn what_ended_before_an_end_counts_no_more_whatever_ends_after_it() {
+fn merged_slots_never_span_a_window_end() {
     let mut spec = spec();
     let guard = GuardSpec::Log(LogSpec::new(10_000, 0, 25 * HOUR, TRANSIT).fixed());
     spec.kind = LimitKind::Rate { bucket: BucketSpec::new(10_000, f64::INFINITY, 24 * HOUR, 0), guard };

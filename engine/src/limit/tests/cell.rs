@@ -58,7 +58,7 @@ fn fits(cell: &mut Cell, spec: &LimitSpec, now: Time) -> [u32; 2] {
 }
 
 #[test]
-fn a_limit_says_what_one_request_may_take_at_most() {
+fn limit_states_its_largest_request() {
     for (spec, low, high) in [
         (rate(8, log(10, 2)), 8, 8),
         (rate(10, log(10, 3)), 7, 10),
@@ -80,7 +80,7 @@ fn a_limit_says_what_one_request_may_take_at_most() {
 
 /// What stands in the way of one unit, and until when: of the shape and the guard whichever lasts longer.
 #[test]
-fn the_later_of_shape_and_guard_decides() {
+fn later_of_shape_and_guard_decides() {
     let gone = SECOND + SECOND / 10_000 + MS;
     let exact = |capacity, window, guard| {
         spec(LimitKind::Rate { bucket: BucketSpec::new(capacity, capacity.into(), window, 0), guard })
@@ -117,7 +117,7 @@ fn the_later_of_shape_and_guard_decides() {
 }
 
 #[test]
-fn what_is_under_way_frees_when_it_ends_and_the_shape_has_room() {
+fn pending_unit_bounds_the_latest_release() {
     let lost = |cell: &mut Cell, spec: &LimitSpec| cell.room(spec, ms(0), 1.into(), true);
     for (window, latest) in [(SECOND, 10 * MS + TRANSIT + SECOND + SECOND / 10_000 + MS), (9 * SECOND, 9 * SECOND)] {
         let bucket = BucketSpec::new(1, 1.0, window, 0);
@@ -130,7 +130,7 @@ fn what_is_under_way_frees_when_it_ends_and_the_shape_has_room() {
 }
 
 #[test]
-fn slots_are_taken_and_come_back_one_by_one() {
+fn slots_return_one_by_one() {
     let spec = slots(2);
     let mut cell = Cell::new(&spec, ms(0), 0);
     let full = Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::Slots };
@@ -152,7 +152,7 @@ fn slots_are_taken_and_come_back_one_by_one() {
 }
 
 #[test]
-fn a_rate_is_used_given_back_and_rests() {
+fn rate_cell_rests_after_use() {
     let spec = rate(8, log(10, 2));
     let mut cell = Cell::new(&spec, ms(0), 0);
     assert_eq!((cell.used(&spec, ms(0), ms(0)), cell.remaining(&spec, ms(0))), (Some((0, 0)), (10, 10)));
@@ -175,7 +175,7 @@ fn a_rate_is_used_given_back_and_rests() {
 
 /// A timer woke late: what has come back since counts from when it was due.
 #[test]
-fn who_is_late_through_no_fault_of_its_own_pays_from_when_it_was_due() {
+fn late_timer_counts_from_its_due_time() {
     let spec = rate(1, log(100, 0));
     for (due, next) in [(1_000, 2_000), (1_050, 2_050), (900, 2_000), (1_100, 2_100), (5_000, 2_100)] {
         let mut cell = taken(&spec, ms(0), 1);
@@ -186,7 +186,7 @@ fn who_is_late_through_no_fault_of_its_own_pays_from_when_it_was_due() {
 }
 
 #[test]
-fn a_late_start_is_counted_from_then_even_if_nothing_was_left_of_the_grant() {
+fn late_start_counts_after_its_grant_expired() {
     let spec = rate(8, log(10, 2));
     let mut cell = Cell::new(&spec, ms(0), 0);
     cell.take(&spec, take(ms(0), 3, false), ms(0));
@@ -198,7 +198,7 @@ fn a_late_start_is_counted_from_then_even_if_nothing_was_left_of_the_grant() {
 }
 
 #[test]
-fn what_a_request_really_took_is_what_counts() {
+fn actual_cost_replaces_the_expected_cost() {
     for (actual, left) in [(3, [5, 5]), (5, [3, 3]), (1, [7, 7]), (0, [8, 8]), (8, [0, 0]), (1_000, [0, 0])] {
         let spec = rate(8, log(10, 2));
         let mut cell = Cell::new(&spec, ms(0), 0);
@@ -215,7 +215,7 @@ fn what_a_request_really_took_is_what_counts() {
 }
 
 #[test]
-fn a_window_that_ends_frees_what_is_in_it() {
+fn ended_window_frees_its_units() {
     let spec = rate(10, GuardSpec::Log(LogSpec::new(10, 0, SECOND, TRANSIT).fixed()));
     let mut cell = taken(&spec, ms(0), 10);
     cell.window_ends(&spec, ms(0), ms(500), ms(501));
@@ -224,7 +224,7 @@ fn a_window_that_ends_frees_what_is_in_it() {
 }
 
 #[test]
-fn a_change_keeps_what_was_used() {
+fn changed_cell_keeps_its_use() {
     let (small, large) = (rate(8, log(10, 0)), rate(16, log(20, 0)));
     let bucket = rate(16, GuardSpec::Bucket(VendorBucketSpec::new(20, 0, 20.0, SECOND, TRANSIT)));
     for (from, to, used, left) in [
@@ -264,7 +264,7 @@ fn a_change_keeps_what_was_used() {
 }
 
 #[test]
-fn a_limit_counts_its_own_part_of_a_cost() {
+fn limit_counts_its_own_measure_only() {
     let cost = Cost::from(2).with_bytes(30, 0);
     for (measure, units) in
         [(Measure::Requests, 1), (Measure::Points(PointKind::POINTS), 2), (Measure::Sent, 30), (Measure::Received, 1)]

@@ -27,7 +27,7 @@ fn room(guard: &mut Guard, spec: &GuardSpec, now: Time) -> [u32; 2] {
 }
 
 #[test]
-fn what_it_mirrors() {
+fn guard_spec_states_limit_and_reserve() {
     for (spec, counts_windows) in guards().into_iter().zip([vec![], vec![10], vec![12], vec![]]) {
         assert_eq!((spec.limit(), spec.reserve()), (10, 2), "{spec:?}");
         let counted: Vec<u64> = (0..100).filter(|units| spec.counts_windows_of(*units)).collect();
@@ -38,7 +38,7 @@ fn what_it_mirrors() {
 }
 
 #[test]
-fn what_is_taken_leaves_less_room_and_a_reserve() {
+fn taken_units_leave_room_and_reserve() {
     for spec in guards() {
         let mut guard = Guard::new(&spec).unwrap();
         assert!(guard.rests(&spec, ms(0)));
@@ -54,7 +54,7 @@ fn what_is_taken_leaves_less_room_and_a_reserve() {
 }
 
 #[test]
-fn what_never_left_is_as_if_it_had_not_been_granted() {
+fn returned_grant_leaves_no_trace() {
     for spec in guards() {
         let mut guard = used(&spec, 3);
         guard.take(&spec, taken(ms(0), 2, true));
@@ -72,7 +72,7 @@ fn what_never_left_is_as_if_it_had_not_been_granted() {
 /// What was answered, and until when it counts; what has started late, and until when that may be under way; and what
 /// was lost.
 #[test]
-fn everything_comes_back_and_nothing_does_too_early() {
+fn units_return_and_never_too_early() {
     // From the end on: a window; two, for the older one is weighed; three tenths of a second for three of ten.
     for (spec, last) in guards().into_iter().zip([1_001, 1_001, 2_002, 300]) {
         let ends = |guard: &Guard, at: u64| {
@@ -98,7 +98,7 @@ fn everything_comes_back_and_nothing_does_too_early() {
 }
 
 #[test]
-fn a_start_after_the_transit_time_counts_once_more() {
+fn restart_after_transit_counts_again() {
     for spec in guards() {
         let mut guard = used(&spec, 3);
         guard.restart(&spec, ms(200), taken(ms(0), 3, false));
@@ -107,7 +107,7 @@ fn a_start_after_the_transit_time_counts_once_more() {
 }
 
 #[test]
-fn what_cost_more_than_was_believed_is_used_too() {
+fn owed_units_count_as_used() {
     for spec in guards() {
         let mut guard = used(&spec, 3);
         guard.owe(&spec, ms(0), 4);
@@ -118,7 +118,7 @@ fn what_cost_more_than_was_believed_is_used_too() {
 }
 
 #[test]
-fn what_is_under_way_or_ended_since() {
+fn units_since_counts_pending_and_ended() {
     for (spec, known) in guards().into_iter().zip([true, true, true, false]) {
         let mut guard = used(&spec, 3);
         guard.take(&spec, taken(ms(20), 2, true));
@@ -129,7 +129,7 @@ fn what_is_under_way_or_ended_since() {
 }
 
 #[test]
-fn only_who_counts_in_windows_hears_when_they_end() {
+fn window_end_frees_window_guards_only() {
     // All was used at 0, and the window ends at half a second: how much fits a little later, where it would not yet.
     for (spec, fits) in guards().into_iter().zip([0, 10, 1, 5]) {
         let mut guard = used(&spec, 10);
@@ -156,7 +156,7 @@ fn larger() -> [GuardSpec; 4] {
 }
 
 #[test]
-fn a_change_keeps_what_was_used_whatever_it_changes_to() {
+fn changed_guard_keeps_its_use() {
     for (number, old) in guards().iter().enumerate() {
         for (other, new) in larger().iter().enumerate() {
             let mut guard = used(old, 5);

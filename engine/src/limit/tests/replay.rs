@@ -40,7 +40,7 @@ fn course(guard: &Guard, spec: &GuardSpec) -> Vec<u32> {
 }
 
 #[test]
-fn recalled_requests_count_as_if_sent_here_in_any_order() {
+fn replayed_requests_count_in_any_order() {
     let mut random = fastrand::Rng::with_seed(17);
     for _ in 0..20 {
         for spec in specs() {
@@ -76,7 +76,7 @@ fn recalled_requests_count_as_if_sent_here_in_any_order() {
 }
 
 #[test]
-fn recalled_requests_join_what_is_under_way_here() {
+fn replayed_requests_join_pending_ones() {
     for spec in specs() {
         let mut guard = Guard::new(&spec).unwrap();
         let here = Taken { granted: ms(0), units: 3, high: false };
@@ -90,7 +90,7 @@ fn recalled_requests_join_what_is_under_way_here() {
 }
 
 #[test]
-fn recalled_numbers_of_any_size_are_survived() {
+fn replay_survives_extreme_numbers() {
     for spec in specs() {
         let mut guard = Guard::new(&spec).unwrap();
         for age in [0, 5 * MS, 900 * MS, u64::MAX] {

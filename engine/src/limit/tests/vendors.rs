@@ -107,7 +107,7 @@ impl Run {
 }
 
 #[test]
-fn vendors_refuse_nothing_and_little_is_left_unused() {
+fn guards_avoid_refusals_and_waste_little() {
     let (limit, window_ns, delay) = (100, SECOND, 10 * MS);
     let transit = 2 * delay + SECOND / 200;
     let log = LogSpec::new(limit, 10, SECOND, transit);

@@ -14,7 +14,7 @@ fn spec() -> VendorBucketSpec {
 }
 
 #[test]
-fn nothing_comes_back_while_the_vendors_bucket_may_be_full() {
+fn pending_units_do_not_refill() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     mirror.take(&spec, ms(0), 10, true);
@@ -29,7 +29,7 @@ fn nothing_comes_back_while_the_vendors_bucket_may_be_full() {
 }
 
 #[test]
-fn what_is_lost_comes_back_after_its_transit_time() {
+fn lost_units_return_after_transit() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     mirror.take(&spec, ms(0), 10, true);
@@ -40,7 +40,7 @@ fn what_is_lost_comes_back_after_its_transit_time() {
 }
 
 #[test]
-fn lower_tiers_leave_the_reserve_unless_it_is_used() {
+fn lower_tiers_leave_the_unused_reserve() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     for _ in 0..8 {
@@ -64,7 +64,7 @@ fn lower_tiers_leave_the_reserve_unless_it_is_used() {
 }
 
 #[test]
-fn what_never_left_is_there_again_and_what_cost_more_is_gone() {
+fn returned_units_refill_and_owed_units_drain() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     mirror.take(&spec, ms(0), 10, true);
@@ -77,7 +77,7 @@ fn what_never_left_is_there_again_and_what_cost_more_is_gone() {
 }
 
 #[test]
-fn a_change_keeps_what_is_missing() {
+fn changed_bucket_keeps_missing_units() {
     let (old, new) = (spec(), VendorBucketSpec::new(20, 0, 10.0, SECOND, SECOND / 10));
     let mut mirror = VendorBucket::new(&old);
     mirror.take(&old, ms(0), 8, false);
@@ -88,7 +88,7 @@ fn a_change_keeps_what_is_missing() {
 
 /// Units are missing, are under way, or the reserve is.
 #[test]
-fn it_is_as_good_as_new_when_nothing_is_missing_any_more() {
+fn mirror_is_empty_when_nothing_is_missing() {
     let spec = spec();
     for (high, under_way, rests) in [(false, false, 102), (true, false, 501), (false, true, 208)] {
         let mut mirror = VendorBucket::new(&spec);
@@ -106,7 +106,7 @@ fn it_is_as_good_as_new_when_nothing_is_missing_any_more() {
 }
 
 #[test]
-fn what_is_under_way_is_waited_for_no_longer_than_it_can_be() {
+fn pending_units_bound_the_wait() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     mirror.take(&spec, ms(0), 10, true);
@@ -117,7 +117,7 @@ fn what_is_under_way_is_waited_for_no_longer_than_it_can_be() {
 
 /// Of 10 that come back at 10 a second, so many are held back for the high tier: when the low one may have one again.
 #[test]
-fn the_promised_moment_is_the_first_that_fits() {
+fn promised_moment_is_the_earliest() {
     let mut random = fastrand::Rng::with_seed(5);
     let mut promises = 0;
     for reserve in [0, 1, 3, 5, 9, 10] {
@@ -151,7 +151,7 @@ fn the_promised_moment_is_the_first_that_fits() {
 }
 
 #[test]
-fn a_slower_rate_takes_longer_for_what_is_missing() {
+fn slower_rate_refills_missing_units_later() {
     let (old, new) = (spec(), VendorBucketSpec::new(10, 2, 5.0, SECOND, SECOND / 10));
     let mut mirror = VendorBucket::new(&old);
     mirror.take(&old, ms(0), 8, true);
@@ -163,7 +163,7 @@ fn a_slower_rate_takes_longer_for_what_is_missing() {
 }
 
 #[test]
-fn units_are_those_that_are_missing_or_under_way() {
+fn units_count_missing_and_pending() {
     let spec = spec();
     let mut mirror = VendorBucket::new(&spec);
     mirror.take(&spec, ms(0), 4, false);

@@ -35,7 +35,7 @@ fn fits(guard: &WindowCounter, spec: &CounterSpec, at: Time, units: u32, high: b
 }
 
 #[test]
-fn a_burst_weighs_for_up_to_two_windows() {
+fn burst_weighs_up_to_two_windows() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     assert_eq!(use_up(&mut guard, &spec, ms(0)), 99);
@@ -47,7 +47,7 @@ fn a_burst_weighs_for_up_to_two_windows() {
 }
 
 #[test]
-fn the_promised_moment_is_the_first_that_fits() {
+fn promised_moment_is_the_earliest() {
     let spec = CounterSpec::new(49, 50, 10, SECOND, SECOND / 10);
     let mut random = fastrand::Rng::with_seed(5);
     let mut guard = WindowCounter::new(&spec);
@@ -74,7 +74,7 @@ fn the_promised_moment_is_the_first_that_fits() {
 }
 
 #[test]
-fn the_promised_moment_is_the_first_that_fits_where_the_windows_are_known() {
+fn promised_moment_is_earliest_with_known_windows() {
     let spec = CounterSpec::new(49, 50, 0, SECOND, SECOND / 100);
     let mut promises = 0;
     for seed in 0..60 {
@@ -108,7 +108,7 @@ fn the_promised_moment_is_the_first_that_fits_where_the_windows_are_known() {
 }
 
 #[test]
-fn a_vendor_of_any_phase_takes_what_it_grants_at_nearly_the_whole_rate() {
+fn grants_suit_a_vendor_of_any_phase() {
     for phase in 0..20 {
         let spec = spec();
         let rule = Rule::SlidingCounter { limit: 100, window_ns: SECOND, phase_ns: phase * 50_000_000 };
@@ -132,7 +132,7 @@ fn a_vendor_of_any_phase_takes_what_it_grants_at_nearly_the_whole_rate() {
 }
 
 #[test]
-fn a_known_phase_frees_what_is_in_the_window_before_sooner() {
+fn known_phase_frees_the_previous_window_sooner() {
     let spec = spec();
     let freed = |known: bool| {
         let mut guard = WindowCounter::new(&spec);
@@ -148,7 +148,7 @@ fn a_known_phase_frees_what_is_in_the_window_before_sooner() {
 }
 
 #[test]
-fn what_contradicts_the_known_phase_replaces_it() {
+fn contradicting_report_replaces_the_known_phase() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     guard.begins(&spec, ms(100), ms(101));
@@ -165,7 +165,7 @@ fn what_contradicts_the_known_phase_replaces_it() {
 }
 
 #[test]
-fn what_is_lost_or_never_left_or_cost_more() {
+fn guard_counts_lost_returned_and_owed_units() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     guard.take(&spec, ms(0), 90, false);
@@ -182,7 +182,7 @@ fn what_is_lost_or_never_left_or_cost_more() {
 }
 
 #[test]
-fn what_is_given_back_makes_up_for_what_was_owed_first() {
+fn returned_units_settle_owed_ones_first() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     guard.take(&spec, ms(0), 99, true);
@@ -193,7 +193,7 @@ fn what_is_given_back_makes_up_for_what_was_owed_first() {
 
 /// `now` and what is known then of windows of a second that began between 10 and 10.01 s.
 #[test]
-fn what_is_known_of_the_windows_fades_with_the_drift_of_clocks() {
+fn known_phase_fades_with_clock_drift() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     assert!(guard.phase(&spec, START).is_none());
@@ -220,7 +220,7 @@ fn what_is_known_of_the_windows_fades_with_the_drift_of_clocks() {
 }
 
 #[test]
-fn known_windows_begin_a_window_apart_before_and_after() {
+fn known_windows_repeat_in_both_directions() {
     let spec = spec();
     let mut guard = WindowCounter::new(&spec);
     guard.begins(&spec, ms(10_000), ms(10_010));
@@ -240,7 +240,7 @@ fn known_windows_begin_a_window_apart_before_and_after() {
 
 /// What is heard a window after it was known that one begins between 10 and 10.01 s.
 #[test]
-fn what_is_heard_replaces_what_is_known_if_it_is_better_or_contradicts_it() {
+fn better_or_contradicting_phase_replaces_the_known() {
     let spec = spec();
     for (from, to, replaces) in [(2, 8, true), (-30, 5, false), (5, 40, false), (300, 340, true), (300, 302, true)] {
         let mut guard = WindowCounter::new(&spec);
@@ -255,7 +255,7 @@ fn what_is_heard_replaces_what_is_known_if_it_is_better_or_contradicts_it() {
 
 /// What ended at the very first moment at which the window may have begun is in it.
 #[test]
-fn a_window_holds_its_beginning() {
+fn window_includes_its_first_moment() {
     let spec = spec();
     let end = START.next_multiple_of(spec.slot);
     for (later, full) in [(0, true), (1, false)] {
@@ -271,7 +271,7 @@ fn a_window_holds_its_beginning() {
 }
 
 #[test]
-fn what_high_used_of_its_reserve_counts_for_a_window() {
+fn used_reserve_counts_for_one_window() {
     // Of nine five are held back at any moment.
     let spec = CounterSpec::new(20, 20, 9, SECOND, SECOND / 10);
     let mut guard = WindowCounter::new(&spec);
@@ -289,7 +289,7 @@ fn what_high_used_of_its_reserve_counts_for_a_window() {
 
 /// How long to wait is a question of time alone, or of what is under way as well.
 #[test]
-fn who_waits_for_long_waits_for_what_is_under_way_too() {
+fn long_wait_depends_on_pending_units() {
     // Of 99: so many ended, and when; so many are under way; so many are asked for.
     for (ended, at, under_way, asked, phase, settles) in [
         (99, 0, 0, 10, false, false),
@@ -316,7 +316,7 @@ fn who_waits_for_long_waits_for_what_is_under_way_too() {
 
 /// Working out how much fits is one pass over all; once little does, how long to wait is asked first.
 #[test]
-fn how_much_fits_is_found_out_once() {
+fn room_is_computed_once() {
     let spec = spec();
     for (used, full) in [(0, false), (92, false), (93, true), (99, true)] {
         let mut guard = WindowCounter::new(&spec);
@@ -336,7 +336,7 @@ fn how_much_fits_is_found_out_once() {
 }
 
 #[test]
-fn it_remembers_two_windows_in_slots() {
+fn counter_keeps_two_windows_in_slots() {
     let spec = CounterSpec::new(100_000, 100_000, 0, SECOND, SECOND / 10);
     let mut guard = WindowCounter::new(&spec);
     for n in 0..10_000 {

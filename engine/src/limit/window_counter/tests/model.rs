@@ -160,7 +160,7 @@ fn knowing(guard: &WindowCounter, model: &Model, now: Time, random: &mut fastran
 
 /// Requests come, start late, are answered, cost more than was believed, are given back or are never heard of again.
 #[test]
-fn it_says_what_trying_every_beginning_would_say() {
+fn counter_agrees_with_brute_force() {
     let mut waits = [0; 3];
     let mut most_late = 0;
     for seed in 0..6 {

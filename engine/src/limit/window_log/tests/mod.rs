@@ -23,7 +23,7 @@ fn free(log: &mut WindowLog, spec: &LogSpec, now: Time, units: u32, high: bool) 
 }
 
 #[test]
-fn an_answered_request_counts_for_one_window_after_its_answer() {
+fn answered_request_counts_one_window_after_answer() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(5000), 10, true);
@@ -38,7 +38,7 @@ fn an_answered_request_counts_for_one_window_after_its_answer() {
 }
 
 #[test]
-fn a_lost_request_counts_for_one_window_after_its_transit_time() {
+fn lost_request_counts_one_window_after_transit() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(5000), 10, true);
@@ -51,7 +51,7 @@ fn a_lost_request_counts_for_one_window_after_its_transit_time() {
 }
 
 #[test]
-fn lower_tiers_leave_the_reserve_unless_it_is_used() {
+fn lower_tiers_leave_the_unused_reserve() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 8, false);
@@ -64,7 +64,7 @@ fn lower_tiers_leave_the_reserve_unless_it_is_used() {
 }
 
 #[test]
-fn what_never_left_counts_nowhere() {
+fn returned_grant_counts_nowhere() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 10, false);
@@ -74,7 +74,7 @@ fn what_never_left_counts_nowhere() {
 }
 
 #[test]
-fn a_late_start_moves_the_transit_time() {
+fn late_start_moves_the_transit_time() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 10, true);
@@ -84,7 +84,7 @@ fn a_late_start_moves_the_transit_time() {
 }
 
 #[test]
-fn a_start_after_the_transit_time_counts_again() {
+fn start_after_transit_counts_again() {
     let spec = LogSpec::new(10, 0, SECOND, 20_000_000);
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 1, true);
@@ -97,7 +97,7 @@ fn a_start_after_the_transit_time_counts_again() {
 }
 
 #[test]
-fn what_is_in_a_window_that_ends_goes_with_it() {
+fn fixed_window_end_frees_its_units() {
     let spec = spec().fixed();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(5000), 6, true);
@@ -114,7 +114,7 @@ fn what_is_in_a_window_that_ends_goes_with_it() {
 }
 
 #[test]
-fn of_two_ends_that_contradict_each_other_the_later_holds() {
+fn later_of_contradicting_ends_holds() {
     let spec = spec().fixed();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(5000), 10, true);
@@ -130,7 +130,7 @@ fn of_two_ends_that_contradict_each_other_the_later_holds() {
 }
 
 #[test]
-fn end_that_is_known_to_half_a_window_alone_is_not_believed() {
+fn vaguely_known_end_is_ignored() {
     let spec = spec().fixed();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(5000), 10, true);
@@ -143,7 +143,7 @@ fn end_that_is_known_to_half_a_window_alone_is_not_believed() {
 }
 
 #[test]
-fn an_end_may_be_a_moment_and_two_windows_away() {
+fn end_lies_at_most_two_windows_ahead() {
     let spec = spec().fixed();
     let farthest = ms(5000).plus_nanos(2 * spec.window);
     for (from, to, edge) in [
@@ -160,12 +160,12 @@ fn an_end_may_be_a_moment_and_two_windows_away() {
 }
 
 #[test]
-fn what_every_decision_touches_is_a_cache_line() {
+fn window_log_fits_one_cache_line() {
     assert_eq!(size_of::<WindowLog>(), 64);
 }
 
 #[test]
-fn a_large_limit_is_merged_into_slots_and_stays_on_the_safe_side() {
+fn merged_slots_are_few_and_safe() {
     let spec = LogSpec::new(100_000, 0, SECOND, 0);
     let mut log = WindowLog::new(&spec);
     for n in 0..100_000 {
@@ -181,7 +181,7 @@ fn a_large_limit_is_merged_into_slots_and_stays_on_the_safe_side() {
 }
 
 #[test]
-fn a_window_is_a_little_longer_than_the_vendors_and_small_limits_are_exact() {
+fn window_is_longer_than_the_vendors() {
     let spec = |limit| LogSpec::new(limit, 2_000, SECOND, 0);
     assert_eq!(spec(10).window, SECOND + SECOND / 10_000 + 1_000_000);
     assert_eq!((spec(10).reserve, spec(5_000).reserve), (10, 2_000));
@@ -192,7 +192,7 @@ fn a_window_is_a_little_longer_than_the_vendors_and_small_limits_are_exact() {
 /// Units of a large limit one by one: the log counts each as long as a log without slots would, and a slot longer at
 /// most.
 #[test]
-fn what_is_merged_counts_a_slot_longer_at_most() {
+fn merged_units_count_one_slot_longer() {
     for (per_step, slot_bits, entries) in [(1, 25, 32), (10, 21, 512)] {
         let spec = LogSpec::new(10_000, 0, SECOND, 0);
         let mut log = WindowLog::new(&spec);
@@ -214,7 +214,7 @@ fn what_is_merged_counts_a_slot_longer_at_most() {
 }
 
 #[test]
-fn what_nobody_looks_at_takes_no_more_memory_for_that() {
+fn unread_log_takes_no_more_memory() {
     let spec = LogSpec::new(1_000, 0, SECOND, 1_600_000);
     let mut log = WindowLog::new(&spec);
     for n in 0..10_000 {
@@ -237,7 +237,7 @@ fn what_nobody_looks_at_takes_no_more_memory_for_that() {
 }
 
 #[test]
-fn what_is_under_way_is_lost_by_a_changed_transit_time() {
+fn changed_transit_time_applies_to_pending_units() {
     let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
     let mut log = WindowLog::new(&old);
     log.take(&old, ms(5_000), 10, true);
@@ -247,7 +247,7 @@ fn what_is_under_way_is_lost_by_a_changed_transit_time() {
 }
 
 #[test]
-fn what_was_little_of_the_old_share_counts_for_the_new_one() {
+fn small_use_counts_in_a_changed_share() {
     let (old, new) = (LogSpec::new(100, 20, SECOND, 1_600_000_000), LogSpec::new(20, 4, SECOND, 1_600_000_000));
     let mut log = WindowLog::new(&old);
     log.take(&old, ms(5_000), 15, false);
@@ -260,7 +260,7 @@ fn what_was_little_of_the_old_share_counts_for_the_new_one() {
 }
 
 #[test]
-fn no_window_has_more_of_the_lower_tiers_than_their_share_also_where_slots_are_long() {
+fn lower_tiers_keep_share_with_long_slots() {
     // A slot of what is under way is longer than half of a window.
     let spec = LogSpec::new(100, 20, SECOND, 11 * SECOND);
     let mut log = WindowLog::new(&spec);
@@ -284,7 +284,7 @@ fn no_window_has_more_of_the_lower_tiers_than_their_share_also_where_slots_are_l
 }
 
 #[test]
-fn one_at_a_time_takes_no_more_than_the_line_itself() {
+fn sequential_requests_allocate_no_entries() {
     for limit in [10, 5_000] {
         let spec = LogSpec::new(limit, 0, SECOND, 160_000_000);
         let mut log = WindowLog::new(&spec);

@@ -198,7 +198,7 @@ impl Model {
 /// Requests come, start late, are answered, cost more than was believed, are given back or are never heard of again; now
 /// and then the vendor says when its window ends.
 #[test]
-fn it_says_what_a_log_of_every_single_request_would_say() {
+fn merged_log_agrees_with_a_full_log() {
     let mut waits = [0; 3];
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
