@@ -141,11 +141,11 @@ mod tests {
         Time::from_nanos(3_600 * SECOND + ms * 1_000_000)
     }
 
-    fn back(ms: u64) -> Time {
+    fn window_after(ms: u64) -> Time {
         at(ms + 1_000)
     }
 
-    fn granted(grants: &[(u64, u32)]) -> Lower {
+    fn lower_with_grants(grants: &[(u64, u32)]) -> Lower {
         let mut lower = Lower::default();
         grants.iter().for_each(|(ms, units)| lower.take(SHARE, at(*ms), *units, false));
         lower
@@ -160,10 +160,10 @@ mod tests {
 
     #[test]
     fn window_grants_all_but_the_reserve() {
-        let lower = granted(&[(0, 20), (500, 30)]);
+        let lower = lower_with_grants(&[(0, 20), (500, 30)]);
         let ready = [1, 20, 21, 50, 51].map(|units| lower.ready_at(SHARE, at(600), units, false));
-        assert_eq!(ready, [back(0), back(0), back(500), back(500), Time::MAX]);
-        assert_eq!(lower.ready_at(SHARE, back(0), 20, false), back(0));
+        assert_eq!(ready, [window_after(0), window_after(0), window_after(500), window_after(500), Time::MAX]);
+        assert_eq!(lower.ready_at(SHARE, window_after(0), 20, false), window_after(0));
         assert_eq!(lower.ready_at(SHARE, at(600), 60, true), at(600), "not of the high tier");
         assert_eq!([50, 51].map(|units| Lower::NONE.ready_at(SHARE, at(0), units, false)), [at(0), Time::MAX]);
         let unreserved = Share { reserve: 0, ..SHARE };
@@ -175,14 +175,14 @@ mod tests {
 
     #[test]
     fn unsent_and_forgotten_grants_stop_counting() {
-        let mut lower = granted(&[(0, 20), (500, 30)]);
+        let mut lower = lower_with_grants(&[(0, 20), (500, 30)]);
         lower.leave(at(500), 5, true);
         lower.leave(at(250), 5, false);
-        assert_eq!(lower.ready_at(SHARE, at(600), 1, false), back(0), "nothing was granted then");
+        assert_eq!(lower.ready_at(SHARE, at(600), 1, false), window_after(0), "nothing was granted then");
         lower.leave(at(500), 5, false);
-        assert_eq!([5, 6].map(|units| lower.ready_at(SHARE, at(600), units, false)), [at(600), back(0)]);
+        assert_eq!([5, 6].map(|units| lower.ready_at(SHARE, at(600), units, false)), [at(600), window_after(0)]);
         lower.forget(at(499).as_nanos());
-        assert_eq!([25, 26].map(|units| lower.ready_at(SHARE, at(600), units, false)), [at(600), back(500)]);
+        assert_eq!([25, 26].map(|units| lower.ready_at(SHARE, at(600), units, false)), [at(600), window_after(500)]);
     }
 
     #[test]

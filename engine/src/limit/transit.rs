@@ -171,7 +171,7 @@ mod tests {
         transit
     }
 
-    fn inside(transit: &Transit) -> (u32, u32, usize) {
+    fn contents(transit: &Transit) -> (u32, u32, usize) {
         (transit.units, transit.high, transit.slots.len())
     }
 
@@ -183,16 +183,16 @@ mod tests {
     #[test]
     fn grants_of_one_slot_expire_together() {
         let mut transit = two_slots();
-        assert_eq!(inside(&transit), (4, 2, 2));
+        assert_eq!(contents(&transit), (4, 2, 2));
         assert_eq!(transit.all_lost_at(1_600), at(1_800).as_nanos());
         assert!(transit.lose(1_600, at(1_699)).is_none());
         let lost = transit.lose(1_600, at(5_000)).unwrap();
         assert_eq!((lost.at, lost.units, lost.high), (at(1_700).as_nanos(), 3, 2));
-        assert_eq!(inside(&transit), (1, 0, 1));
+        assert_eq!(contents(&transit), (1, 0, 1));
         let lost = transit.lose(1_600, at(1_800)).unwrap();
         assert_eq!((lost.at, lost.units, lost.high), (at(1_800).as_nanos(), 1, 0));
         assert!(transit.lose(1_600, at(5_000)).is_none());
-        assert_eq!((inside(&transit), transit.all_lost_at(1_600)), ((0, 0, 0), 0));
+        assert_eq!((contents(&transit), transit.all_lost_at(1_600)), ((0, 0, 0), 0));
     }
 
     #[test]
@@ -201,10 +201,10 @@ mod tests {
         assert!(transit.leave(at(99), 2, true) && transit.leave(at(0), 1, false));
         assert_eq!((transit.units, transit.high), (1, 0));
         assert!(transit.lose(1_600, at(150)).is_none());
-        assert_eq!(inside(&transit), (1, 0, 1));
+        assert_eq!(contents(&transit), (1, 0, 1));
         assert!(transit.leave(at(100), 1, false));
         assert!(transit.lose(1_600, at(5_000)).is_none());
-        assert_eq!(inside(&transit), (0, 0, 0));
+        assert_eq!(contents(&transit), (0, 0, 0));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             assert!(!transit.leave(at(granted), units, high), "{granted} {units} {high}");
         }
         assert!(!transit.leave(at(0).minus_nanos(1), 1, false), "before the first slot");
-        assert_eq!(inside(&transit), (4, 2, 2));
+        assert_eq!(contents(&transit), (4, 2, 2));
     }
 
     #[test]

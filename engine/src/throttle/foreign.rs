@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// Responses every 20 ms for `ms` milliseconds. The units of others fall from 50 to none within a second.
-    fn falling(ms: u64, remaining: u64) -> Foreign {
+    fn foreign_after_falling_use(ms: u64, remaining: u64) -> Foreign {
         let mut foreign = Foreign::default();
         for at in (0..ms).step_by(20) {
             foreign.seen(after(at), 50_u32.saturating_sub(at as u32 / 20), remaining, 100, WAY, SECOND);
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn units_stay_with_others_who_were_refused() {
-        assert!(falling(2_000, 0).held() >= 43, "{:?}", falling(2_000, 0));
-        assert!(falling(2_000, 20).held() <= 25, "{:?}", falling(2_000, 20));
-        assert_eq!(falling(20_000, 20).held(), 1);
+        assert!(foreign_after_falling_use(2_000, 0).held() >= 43, "{:?}", foreign_after_falling_use(2_000, 0));
+        assert!(foreign_after_falling_use(2_000, 20).held() <= 25, "{:?}", foreign_after_falling_use(2_000, 20));
+        assert_eq!(foreign_after_falling_use(20_000, 20).held(), 1);
     }
 
     #[test]

@@ -303,7 +303,7 @@ mod tests {
 
     /// Responses that report only while more than 80 of 100 units are used, by a vendor with windows of a second. We send
     /// 40 units a second, and others `others` until the window `leave`.
-    fn reporting_late(others: u64, leave: u64) -> Others {
+    fn others_seen_by_late_reports(others: u64, leave: u64) -> Others {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
         let mut seen = Others::default();
         for number in 0..1_000_u64 {
@@ -339,7 +339,7 @@ mod tests {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
         // At 50 a second the count ends at 89, and at 60 at 99, which the next report is clearly below.
         for others in [50, 60] {
-            let seen = reporting_late(others, u64::MAX);
+            let seen = others_seen_by_late_reports(others, u64::MAX);
             assert_eq!(seen.counting(100, &pace), Counting::Windows, "what came back in the silence says nothing");
             let found = seen.per_window(&pace);
             let expected = others as f64 - 12.0..=others as f64 + 12.0;
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn others_who_leave_are_forgotten() {
         let pace = Pace { unit_ns: SECOND / 100, limit: 100, window_ns: SECOND, ..Pace::default() };
-        assert_eq!(reporting_late(50, 4).per_window(&pace), None);
+        assert_eq!(others_seen_by_late_reports(50, 4).per_window(&pace), None);
     }
 
     /// All units of each window are granted at one moment, and their responses come back in any order.

@@ -29,7 +29,7 @@ fn rate(capacity: u32, guard: GuardSpec) -> LimitSpec {
 }
 
 /// A guard that counts by a log, of so many a second, and so many of them for the high tier.
-fn log(limit: u32, reserve: u32) -> GuardSpec {
+fn log_guard(limit: u32, reserve: u32) -> GuardSpec {
     GuardSpec::Log(LogSpec::new(limit, reserve, SECOND, TRANSIT))
 }
 
@@ -38,7 +38,7 @@ fn take(granted: Time, units: u32, high: bool) -> Take {
 }
 
 /// Takes so many low units at a moment, and ends them there and then.
-fn taken(spec: &LimitSpec, at: Time, units: u32) -> Cell {
+fn cell_with_used(spec: &LimitSpec, at: Time, units: u32) -> Cell {
     let mut cell = Cell::new(spec, at, 0);
     cell.take(spec, take(at, units, false), at);
     cell.answer(spec, take(at, units, false), at);
@@ -46,7 +46,7 @@ fn taken(spec: &LimitSpec, at: Time, units: u32) -> Cell {
 }
 
 /// How many units the low and the high tier find room for; whoever asks for reasons is told the same.
-fn fits(cell: &mut Cell, spec: &LimitSpec, now: Time) -> [u32; 2] {
+fn units_that_fit(cell: &mut Cell, spec: &LimitSpec, now: Time) -> [u32; 2] {
     [false, true].map(|high| {
         let most = spec.largest(high);
         let fits = (1..=most).rev().find(|units| cell.has_room(spec, now, (*units).into(), high)).unwrap_or(0);
@@ -60,9 +60,9 @@ fn fits(cell: &mut Cell, spec: &LimitSpec, now: Time) -> [u32; 2] {
 #[test]
 fn limit_states_its_largest_request() {
     for (spec, low, high) in [
-        (rate(8, log(10, 2)), 8, 8),
-        (rate(10, log(10, 3)), 7, 10),
-        (rate(10, log(10, 10)), 0, 10),
+        (rate(8, log_guard(10, 2)), 8, 8),
+        (rate(10, log_guard(10, 3)), 7, 10),
+        (rate(10, log_guard(10, 10)), 0, 10),
         (rate(10, GuardSpec::Off), 10, 10),
         (slots(3), 3, 3),
     ] {
@@ -73,7 +73,7 @@ fn limit_states_its_largest_request() {
     assert!(fixed.counts_windows_of(10) && !fixed.counts_windows_of(8));
     assert_eq!((slots(2).stricter(&slots(3)), slots(3).stricter(&slots(2))), (slots(2), slots(2)));
     // Of two that are equally fast the first holds: it is the newer.
-    let one = rate(8, log(10, 2));
+    let one = rate(8, log_guard(10, 2));
     let other = LimitSpec { measure: Measure::Requests, ..one.clone() };
     assert_eq!((one.stricter(&other), other.stricter(&one)), (one, other));
 }
@@ -88,26 +88,26 @@ fn later_of_shape_and_guard_decides() {
     let until = |at: u64, lack| Room::No { free: Free::At(ms(0).plus_nanos(at)), lack };
     for (spec, used, at, low, high) in [
         // The shape alone: it has two a second, and the guard room for ten.
-        (rate(2, log(10, 0)), 2, 0, until(SECOND / 2, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
+        (rate(2, log_guard(10, 0)), 2, 0, until(SECOND / 2, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
         // The guard alone.
-        (rate(10, log(2, 0)), 2, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
+        (rate(10, log_guard(2, 0)), 2, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
         // Both, and the guard for longer; then the shape, and then both as long.
-        (rate(2, log(2, 0)), 2, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
+        (rate(2, log_guard(2, 0)), 2, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
         (
-            exact(1, 3 * SECOND, log(1, 0)),
+            exact(1, 3 * SECOND, log_guard(1, 0)),
             1,
             0,
             until(3 * SECOND, BlockedBy::Budget),
             until(3 * SECOND, BlockedBy::Budget),
         ),
-        (exact(1, gone, log(1, 0)), 1, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
+        (exact(1, gone, log_guard(1, 0)), 1, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
         // The reserve: it blocks lower tiers only, and is no reason while the shape has nothing either.
-        (rate(8, log(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
-        (rate(2, log(3, 1)), 2, 100, until(gone, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
-        (rate(2, log(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
-        (rate(8, log(3, 1)), 3, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
+        (rate(8, log_guard(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
+        (rate(2, log_guard(3, 1)), 2, 100, until(gone, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
+        (rate(2, log_guard(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
+        (rate(8, log_guard(3, 1)), 3, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
     ] {
-        let mut cell = taken(&spec, ms(0), used);
+        let mut cell = cell_with_used(&spec, ms(0), used);
         let what = format!("{used} of {spec:?} at {at}");
         assert_eq!(cell.room(&spec, ms(at), 1.into(), false), low, "{what}");
         assert_eq!(cell.room(&spec, ms(at), 1.into(), true), high, "{what}");
@@ -121,7 +121,7 @@ fn pending_unit_bounds_the_latest_release() {
     let lost = |cell: &mut Cell, spec: &LimitSpec| cell.room(spec, ms(0), 1.into(), true);
     for (window, latest) in [(SECOND, 10 * MS + TRANSIT + SECOND + SECOND / 10_000 + MS), (9 * SECOND, 9 * SECOND)] {
         let bucket = BucketSpec::new(1, 1.0, window, 0);
-        let spec = spec(LimitKind::Rate { bucket, guard: log(1, 0) });
+        let spec = spec(LimitKind::Rate { bucket, guard: log_guard(1, 0) });
         let mut cell = Cell::new(&spec, ms(0), 0);
         cell.take(&spec, take(ms(0), 1, true), ms(0));
         let free = Free::OnSettle(ms(0).plus_nanos(latest));
@@ -153,7 +153,7 @@ fn slots_return_one_by_one() {
 
 #[test]
 fn rate_cell_rests_after_use() {
-    let spec = rate(8, log(10, 2));
+    let spec = rate(8, log_guard(10, 2));
     let mut cell = Cell::new(&spec, ms(0), 0);
     assert_eq!((cell.used(&spec, ms(0), ms(0)), cell.remaining(&spec, ms(0))), (Some((0, 0)), (10, 10)));
     assert!(cell.rest(&spec, ms(0)));
@@ -161,7 +161,7 @@ fn rate_cell_rests_after_use() {
     cell.take(&spec, take(ms(20), 2, true), ms(20));
     assert_eq!((cell.used(&spec, ms(20), ms(0)), cell.remaining(&spec, ms(20))), (Some((5, 5)), (5, 10)));
     cell.give_back(&spec, take(ms(20), 2, true), ms(20));
-    assert_eq!(fits(&mut cell, &spec, ms(20)), [5, 5]);
+    assert_eq!(units_that_fit(&mut cell, &spec, ms(20)), [5, 5]);
     cell.finish();
     cell.answer(&spec, take(ms(0), 3, false), ms(40));
     assert_eq!(cell.used(&spec, ms(50), ms(45)), Some((3, 0)));
@@ -176,9 +176,9 @@ fn rate_cell_rests_after_use() {
 /// A timer woke late: what has come back since counts from when it was due.
 #[test]
 fn late_timer_counts_from_its_due_time() {
-    let spec = rate(1, log(100, 0));
+    let spec = rate(1, log_guard(100, 0));
     for (due, next) in [(1_000, 2_000), (1_050, 2_050), (900, 2_000), (1_100, 2_100), (5_000, 2_100)] {
-        let mut cell = taken(&spec, ms(0), 1);
+        let mut cell = cell_with_used(&spec, ms(0), 1);
         cell.take(&spec, take(ms(1_100), 1, false), ms(due));
         let free = Free::At(ms(next));
         assert_eq!(cell.room(&spec, ms(1_100), 1.into(), true), Room::No { free, lack: BlockedBy::Budget }, "{due}");
@@ -187,7 +187,7 @@ fn late_timer_counts_from_its_due_time() {
 
 #[test]
 fn late_start_counts_after_its_grant_expired() {
-    let spec = rate(8, log(10, 2));
+    let spec = rate(8, log_guard(10, 2));
     let mut cell = Cell::new(&spec, ms(0), 0);
     cell.take(&spec, take(ms(0), 3, false), ms(0));
     cell.start(&spec, take(ms(0), 3, false), ms(100));
@@ -200,24 +200,24 @@ fn late_start_counts_after_its_grant_expired() {
 #[test]
 fn actual_cost_replaces_the_expected_cost() {
     for (actual, left) in [(3, [5, 5]), (5, [3, 3]), (1, [7, 7]), (0, [8, 8]), (8, [0, 0]), (1_000, [0, 0])] {
-        let spec = rate(8, log(10, 2));
+        let spec = rate(8, log_guard(10, 2));
         let mut cell = Cell::new(&spec, ms(0), 0);
         cell.take(&spec, take(ms(0), 3, false), ms(0));
         cell.correct(&spec, take(ms(0), 3, false), actual.into(), ms(0));
-        assert_eq!(fits(&mut cell, &spec, ms(0)), left, "{actual}");
+        assert_eq!(units_that_fit(&mut cell, &spec, ms(0)), left, "{actual}");
         assert_eq!(cell.remaining(&spec, ms(0)).0, 10 - actual.min(8), "{actual}");
     }
     // What was granted before this guard was made is owed all the same.
-    let spec = rate(8, log(10, 2));
+    let spec = rate(8, log_guard(10, 2));
     let mut cell = Cell::new(&spec, ms(0), 0);
     cell.correct(&spec, take(ms(0), 1, false), 4.into(), ms(0));
-    assert_eq!((fits(&mut cell, &spec, ms(0)), cell.remaining(&spec, ms(0))), ([5, 5], (7, 10)));
+    assert_eq!((units_that_fit(&mut cell, &spec, ms(0)), cell.remaining(&spec, ms(0))), ([5, 5], (7, 10)));
 }
 
 #[test]
 fn ended_window_frees_its_units() {
     let spec = rate(10, GuardSpec::Log(LogSpec::new(10, 0, SECOND, TRANSIT).fixed()));
-    let mut cell = taken(&spec, ms(0), 10);
+    let mut cell = cell_with_used(&spec, ms(0), 10);
     cell.window_ends(&spec, ms(0), ms(500), ms(501));
     assert_eq!(cell.remaining(&spec, ms(500)), (0, 10));
     assert_eq!(cell.remaining(&spec, ms(501)), (10, 10));
@@ -225,7 +225,7 @@ fn ended_window_frees_its_units() {
 
 #[test]
 fn changed_cell_keeps_its_use() {
-    let (small, large) = (rate(8, log(10, 0)), rate(16, log(20, 0)));
+    let (small, large) = (rate(8, log_guard(10, 0)), rate(16, log_guard(20, 0)));
     let bucket = rate(16, GuardSpec::Bucket(VendorBucketSpec::new(20, 0, 20.0, SECOND, TRANSIT)));
     for (from, to, used, left) in [
         (&small, &large, 6, 2),
@@ -243,7 +243,7 @@ fn changed_cell_keeps_its_use() {
         let mut cell = Cell::new(from, ms(0), 0);
         match from.kind {
             LimitKind::Slots { .. } => (0..used).for_each(|_| cell.take(from, take(ms(0), 1, false), ms(0))),
-            LimitKind::Rate { .. } if used > 0 => cell = taken(from, ms(0), used),
+            LimitKind::Rate { .. } if used > 0 => cell = cell_with_used(from, ms(0), used),
             LimitKind::Rate { .. } => {}
         }
         cell.change(from, to, ms(0), 7);
@@ -252,7 +252,7 @@ fn changed_cell_keeps_its_use() {
         let starts_anew = !kept && matches!(to.kind, LimitKind::Rate { .. });
         assert_eq!(cell.since, if starts_anew { 7 } else { 0 });
         let room = match to.kind {
-            LimitKind::Rate { .. } => fits(&mut cell, to, ms(0))[1],
+            LimitKind::Rate { .. } => units_that_fit(&mut cell, to, ms(0))[1],
             LimitKind::Slots { .. } => cell.remaining(to, ms(0)).0,
         };
         assert_eq!(room, left, "{used} of {from:?} to {to:?}");

@@ -9,14 +9,14 @@ fn taken(granted: Time, units: u32, high: bool) -> Taken {
 }
 
 /// A guard of which so many low units were taken at 0.
-fn used(spec: &GuardSpec, units: u32) -> Guard {
+fn guard_with_used(spec: &GuardSpec, units: u32) -> Guard {
     let mut guard = Guard::new(spec).unwrap();
     guard.take(spec, taken(ms(0), units, false));
     guard
 }
 
 /// The most units that fit, for the low and for the high tier.
-fn room(guard: &mut Guard, spec: &GuardSpec, now: Time) -> [u32; 2] {
+fn units_that_fit(guard: &mut Guard, spec: &GuardSpec, now: Time) -> [u32; 2] {
     [false, true].map(|high| {
         let fits = (1..=30).rev().find(|units| guard.has_room(spec, now, *units, high)).unwrap_or(0);
         for units in 1..=30 {
@@ -42,13 +42,13 @@ fn taken_units_leave_room_and_reserve() {
     for spec in guards() {
         let mut guard = Guard::new(&spec).unwrap();
         assert!(guard.rests(&spec, ms(0)));
-        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 10], 0), "{spec:?}");
+        assert_eq!((units_that_fit(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 10], 0), "{spec:?}");
         guard.take(&spec, taken(ms(0), 3, false));
-        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([5, 7], 3), "{spec:?}");
+        assert_eq!((units_that_fit(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([5, 7], 3), "{spec:?}");
         let lacking: Vec<u32> = (6..12).filter(|units| guard.only_reserve_lacks(&spec, ms(0), *units)).collect();
         assert_eq!(lacking, [6, 7], "{spec:?}");
         guard.take(&spec, taken(ms(0), 2, true));
-        assert_eq!(room(&mut guard, &spec, ms(0)), [5, 5], "{spec:?}: the reserve is used");
+        assert_eq!(units_that_fit(&mut guard, &spec, ms(0)), [5, 5], "{spec:?}: the reserve is used");
         assert!(!guard.rests(&spec, ms(0)));
     }
 }
@@ -56,14 +56,14 @@ fn taken_units_leave_room_and_reserve() {
 #[test]
 fn returned_grant_leaves_no_trace() {
     for spec in guards() {
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.take(&spec, taken(ms(0), 2, true));
         guard.give_back(&spec, ms(0), taken(ms(0), 3, false));
-        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 8], 2), "{spec:?}");
+        assert_eq!((units_that_fit(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 8], 2), "{spec:?}");
         guard.give_back(&spec, ms(5), taken(ms(0), 2, true));
         assert_eq!(guard.units(&spec, ms(5)), 0, "{spec:?}");
         // Once it ran into its transit time it counts, whatever is said later.
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.give_back(&spec, ms(175), taken(ms(0), 3, false));
         assert_eq!(guard.units(&spec, ms(175)), 3, "{spec:?}");
     }
@@ -82,11 +82,11 @@ fn units_return_and_never_too_early() {
             assert!(guard.rests(&spec, ms(at + last + 20)), "{spec:?}");
             assert_eq!(guard.units(&spec, ms(at + last + 20)), 0, "{spec:?}");
         };
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         ends(&guard, 170);
         guard.end(&spec, ms(50), taken(ms(0), 3, false));
         ends(&guard, 50);
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.restart(&spec, ms(5), taken(ms(0), 3, false));
         ends(&guard, 170);
         guard.restart(&spec, ms(100), taken(ms(0), 3, false));
@@ -100,27 +100,27 @@ fn units_return_and_never_too_early() {
 #[test]
 fn restart_after_transit_counts_again() {
     for spec in guards() {
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.restart(&spec, ms(200), taken(ms(0), 3, false));
-        assert_eq!(room(&mut guard, &spec, ms(200)), [2, 4], "{spec:?}");
+        assert_eq!(units_that_fit(&mut guard, &spec, ms(200)), [2, 4], "{spec:?}");
     }
 }
 
 #[test]
 fn owed_units_count_as_used() {
     for spec in guards() {
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.owe(&spec, ms(0), 4);
-        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([1, 3], 7), "{spec:?}");
+        assert_eq!((units_that_fit(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([1, 3], 7), "{spec:?}");
         guard.owe(&spec, ms(0), 9);
-        assert_eq!(room(&mut guard, &spec, ms(0)), [0, 0], "{spec:?}");
+        assert_eq!(units_that_fit(&mut guard, &spec, ms(0)), [0, 0], "{spec:?}");
     }
 }
 
 #[test]
 fn units_since_counts_pending_and_ended() {
     for (spec, known) in guards().into_iter().zip([true, true, true, false]) {
-        let mut guard = used(&spec, 3);
+        let mut guard = guard_with_used(&spec, 3);
         guard.take(&spec, taken(ms(20), 2, true));
         guard.end(&spec, ms(40), taken(ms(0), 3, false));
         let since = [30, 50].map(|since| guard.units_since(ms(since)));
@@ -132,20 +132,20 @@ fn units_since_counts_pending_and_ended() {
 fn window_end_frees_window_guards_only() {
     // All was used at 0, and the window ends at half a second: how much fits a little later, where it would not yet.
     for (spec, fits) in guards().into_iter().zip([0, 10, 1, 5]) {
-        let mut guard = used(&spec, 10);
+        let mut guard = guard_with_used(&spec, 10);
         guard.end(&spec, ms(0), taken(ms(0), 10, false));
         guard.window_ends(&spec, ms(0), ms(499), ms(500));
         let (at, silent) = (ms(if fits == 1 { 610 } else { 510 }), [0, 0, 0, 5]);
-        assert_eq!(room(&mut guard, &spec, at)[1], fits, "{spec:?}");
-        let mut guard = used(&spec, 10);
+        assert_eq!(units_that_fit(&mut guard, &spec, at)[1], fits, "{spec:?}");
+        let mut guard = guard_with_used(&spec, 10);
         guard.end(&spec, ms(0), taken(ms(0), 10, false));
         let expected = guards().iter().position(|other| *other == spec).map(|kind| silent[kind]).unwrap();
-        assert_eq!(room(&mut guard, &spec, at)[1], expected, "{spec:?}");
+        assert_eq!(units_that_fit(&mut guard, &spec, at)[1], expected, "{spec:?}");
     }
 }
 
 /// Twice as much a second, with none held back.
-fn larger() -> [GuardSpec; 4] {
+fn larger_guards() -> [GuardSpec; 4] {
     let log = LogSpec::new(20, 0, SECOND, TRANSIT / 10);
     [
         GuardSpec::Log(log),
@@ -158,8 +158,8 @@ fn larger() -> [GuardSpec; 4] {
 #[test]
 fn changed_guard_keeps_its_use() {
     for (number, old) in guards().iter().enumerate() {
-        for (other, new) in larger().iter().enumerate() {
-            let mut guard = used(old, 5);
+        for (other, new) in larger_guards().iter().enumerate() {
+            let mut guard = guard_with_used(old, 5);
             // Of these, two were answered, and all are known to fit.
             guard.take(old, taken(ms(0), 2, false));
             guard.end(old, ms(0), taken(ms(0), 2, false));
@@ -168,7 +168,11 @@ fn changed_guard_keeps_its_use() {
             let same_kind = number == other || number < 2 && other < 2;
             assert_eq!(replaced.is_none(), same_kind, "{old:?} {new:?}");
             let mut guard = replaced.unwrap_or(guard);
-            assert_eq!((room(&mut guard, new, ms(0)), guard.units(new, ms(0))), ([13, 13], 7), "{old:?} {new:?}");
+            assert_eq!(
+                (units_that_fit(&mut guard, new, ms(0)), guard.units(new, ms(0))),
+                ([13, 13], 7),
+                "{old:?} {new:?}"
+            );
             // What is under way is lost after the new transit time, in the slots of the old guard if that went on.
             let [before, after] = [[1_015, 1_030], [1_015, 1_030], [2_015, 2_035], [345, 375]][other];
             assert!(!guard.clone().rests(new, ms(before)), "{old:?} {new:?}");
@@ -178,8 +182,8 @@ fn changed_guard_keeps_its_use() {
             guard.take(new, taken(ms(0), 9, false));
             assert!(guard.has_room(new, ms(0), 11, false));
             let mut guard = guard.change(new, old, ms(0)).unwrap_or(guard);
-            assert_eq!(room(&mut guard, old, ms(0)), [0, 1], "{old:?} {new:?}");
+            assert_eq!(units_that_fit(&mut guard, old, ms(0)), [0, 1], "{old:?} {new:?}");
         }
-        assert!(used(old, 5).change(old, &GuardSpec::Off, ms(0)).is_none());
+        assert!(guard_with_used(old, 5).change(old, &GuardSpec::Off, ms(0)).is_none());
     }
 }

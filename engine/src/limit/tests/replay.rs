@@ -4,21 +4,21 @@ use super::*;
 use crate::limit::guard::{Guard, Taken};
 
 /// Moments, units and tiers of 120 requests within two windows and a half before `ms(0)`, oldest first.
-fn past(random: &mut fastrand::Rng) -> Vec<Taken> {
+fn past_requests(random: &mut fastrand::Rng) -> Vec<Taken> {
     let mut ages: Vec<u64> = (0..120).map(|_| random.u64(0..2_500 * MS)).collect();
     ages.sort_unstable_by(|one, other| other.cmp(one));
     let taken = |age| Taken { granted: ms(0).minus_nanos(age), units: random.u32(1..4), high: random.bool() };
     ages.into_iter().map(taken).collect()
 }
 
-fn recalled(spec: &GuardSpec, past: &[Taken]) -> Guard {
+fn guard_by_replay(spec: &GuardSpec, past: &[Taken]) -> Guard {
     let mut guard = Guard::new(spec).unwrap();
     past.iter().for_each(|taken| guard.replay(spec, ms(0), *taken));
     guard
 }
 
 /// The guard of a process that sent all of it itself, each answered at once.
-fn lived(spec: &GuardSpec, past: &[Taken]) -> Guard {
+fn guard_by_sending(spec: &GuardSpec, past: &[Taken]) -> Guard {
     let mut guard = Guard::new(spec).unwrap();
     for taken in past {
         guard.units(spec, taken.granted);
@@ -34,7 +34,7 @@ fn specs() -> Vec<GuardSpec> {
 }
 
 /// Units inside at moments after the present, 2 ms apart.
-fn course(guard: &Guard, spec: &GuardSpec) -> Vec<u32> {
+fn units_over_time(guard: &Guard, spec: &GuardSpec) -> Vec<u32> {
     let mut guard = guard.clone();
     (0..1_200).map(|step| guard.units(spec, ms(2 * step))).collect()
 }
@@ -44,11 +44,11 @@ fn replayed_requests_count_in_any_order() {
     let mut random = fastrand::Rng::with_seed(17);
     for _ in 0..20 {
         for spec in specs() {
-            let mut past = past(&mut random);
-            let lived = course(&lived(&spec, &past), &spec);
-            let in_order = course(&recalled(&spec, &past), &spec);
+            let mut past = past_requests(&mut random);
+            let lived = units_over_time(&guard_by_sending(&spec, &past), &spec);
+            let in_order = units_over_time(&guard_by_replay(&spec, &past), &spec);
             random.shuffle(&mut past);
-            let shuffled = course(&recalled(&spec, &past), &spec);
+            let shuffled = units_over_time(&guard_by_replay(&spec, &past), &spec);
             match spec {
                 GuardSpec::Log(log) => {
                     assert_eq!(shuffled, in_order, "{spec:?}");

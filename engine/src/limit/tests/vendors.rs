@@ -26,7 +26,7 @@ struct Run {
     /// Requests are under way for so long at most, less than the guard's transit time.
     delay: u64,
     /// Answers say when the window ends, give or take two milliseconds: one ends at this moment, and others.
-    tells: Option<u64>,
+    stated_phase: Option<u64>,
     used: u32,
 }
 
@@ -41,7 +41,7 @@ impl Run {
         }
     }
 
-    fn granted(&mut self, now: Time, units: u32, high: bool) {
+    fn schedule_granted(&mut self, now: Time, units: u32, high: bool) {
         match self.random.u32(0..20) {
             0 => {
                 self.events.push(Reverse((now.plus_nanos(self.delay), Event::NeverLeft { granted: now, units, high })))
@@ -53,7 +53,7 @@ impl Run {
         }
     }
 
-    fn happens(&mut self, guard: &mut Guard, now: Time, event: Event) {
+    fn handle_event(&mut self, guard: &mut Guard, now: Time, event: Event) {
         let taken = |granted, units, high| Taken { granted, units, high };
         match event {
             Event::Arrives { units } => {
@@ -65,7 +65,7 @@ impl Run {
                 self.send(now, now, units, high);
             }
             Event::Ends { granted, units, high } => {
-                if let Some(phase) = self.tells {
+                if let Some(phase) = self.stated_phase {
                     let end = Time::from_nanos((now.as_nanos() - phase).next_multiple_of(SECOND) + phase);
                     guard.window_ends(&self.spec, now, end.minus_nanos(2 * MS), end.plus_nanos(2 * MS));
                 }
@@ -85,14 +85,14 @@ impl Run {
                 && at <= now
             {
                 self.events.pop();
-                self.happens(&mut guard, at, event);
+                self.handle_event(&mut guard, at, event);
             }
             let (units, high) = *wanted.get_or_insert_with(|| (self.random.u32(1..4), self.random.bool()));
             let next = self.events.peek().map_or(Time::MAX, |Reverse((at, _))| *at);
             match guard.free(&self.spec, now, units, high) {
                 Free::Now => {
                     guard.take(&self.spec, Taken { granted: now, units, high });
-                    self.granted(now, units, high);
+                    self.schedule_granted(now, units, high);
                     wanted = None;
                     now = now.plus_nanos(1);
                 }
@@ -117,7 +117,7 @@ fn guards_avoid_refusals_and_waste_little() {
     let counter = GuardSpec::Counter(CounterSpec::new(limit, limit, 10, SECOND, transit));
     let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(300 * MS) };
     let sliding = Rule::SlidingCounter { limit, window_ns, phase_ns: 300 * MS };
-    for (spec, rule, tells, least) in [
+    for (spec, rule, stated_phase, least) in [
         (GuardSpec::Log(log), fixed, None, 1_970),
         (GuardSpec::Log(log.fixed()), fixed, Some(300 * MS), 2_065),
         (GuardSpec::Log(log), Rule::SlidingLog { limit, window_ns, both_ends: true }, None, 1_970),
@@ -129,8 +129,15 @@ fn guards_avoid_refusals_and_waste_little() {
     ] {
         for seed in 0..2 {
             let random = fastrand::Rng::with_seed(seed);
-            let run =
-                Run { spec, vendor: Limiter::new(rule), random, events: BinaryHeap::new(), delay, tells, used: 0 };
+            let run = Run {
+                spec,
+                vendor: Limiter::new(rule),
+                random,
+                events: BinaryHeap::new(),
+                delay,
+                stated_phase,
+                used: 0,
+            };
             let used = run.run();
             assert!(used >= least, "{rule:?}: {used}");
         }
