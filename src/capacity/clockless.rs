@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn limits_are_answered_in_the_order_of_the_call() {
+    async fn answers_keep_the_order_of_limits() {
         let pool = Clockless::new(Memory::default());
         assert_eq!(units(&pool.exchange(&call(1, 40)).await.unwrap()), [10; 40]);
         assert_eq!(units(&pool.exchange(&call(2, 2)).await.unwrap()), [6, 6]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_another_wrote_meanwhile_is_read_again() {
+    async fn concurrent_write_is_read_again() {
         let pool = Clockless::new(Memory { conflicts: Mutex::new(ROUNDS - 1), ..Memory::default() });
         assert_eq!(units(&pool.exchange(&call(1, 1)).await.unwrap()), [10]);
         *pool.store.conflicts.lock() = ROUNDS;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_that_meet_give_no_unit_twice() {
+    async fn concurrent_calls_give_no_unit_twice() {
         let memory = std::sync::Arc::new(Memory::default());
         struct Shared(std::sync::Arc<Memory>);
         impl Swaps for Shared {

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_cannot_be_meant_is_told_what_is_wrong_with_it() {
+    fn wrong_url_is_refused_in_words() {
         for (url, wrong) in [
             ("s3:bucket", "names no bucket"),
             ("az:///prefix", "no container"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn error_of_a_server_shows_its_code_and_no_token() {
+    fn server_error_shows_code_but_no_token() {
         let said = "400: <Error><Code>ExpiredToken</Code><Message>expired</Message><Token-0>hunter2</Token-0></Error>";
         assert_eq!(without_body(said), "ExpiredToken");
         assert_eq!(without_body("503: <html>hunter2"), "503: ");

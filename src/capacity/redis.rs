@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_would_lose_units_is_refused_with_what_to_change() {
+    fn unsafe_server_is_refused_with_advice() {
         let good =
             [("redis_version", "7.0.15"), ("role", "master"), ("maxmemory", "0"), ("maxmemory_policy", "noeviction")];
         assert_eq!(of(&good), None);

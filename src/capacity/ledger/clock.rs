@@ -73,32 +73,32 @@ mod tests {
     }
 
     #[test]
-    fn a_short_gap_counts_in_full() {
+    fn short_gap_counts_in_full() {
         let mut clock = Clock::new(50 * S);
         assert_eq!(clock.advance(50 * S + 90_000, None), 50 * S + 90_000);
     }
 
     #[test]
-    fn a_long_gap_needs_a_witness() {
+    fn long_gap_needs_a_witness() {
         let (mut alone, mut seen) = (Clock::new(0), Clock::new(0));
         assert_eq!(alone.advance(3 * S, None), 100_000);
         assert_eq!(seen.advance(3 * S, Some(3 * S - 50_000)), 3 * S);
     }
 
     #[test]
-    fn a_step_counts_as_little_with_a_witness() {
+    fn step_is_bounded_by_a_witness() {
         let mut clock = Clock::new(0);
         assert_eq!(clock.advance(11 * S, Some(S)), S + 100_000);
     }
 
     #[test]
-    fn a_very_long_gap_counts_less_ten_seconds() {
+    fn very_long_gap_counts_less_ten_seconds() {
         let mut clock = Clock::new(0);
         assert_eq!(clock.advance(100 * S, None), 90 * S);
     }
 
     #[test]
-    fn a_step_back_does_not_count_and_time_goes_on() {
+    fn step_back_does_not_stop_the_clock() {
         let mut clock = Clock::new(20 * S);
         assert_eq!(clock.advance(10 * S, None), 20 * S);
         assert_eq!(clock.advance(10 * S + 50_000, None), 20 * S + 50_000);
@@ -106,7 +106,7 @@ mod tests {
 
     /// Callers at random times, some with a witness, and one step of up to 10 s either way.
     #[test]
-    fn no_span_seems_longer_than_it_is_plus_one_step_allowance() {
+    fn span_exceeds_truth_by_one_step_allowance() {
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..300 {
             let (count, mean) = (random.usize(1..6), random.u64(5_000..2 * S));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_merges_neighbours_to_the_later_time() {
+    fn full_pool_merges_towards_the_later_time() {
         let mut pool = Pool::default();
         for at in 0..200 {
             pool.put(1_000 + at * at, 1);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_one_entry() {
+    fn free_units_are_one_entry() {
         let mut pool = Pool::default();
         for at in 0..10 {
             pool.put(at, 1);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_divide_by_weight_and_lend_what_they_do_not_want() {
+    fn tiers_lend_units_they_do_not_want() {
         assert_eq!(water_fill(100.0, [200.0, 200.0, 200.0]), [60.0, 30.0, 10.0]);
         assert_eq!(water_fill(100.0, [0.0, 0.0, 200.0]), [0.0, 0.0, 100.0]);
         assert_eq!(water_fill(100.0, [20.0, 200.0, 200.0]), [20.0, 60.0, 20.0]);
@@ -200,40 +200,40 @@ mod tests {
     }
 
     #[test]
-    fn small_wants_are_met_and_large_ones_are_levelled() {
+    fn small_wants_are_met_before_large_ones() {
         assert_eq!(level(&[1, 50, 60], 41.0), 20.0);
         assert_eq!(level(&[1, 2], 41.0), f64::INFINITY);
     }
 
     #[test]
-    fn low_work_alone_does_not_lift_the_part_of_low() {
+    fn low_work_alone_keeps_its_part() {
         let parts = divide(100, &[claim(1, [200, 0, 0]), claim(2, [0, 0, 200])]);
         assert_eq!(weights(parts[0].terms), [1_000, 0, 0]);
         assert!(parts[0].target.abs_diff(86) <= 1 && parts[1].target.abs_diff(14) <= 1);
     }
 
     #[test]
-    fn the_rest_goes_to_whoever_has_waited_longest() {
+    fn remainder_goes_to_the_longest_waiting() {
         let claims: Vec<Claim> = (1..=8).map(|p| claim(p, [0, 9, 0])).collect();
         assert_eq!(targets(&divide(10, &claims)), [2, 2, 1, 1, 1, 1, 1, 1]);
     }
 
     #[test]
-    fn a_silent_process_does_not_get_the_rest() {
+    fn silent_process_gets_no_remainder() {
         let mut claims: Vec<Claim> = (1..=4).map(|p| claim(p, [0, 9, 0])).collect();
         claims[0].is_heard = false;
         assert_eq!(targets(&divide(2, &claims)), [0, 1, 1, 0]);
     }
 
     #[test]
-    fn a_turn_gets_its_need_and_the_others_the_rest() {
+    fn turn_gets_its_need_first() {
         let claims: Vec<Claim> = (1..=4).map(|p| claim(p, [0, 900, 0])).collect();
         let parts = divide_turn(1_000, &claims, 3, 502);
         assert_eq!(targets(&parts), [166, 166, 166, 502]);
     }
 
     #[test]
-    fn nothing_wanted_keeps_the_usual_weights() {
+    fn idle_process_keeps_the_usual_weights() {
         assert_eq!(weights([0.0; 3]), Tier::WEIGHTS);
         assert_eq!(weights([12.0, 6.0, 0.0]), [1_000, 500, 0]);
     }

@@ -36,7 +36,7 @@ fn settled() -> Round {
 }
 
 #[test]
-fn an_empty_store_gives_nothing_until_every_lease_has_ended() {
+fn empty_store_waits_for_every_lease() {
     let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
     assert_eq!((units(&first), state(&first)), (0, State::Learning));
     let early = round(&call(1, 2), &[0], &seen("a", 1_013, Some(&first)), 8);
@@ -44,7 +44,7 @@ fn an_empty_store_gives_nothing_until_every_lease_has_ended() {
 }
 
 #[test]
-fn a_limit_that_is_new_in_a_settled_era_is_free_at_once() {
+fn new_limit_of_settled_era_is_free() {
     let settled = settled();
     let seen = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era.clone(), kept: vec![String::new()] };
     let first = round(&call(1, 1), &[0], &seen, 9);
@@ -55,7 +55,7 @@ fn a_limit_that_is_new_in_a_settled_era_is_free_at_once() {
 }
 
 #[test]
-fn another_run_of_the_server_begins_an_era_in_which_old_ledgers_do_not_count() {
+fn server_restart_ends_the_old_ledgers() {
     let settled = settled();
     let here = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era, kept: vec![String::new()] };
     let first = round(&call(1, 1), &[0], &here, 9);
@@ -70,7 +70,7 @@ fn another_run_of_the_server_begins_an_era_in_which_old_ledgers_do_not_count() {
 }
 
 #[test]
-fn an_era_that_cannot_be_read_is_one_that_was_lost() {
+fn unreadable_era_counts_as_lost() {
     for text in ["{", "null", "{\"name\":1}", "\u{0}", "[]"] {
         let seen = Seen { run: "a".into(), clock_us: S, era: text.into(), kept: vec!["7 {}".into()] };
         assert_eq!(state(&round(&call(1, 1), &[0], &seen, 7)), State::Learning, "{text}");
@@ -78,7 +78,7 @@ fn an_era_that_cannot_be_read_is_one_that_was_lost() {
 }
 
 #[test]
-fn a_ledger_is_kept_until_it_says_nothing_that_a_new_one_would_not() {
+fn ledger_expires_when_it_states_nothing_new() {
     let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
     // Learning takes 10 s, one second of slack and three seconds; after that come transit, window and slack.
     assert!(first.writes[0].keep_ms >= 3_600_000 + 16_000, "{}", first.writes[0].keep_ms);

@@ -24,7 +24,7 @@ fn arrived(outcome: &Outcome, from: usize, to: usize) -> u32 {
 }
 
 #[test]
-fn processes_go_on_with_their_floor_and_come_back() {
+fn processes_live_on_their_floor_during_stall() {
     let mut it = floored(1, 200);
     it.troubles = vec![(secs(20), Trouble::Stall(secs(120)))];
     let outcome = run(it);
@@ -36,7 +36,7 @@ fn processes_go_on_with_their_floor_and_come_back() {
 }
 
 #[test]
-fn a_floor_lasts_ten_minutes() {
+fn floor_lasts_ten_minutes() {
     let mut it = floored(2, 700);
     it.troubles = vec![(secs(20), Trouble::Stall(secs(800)))];
     let outcome = run(it);
@@ -52,7 +52,7 @@ fn without_a_floor_nothing_is_sent() {
 }
 
 #[test]
-fn others_have_what_a_process_without_the_store_does_not_keep() {
+fn others_get_all_but_the_floor() {
     let mut it = floored(4, 200);
     it.troubles = vec![(secs(20), Trouble::Cut(0, secs(150)))];
     let outcome = run(it);
@@ -64,7 +64,7 @@ fn others_have_what_a_process_without_the_store_does_not_keep() {
 /// A store that has lost its ledgers does not know a process that cannot reach it. It grants no other process the units that
 /// this process may use.
 #[test]
-fn a_floor_outlasts_what_the_store_knew() {
+fn floor_survives_a_loss_of_ledgers() {
     for seed in 0..3 {
         let mut it = floored(5 + seed, 200);
         it.troubles = vec![(secs(20), Trouble::Cut(0, secs(170))), (secs(40), Trouble::Lose)];
@@ -78,7 +78,7 @@ fn a_floor_outlasts_what_the_store_knew() {
 /// A process without demand keeps its floor. A killed process keeps its floor from the others only until the lease
 /// ends.
 #[test]
-fn who_rests_keeps_its_floor() {
+fn resting_process_keeps_its_floor() {
     let mut it = floored(9, 300);
     it.demand = Demand::Moving;
     it.troubles = vec![(secs(100), Trouble::Stall(secs(100))), (secs(230), Trouble::Kill(3))];
@@ -88,7 +88,7 @@ fn who_rests_keeps_its_floor() {
 }
 
 #[test]
-fn many_processes_keep_no_more_than_the_part() {
+fn floors_never_exceed_their_part() {
     // Eight processes divide the part of the limit that is meant for four.
     let mut it = Case { processes: 8, ..floored(10, 100) };
     it.troubles = vec![(secs(30), Trouble::Stall(secs(60)))];
@@ -100,7 +100,7 @@ fn many_processes_keep_no_more_than_the_part() {
 /// Of ten units one is a floor. Each of 16 processes gets some units, because a unit that the store has not granted as
 /// a floor goes back.
 #[test]
-fn units_that_are_no_floor_go_round() {
+fn units_beyond_the_floor_circulate() {
     let mut it = Case { processes: 16, ..floored(11, 100) };
     it.figures.limit = 10;
     it.floor = Some(SharingFloor::new(0.1, 16));

@@ -48,7 +48,7 @@ fn units(got: &Got) -> u32 {
 }
 
 #[test]
-fn the_first_gets_what_it_wants_and_the_next_what_is_left() {
+fn first_call_gets_all_it_wants() {
     let mut bench = Bench::new();
     let got = bench.call(1, &line(0, 80));
     assert_eq!((units(&got), got.keep, got.state), (80, 80, State::Kept));
@@ -59,7 +59,7 @@ fn the_first_gets_what_it_wants_and_the_next_what_is_left() {
 }
 
 #[test]
-fn what_is_given_back_counts_until_it_is_free() {
+fn returned_units_count_until_free() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
     bench.clock += S / 2;
@@ -71,7 +71,7 @@ fn what_is_given_back_counts_until_it_is_free() {
 }
 
 #[test]
-fn a_call_that_is_made_twice_changes_nothing() {
+fn repeated_call_changes_nothing() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 60));
     let before = bench.ledger.standing();
@@ -82,7 +82,7 @@ fn a_call_that_is_made_twice_changes_nothing() {
 }
 
 #[test]
-fn a_grant_whose_answer_was_lost_is_granted_again() {
+fn lost_answer_is_granted_again() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 60));
     bench.seqs[1] += 1;
@@ -93,7 +93,7 @@ fn a_grant_whose_answer_was_lost_is_granted_again() {
 }
 
 #[test]
-fn what_is_named_twice_counts_until_the_later_time() {
+fn units_named_twice_count_until_later() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 60));
     // The first call has not reached the store, so the next one names the units returned by both.
@@ -105,7 +105,7 @@ fn what_is_named_twice_counts_until_the_later_time() {
 }
 
 #[test]
-fn a_lease_that_has_ended_is_lost_and_its_units_are_free_when_nothing_of_it_can_arrive() {
+fn expired_lease_frees_units_after_transit() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
     // The lease and its slack, the longest transit, and a window.
@@ -123,7 +123,7 @@ fn a_lease_that_has_ended_is_lost_and_its_units_are_free_when_nothing_of_it_can_
 }
 
 #[test]
-fn what_was_lost_is_learnt_from_those_who_hold_it() {
+fn lost_ledger_is_learnt_from_holders() {
     let mut bench = Bench::new();
     bench.ledger = Ledger::new(&FIGURES, Floor::default(), bench.clock, loss(bench.clock));
     let got = bench.call(1, &line(40, 100));
@@ -140,7 +140,7 @@ fn what_was_lost_is_learnt_from_those_who_hold_it() {
 }
 
 #[test]
-fn few_units_go_round() {
+fn few_units_circulate_evenly() {
     let mut bench = Bench::new();
     let few = Figures { units: 10, ..FIGURES };
     bench.ledger = Ledger::new(&few, Floor::default(), bench.clock, None);
@@ -162,7 +162,7 @@ fn few_units_go_round() {
 }
 
 #[test]
-fn a_big_request_gets_its_turn() {
+fn big_request_gets_its_turn() {
     let mut bench = Bench::new();
     let mut held = [0u32; 10];
     let mut went = false;
@@ -186,7 +186,7 @@ fn a_big_request_gets_its_turn() {
 }
 
 #[test]
-fn the_stricter_of_different_figures_holds() {
+fn stricter_of_different_figures_holds() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
     let strict = Figures { units: 60, ..FIGURES };
@@ -201,7 +201,7 @@ fn the_stricter_of_different_figures_holds() {
 }
 
 #[test]
-fn a_process_that_leaves_gives_all_back() {
+fn leaving_process_returns_all_units() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
     bench.seqs[1] += 1;
@@ -212,7 +212,7 @@ fn a_process_that_leaves_gives_all_back() {
 }
 
 #[test]
-fn a_late_call_of_a_process_that_has_left_changes_nothing() {
+fn late_call_after_leaving_changes_nothing() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));
     bench.call(1, &line(100, 100));
@@ -226,7 +226,7 @@ fn a_late_call_of_a_process_that_has_left_changes_nothing() {
 }
 
 #[test]
-fn an_older_state_than_was_told_is_recognised() {
+fn restored_older_state_is_recognised() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
     let before = bench.ledger.clone();
@@ -236,7 +236,7 @@ fn an_older_state_than_was_told_is_recognised() {
 }
 
 #[test]
-fn a_late_call_of_a_forgotten_process_makes_no_older_state() {
+fn late_call_of_forgotten_process_is_harmless() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
     let first = bench.caller(1);
@@ -264,7 +264,7 @@ fn a_late_call_of_a_forgotten_process_makes_no_older_state() {
 }
 
 #[test]
-fn records_of_processes_that_have_left_do_not_pile_up() {
+fn records_of_departed_processes_are_dropped() {
     let day = Figures { again_us: 86_400 * S, ..FIGURES };
     let mut ledger = Ledger::new(&day, Floor::default(), 1_000 * S, None);
     for second in 0..1_000 {
@@ -279,7 +279,7 @@ fn records_of_processes_that_have_left_do_not_pile_up() {
 }
 
 #[test]
-fn what_the_vendor_tells_one_process_holds_all_others() {
+fn pause_of_one_process_holds_all() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 10));
     assert_eq!(bench.call(2, &line(0, 10)).paused_us, 0);
@@ -301,7 +301,7 @@ fn floored(claim: u32, want: u32, each: u32) -> Line {
 }
 
 #[test]
-fn a_floor_is_free_when_its_own_lease_has_ended() {
+fn floor_is_freed_after_its_own_lease() {
     let mut bench = Bench::new();
     let got = bench.call(1, &floored(0, 100, 5));
     assert_eq!((units(&got), got.floor), (100, 5));
@@ -320,7 +320,7 @@ fn a_floor_is_free_when_its_own_lease_has_ended() {
 
 /// Calls that waited for a store that stood still arrive after the lease that they claim under.
 #[test]
-fn calls_that_come_late_end_no_floor() {
+fn late_calls_end_no_floor() {
     let mut bench = Bench::new();
     bench.call(1, &floored(0, 50, 5));
     bench.clock += 30 * S;
@@ -334,7 +334,7 @@ fn calls_that_come_late_end_no_floor() {
 }
 
 #[test]
-fn who_comes_back_goes_on_with_its_floor() {
+fn returning_process_keeps_its_floor() {
     let mut bench = Bench::new();
     bench.call(1, &floored(0, 50, 5));
     bench.clock += 100 * S;
@@ -344,7 +344,7 @@ fn who_comes_back_goes_on_with_its_floor() {
 }
 
 #[test]
-fn all_floors_together_are_no_more_than_the_part() {
+fn sum_of_floors_is_bounded() {
     let mut bench = Bench::new();
     let floors = (1..=4).map(|process| bench.call(process, &floored(0, 25, 8)).floor);
     assert_eq!(floors.collect::<Vec<_>>(), [8, 8, 4, 0]);
@@ -356,7 +356,7 @@ fn all_floors_together_are_no_more_than_the_part() {
 }
 
 #[test]
-fn a_ledger_that_was_lost_keeps_what_may_be_a_floor() {
+fn lost_ledger_reserves_possible_floors() {
     let mut bench = Bench::new();
     let floor = Floor { each: 5, all: 20 };
     bench.ledger = Ledger::new(&FIGURES, floor, bench.clock, loss(bench.clock));
@@ -377,7 +377,7 @@ fn a_ledger_that_was_lost_keeps_what_may_be_a_floor() {
 /// A process that used a unit shortly before the loss, and calls no more, may have used it in the window that has not
 /// ended yet.
 #[test]
-fn a_ledger_that_is_made_late_after_a_loss_waits_for_what_was_sent_before() {
+fn ledger_made_after_loss_waits_one_window() {
     let mut bench = Bench::new();
     let minute = Figures { again_us: 60 * S, ..FIGURES };
     let lost = loss(bench.clock);

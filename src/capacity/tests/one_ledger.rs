@@ -101,7 +101,7 @@ async fn make_one_ledger_at_once(store: Store) {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn sqlite_keeps_one_ledger_of_windows_that_differ() {
+async fn sqlite_keeps_one_ledger_across_windows() {
     let store = || Store::sqlite(crate::store::tests::folder().join("capacity.db"));
     share_one_ledger(store()).await;
     make_one_ledger_at_once(store()).await;
@@ -109,7 +109,7 @@ async fn sqlite_keeps_one_ledger_of_windows_that_differ() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn postgres_keeps_one_ledger_of_windows_that_differ() {
+async fn postgres_keeps_one_ledger_across_windows() {
     share_one_ledger(Store::postgres(crate::store::tests::database().await)).await;
     make_one_ledger_at_once(Store::postgres(crate::store::tests::database().await)).await;
 }

@@ -62,14 +62,14 @@ fn units(got: &Got) -> u32 {
 }
 
 #[test]
-fn what_is_free_is_free_for_whoever_comes() {
+fn free_units_go_to_any_process() {
     let mut world = World::new();
     assert_eq!(units(&world.call(&mut peer(1), line(0, 10))), 10);
     assert_eq!(units(&world.call(&mut peer(2), line(0, 10))), 6, "the first has the others");
 }
 
 #[test]
-fn a_unit_that_counts_still_is_waited_for_from_the_first_sight_of_it() {
+fn used_unit_is_timed_from_first_sight() {
     let mut world = World::new();
     let (mut one, mut two, mut late) = (peer(1), peer(2), peer(3));
     world.call(&mut one, line(0, 16));
@@ -86,7 +86,7 @@ fn a_unit_that_counts_still_is_waited_for_from_the_first_sight_of_it() {
 }
 
 #[test]
-fn a_newcomer_waits_for_all_that_was_left_and_delays_nobody() {
+fn newcomer_waits_and_delays_nobody() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
@@ -102,7 +102,7 @@ fn a_newcomer_waits_for_all_that_was_left_and_delays_nobody() {
 }
 
 #[test]
-fn a_newcomer_counts_what_lies_between_the_dates_less_what_they_may_be_wrong_by() {
+fn newcomer_counts_dates_less_their_error() {
     for (wrong, waits) in [(0, 43 + 20), (10, 43 + 10), (-10, 43 + 30)] {
         let mut world = World { dates: true, ..World::new() };
         let mut one = peer(1);
@@ -120,7 +120,7 @@ fn a_newcomer_counts_what_lies_between_the_dates_less_what_they_may_be_wrong_by(
 }
 
 #[test]
-fn what_was_over_long_ago_is_free_for_the_first_of_the_next_day() {
+fn units_of_yesterday_are_free() {
     let mut world = World { dates: true, ..World::new() };
     let mut one = peer(1);
     world.call(&mut one, line(0, 16));
@@ -130,7 +130,7 @@ fn what_was_over_long_ago_is_free_for_the_first_of_the_next_day() {
 }
 
 #[test]
-fn units_that_look_alike_to_a_newcomer_stay_apart_for_the_others() {
+fn units_stay_apart_despite_a_newcomer() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
@@ -151,7 +151,7 @@ fn units_that_look_alike_to_a_newcomer_stay_apart_for_the_others() {
 }
 
 #[test]
-fn a_lease_ends_for_others_only_after_it_ended_for_its_holder() {
+fn lease_ends_first_for_its_holder() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
@@ -166,7 +166,7 @@ fn a_lease_ends_for_others_only_after_it_ended_for_its_holder() {
 }
 
 #[test]
-fn a_text_that_is_no_ledger_is_one_that_was_lost() {
+fn unreadable_text_counts_as_lost() {
     let mut world = World::new();
     world.call(&mut peer(1), line(0, 16));
     let without_stamps = world.text.replacen("\"stamps\":[[", "\"stamps\":[],\"x\":[[", 1);
@@ -183,7 +183,7 @@ fn a_text_that_is_no_ledger_is_one_that_was_lost() {
 }
 
 #[test]
-fn a_store_that_went_back_is_found_by_whoever_knows_better() {
+fn restored_store_is_recognised() {
     let mut world = World::new();
     let mut one = peer(1);
     world.call(&mut one, line(0, 4));

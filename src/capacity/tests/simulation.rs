@@ -52,7 +52,7 @@ fn alone(time: Duration) -> f64 {
 }
 
 #[test]
-fn equal_processes_use_the_limit_as_one_does() {
+fn equal_processes_use_the_whole_limit() {
     let time = secs(120);
     let ceiling = alone(time);
     for (processes, share) in [(2, 0.97), (4, 0.97), (8, 0.97), (64, 0.9)] {
@@ -65,7 +65,7 @@ fn equal_processes_use_the_limit_as_one_does() {
 }
 
 #[test]
-fn processes_with_unequal_demand_use_the_limit_as_one_does() {
+fn unequal_processes_use_the_whole_limit() {
     let time = secs(120);
     let ceiling = alone(time);
     for (processes, share) in [(2, 0.97), (8, 0.97), (64, 0.9)] {
@@ -77,7 +77,7 @@ fn processes_with_unequal_demand_use_the_limit_as_one_does() {
 }
 
 #[test]
-fn a_process_that_alone_has_demand_uses_the_whole_limit() {
+fn only_busy_process_uses_the_whole_limit() {
     let time = secs(120);
     let ceiling = alone(time);
     for processes in [2, 8, 64] {
@@ -115,7 +115,7 @@ fn tiers_have_their_shares_over_all_processes() {
 }
 
 #[test]
-fn nothing_is_exceeded_whatever_happens_to_a_process() {
+fn process_troubles_never_exceed_the_limit() {
     for (seed, trouble) in [
         (1, Trouble::Kill(0)),
         (2, Trouble::Leave(0)),
@@ -133,7 +133,7 @@ fn nothing_is_exceeded_whatever_happens_to_a_process() {
 }
 
 #[test]
-fn a_process_that_leaves_is_replaced_within_two_seconds() {
+fn leaving_process_is_replaced_in_two_seconds() {
     let mut it = case(4, Demand::All, 21);
     it.troubles = vec![(secs(20), Trouble::Leave(0))];
     let outcome = run(it);
@@ -142,7 +142,7 @@ fn a_process_that_leaves_is_replaced_within_two_seconds() {
 }
 
 #[test]
-fn nothing_is_exceeded_whatever_happens_to_the_store() {
+fn store_troubles_never_exceed_the_limit() {
     for (seed, trouble) in [
         (1, Trouble::Stall(secs(5))),
         (2, Trouble::Stall(secs(30))),
@@ -162,7 +162,7 @@ fn nothing_is_exceeded_whatever_happens_to_the_store() {
 }
 
 #[test]
-fn a_stall_that_is_shorter_than_the_lease_costs_nothing() {
+fn stall_within_the_lease_costs_nothing() {
     let mut it = case(4, Demand::All, 31);
     it.troubles = vec![(secs(20), Trouble::Stall(secs(8)))];
     let outcome = run(it);
@@ -218,7 +218,7 @@ fn usual(seed: u64) -> Case {
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn mistakes_exceed_the_limit() {
     for (what, change) in mistakes() {
         let refused = (0..4).map(|seed| World::run(Case { is_checked: false, ..change(usual(seed)) }).refused);
         let refused = refused.sum::<u32>();
@@ -237,7 +237,7 @@ fn mistakes_violate_an_invariant() {
 
 /// The same cases without the mistakes, and a store that goes back.
 #[test]
-fn nothing_is_exceeded_without_mistakes() {
+fn correct_processes_never_exceed_the_limit() {
     for seed in 0..4 {
         run(usual(seed));
         let troubles = (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect();
@@ -247,7 +247,7 @@ fn nothing_is_exceeded_without_mistakes() {
 
 /// Negative control: the simulated vendor does notice when processes exceed the limit.
 #[test]
-fn processes_that_do_not_share_are_refused() {
+fn processes_without_sharing_exceed_the_limit() {
     let outcome = World::run(Case { shares: false, ..case(2, Demand::All, 1) });
     assert!(outcome.refused > 1_000, "{}", outcome.refused);
 }

@@ -43,7 +43,7 @@ fn minutes(outcome: &Outcome, first: usize, count: usize) -> u32 {
 }
 
 #[test]
-fn equal_processes_use_the_limit_as_one_does() {
+fn equal_processes_use_the_whole_limit() {
     let ceiling = f64::from(run(Case { shares: false, ..case(1, Demand::All, 1) }).arrived());
     for processes in [2, 4, 8] {
         let outcome = run(case(processes, Demand::All, 7));
@@ -59,7 +59,7 @@ fn units_follow_the_demand() {
 }
 
 #[test]
-fn nothing_is_exceeded_whatever_happens() {
+fn troubles_without_clock_never_exceed_limit() {
     for (seed, trouble) in [
         (1, Trouble::Kill(0)),
         (2, Trouble::Leave(0)),
@@ -109,7 +109,7 @@ fn random_troubles_without_a_clock() {
 
 /// Negative control: the limit is exceeded if each process takes its own clock for the store's.
 #[test]
-fn clocks_that_are_compared_are_refused() {
+fn comparing_clocks_exceeds_the_limit() {
     let mut refused = 0;
     for seed in 0..5 {
         let it = Case { keeper: Keeper::SwapsByWallClock, is_checked: false, ..case(4, Demand::Moving, seed) };
@@ -121,7 +121,7 @@ fn clocks_that_are_compared_are_refused() {
 
 /// Negative control: the limit is exceeded if the dates of answers are wrong by more than the margin allows.
 #[test]
-fn dates_that_step_by_minutes_are_refused() {
+fn dates_wrong_by_minutes_exceed_the_limit() {
     // The clocks step while units move from the first process to the second, which then has all of the demand.
     let when = |seed| secs(600) + Duration::from_millis(300 * seed);
     let step = |seed| Case { troubles: vec![(when(seed), Trouble::Step(300_000))], ..case(4, Demand::Moving, seed) };

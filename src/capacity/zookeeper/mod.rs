@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_are_wrong_are_refused_without_their_password() {
+    fn wrong_url_is_refused_without_password() {
         for wrong in [
             "zk://",
             "zk:host",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_that_of_a_writing_and_the_time_since() {
+    fn date_advances_from_the_last_write() {
         let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let dated = Dated { written_ms: 1_700_000_000_900, asked: Time::from_nanos(1_000_000_000), epoch };
         let now = |seconds: u64| Time::from_nanos(1_000_000_000) + Duration::from_secs(seconds);

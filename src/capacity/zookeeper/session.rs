@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_request_is_none() {
+    fn answer_to_another_request_is_refused() {
         let (first, mut answers) = oneshot::channel();
         let waits = |reply, missing, xid| Sent { reply, answers: Vec::new(), missing, xid, until: Time::ZERO };
         let mut sent = VecDeque::from([waits(first, 2, i32::MAX), waits(oneshot::channel().0, 1, 2)]);

@@ -175,7 +175,7 @@ async fn redis_answers_as_the_ledger_does() {
 /// Negative control: a store that loses acknowledged writes is detected.
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn writings_that_are_lost_are_found() {
+async fn lost_writes_are_detected() {
     let tally = compare(&mut sql::sqlite().await, 400, true).await;
     assert!(tally.differing > 0);
 }
