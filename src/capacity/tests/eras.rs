@@ -14,7 +14,7 @@ fn call(process: u64, seq: u64) -> Call {
     Call { process, seq, lease_us: 10 * S, leaves: false, lines: vec![entry] }
 }
 
-fn seen(run: &str, seconds: u64, before: Option<&Round>) -> Seen {
+fn seen_by_store(run: &str, seconds: u64, before: Option<&Round>) -> Seen {
     let era = before.map(|round| round.era.clone()).unwrap_or_default();
     let kept = vec![before.map(|round| round.writes[0].text.clone()).unwrap_or_default()];
     Seen { run: run.into(), clock_us: seconds * S, era, kept }
@@ -30,22 +30,22 @@ fn state(round: &Round) -> State {
 }
 
 /// A server that has run for long, so that its first era has learnt which process holds what.
-fn settled() -> Round {
-    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
-    round(&Call { lines: Vec::new(), ..call(1, 2) }, &[], &seen("a", 2_000, Some(&first)), 8)
+fn settled_round() -> Round {
+    let first = round(&call(1, 1), &[0], &seen_by_store("a", 1_000, None), 7);
+    round(&Call { lines: Vec::new(), ..call(1, 2) }, &[], &seen_by_store("a", 2_000, Some(&first)), 8)
 }
 
 #[test]
 fn empty_store_waits_for_every_lease() {
-    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
+    let first = round(&call(1, 1), &[0], &seen_by_store("a", 1_000, None), 7);
     assert_eq!((units(&first), state(&first)), (0, State::Learning));
-    let early = round(&call(1, 2), &[0], &seen("a", 1_013, Some(&first)), 8);
+    let early = round(&call(1, 2), &[0], &seen_by_store("a", 1_013, Some(&first)), 8);
     assert_eq!(units(&early), 0, "the lease, its slack and three seconds have not passed");
 }
 
 #[test]
 fn new_limit_of_settled_era_is_free() {
-    let settled = settled();
+    let settled = settled_round();
     let seen = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era.clone(), kept: vec![String::new()] };
     let first = round(&call(1, 1), &[0], &seen, 9);
     assert_eq!((units(&first), state(&first)), (10, State::Kept));
@@ -56,7 +56,7 @@ fn new_limit_of_settled_era_is_free() {
 
 #[test]
 fn server_restart_ends_the_old_ledgers() {
-    let settled = settled();
+    let settled = settled_round();
     let here = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era, kept: vec![String::new()] };
     let first = round(&call(1, 1), &[0], &here, 9);
     let kept = vec![first.writes[0].text.clone()];
@@ -79,7 +79,7 @@ fn unreadable_era_counts_as_lost() {
 
 #[test]
 fn ledger_expires_when_it_states_nothing_new() {
-    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
+    let first = round(&call(1, 1), &[0], &seen_by_store("a", 1_000, None), 7);
     // Learning takes 10 s, one second of slack and three seconds; after that come transit, window and slack.
     assert!(first.writes[0].keep_ms >= 3_600_000 + 16_000, "{}", first.writes[0].keep_ms);
     assert!(first.writes[0].keep_ms <= 3_600_000 + 17_000, "{}", first.writes[0].keep_ms);

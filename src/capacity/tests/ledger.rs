@@ -28,7 +28,7 @@ impl Bench {
         self.ledger.exchange(self.clock, &caller, line)
     }
 
-    fn all(&self) -> (u32, u32, u32) {
+    fn held_free_occupied(&self) -> (u32, u32, u32) {
         let standing = self.ledger.standing();
         (standing.holders.iter().map(|(_, held, _)| held).sum(), standing.free, standing.occupied)
     }
@@ -55,7 +55,7 @@ fn first_call_gets_all_it_wants() {
     let got = bench.call(2, &line(0, 80));
     assert_eq!((units(&got), got.keep), (20, 50));
     assert_eq!(bench.call(1, &line(80, 80)).keep, 50, "the first is told to give back");
-    assert_eq!(bench.all(), (100, 0, 0));
+    assert_eq!(bench.held_free_occupied(), (100, 0, 0));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn returned_units_count_until_free() {
     bench.clock += S / 2;
     let back = Line { returned: vec![(0, 10), (600_000, 40)], ..line(50, 50) };
     bench.call(1, &back);
-    assert_eq!(bench.all(), (50, 10, 40));
+    assert_eq!(bench.held_free_occupied(), (50, 10, 40));
     let got = bench.call(2, &line(0, 50));
     assert_eq!(got.units, [(0, 10), (700_000, 40)], "with the slack of a tenth of a second");
 }
@@ -89,7 +89,7 @@ fn lost_answer_is_granted_again() {
     let caller = Caller { known_seq: 0, ..bench.caller(1) };
     let got = bench.ledger.exchange(bench.clock, &caller, &line(0, 60));
     assert_eq!(units(&got), 60);
-    assert_eq!(bench.all(), (60, 40, 0));
+    assert_eq!(bench.held_free_occupied(), (60, 40, 0));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn units_named_twice_count_until_later() {
     bench.call(1, &back);
     bench.clock += 400_000;
     bench.call(2, &line(0, 1));
-    assert_eq!(bench.all(), (41, 39, 20));
+    assert_eq!(bench.held_free_occupied(), (41, 39, 20));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn expired_lease_frees_units_after_transit() {
     for (after, free) in [(10 * S, 0), (11 * S + 1, 0), (13 * S, 0), (14 * S + 1, 100)] {
         bench.clock = 1_000 * S + after;
         bench.call(2, &line(0, 0));
-        assert_eq!(bench.all().1, free, "{after}");
+        assert_eq!(bench.held_free_occupied().1, free, "{after}");
     }
     bench.seqs[1] += 1;
     // The process's clock would show that its claim is old, so the call comes without it.
@@ -134,7 +134,7 @@ fn lost_ledger_is_learnt_from_holders() {
     bench.call(1, &line(40, 100));
     bench.clock += 3 * S;
     bench.call(1, &line(40, 100));
-    assert_eq!(bench.all(), (40, 0, 60), "may be in use by somebody who has said nothing");
+    assert_eq!(bench.held_free_occupied(), (40, 0, 60), "may be in use by somebody who has said nothing");
     bench.clock += 3 * S;
     assert_eq!(units(&bench.call(1, &line(40, 100))), 60);
 }
@@ -197,7 +197,7 @@ fn stricter_of_different_figures_holds() {
     assert_eq!(keep, 30);
     bench.call(1, &Line { returned: vec![(0, 70)], ..line(30, 100) });
     assert_eq!(units(&bench.call(2, &Line { figures: strict, ..line(0, 30) })), 30);
-    assert_eq!(bench.all(), (60, 0, 0));
+    assert_eq!(bench.held_free_occupied(), (60, 0, 0));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn leaving_process_returns_all_units() {
     bench.seqs[1] += 1;
     let caller = bench.caller(1);
     bench.ledger.leave(bench.clock, &caller, &Line { returned: vec![(0, 70), (500_000, 30)], ..line(0, 0) });
-    assert_eq!(bench.all(), (0, 70, 30));
+    assert_eq!(bench.held_free_occupied(), (0, 70, 30));
     assert!(bench.ledger.standing().holders.is_empty());
 }
 
@@ -222,7 +222,7 @@ fn late_call_after_leaving_changes_nothing() {
     bench.ledger.leave(bench.clock, &last, &Line { returned: vec![(0, 100)], ..line(0, 0) });
     let got = bench.ledger.exchange(bench.clock + 1_000, &earlier, &line(100, 100));
     assert!(!got.is_stale && got.units.is_empty(), "{got:?}");
-    assert_eq!(bench.all(), (0, 100, 0));
+    assert_eq!(bench.held_free_occupied(), (0, 100, 0));
 }
 
 #[test]
@@ -296,14 +296,14 @@ fn pause_of_one_process_holds_all() {
 }
 
 /// A process that keeps a floor of up to `each` units, while all floors together have 20.
-fn floored(claim: u32, want: u32, each: u32) -> Line {
+fn line_with_floor(claim: u32, want: u32, each: u32) -> Line {
     Line { floor: Floor { each, all: 20 }, ..line(claim, want) }
 }
 
 #[test]
 fn floor_is_freed_after_its_own_lease() {
     let mut bench = Bench::new();
-    let got = bench.call(1, &floored(0, 100, 5));
+    let got = bench.call(1, &line_with_floor(0, 100, 5));
     assert_eq!((units(&got), got.floor), (100, 5));
     // The lease, the longest transit and a window. The floor of process 1 stays its own.
     bench.clock += 14 * S + 100_000;
@@ -312,7 +312,7 @@ fn floor_is_freed_after_its_own_lease() {
         bench.clock += 5 * S;
         bench.call(2, &line(95, 100));
     }
-    assert_eq!(bench.all(), (100, 0, 0));
+    assert_eq!(bench.held_free_occupied(), (100, 0, 0));
     // Ten minutes and their slack since the last call of process 1, the longest transit and a window.
     bench.clock += 5 * S;
     assert_eq!(units(&bench.call(2, &line(95, 100))), 5);
@@ -322,37 +322,37 @@ fn floor_is_freed_after_its_own_lease() {
 #[test]
 fn late_calls_end_no_floor() {
     let mut bench = Bench::new();
-    bench.call(1, &floored(0, 50, 5));
+    bench.call(1, &line_with_floor(0, 50, 5));
     bench.clock += 30 * S;
     for _ in 0..3 {
-        let got = bench.call(1, &floored(50, 50, 5));
+        let got = bench.call(1, &line_with_floor(50, 50, 5));
         assert_eq!((got.state, units(&got)), (State::Lost, 0));
     }
-    let got = bench.call(1, &floored(5, 50, 5));
+    let got = bench.call(1, &line_with_floor(5, 50, 5));
     assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
-    assert_eq!(bench.all(), (50, 50, 0));
+    assert_eq!(bench.held_free_occupied(), (50, 50, 0));
 }
 
 #[test]
 fn returning_process_keeps_its_floor() {
     let mut bench = Bench::new();
-    bench.call(1, &floored(0, 50, 5));
+    bench.call(1, &line_with_floor(0, 50, 5));
     bench.clock += 100 * S;
     bench.call(2, &line(0, 50));
-    let got = bench.call(1, &floored(5, 50, 5));
+    let got = bench.call(1, &line_with_floor(5, 50, 5));
     assert_eq!((got.state, units(&got), got.floor), (State::Kept, 45, 5));
 }
 
 #[test]
 fn sum_of_floors_is_bounded() {
     let mut bench = Bench::new();
-    let floors = (1..=4).map(|process| bench.call(process, &floored(0, 25, 8)).floor);
+    let floors = (1..=4).map(|process| bench.call(process, &line_with_floor(0, 25, 8)).floor);
     assert_eq!(floors.collect::<Vec<_>>(), [8, 8, 4, 0]);
     // A process may not have received the answer with its floor before it wants a smaller one, so only what it states
     // makes it smaller.
-    assert_eq!(bench.call(1, &floored(25, 25, 3)).floor, 3);
-    assert_eq!(bench.call(4, &floored(25, 25, 8)).floor, 5);
-    assert_eq!(bench.call(1, &floored(25, 25, 8)).floor, 3);
+    assert_eq!(bench.call(1, &line_with_floor(25, 25, 3)).floor, 3);
+    assert_eq!(bench.call(4, &line_with_floor(25, 25, 8)).floor, 5);
+    assert_eq!(bench.call(1, &line_with_floor(25, 25, 8)).floor, 3);
 }
 
 #[test]
@@ -362,15 +362,15 @@ fn lost_ledger_reserves_possible_floors() {
     bench.ledger = Ledger::new(&FIGURES, floor, bench.clock, loss(bench.clock));
     for _ in 0..20 {
         bench.clock += S;
-        bench.call(1, &floored(60, 60, 5));
+        bench.call(1, &line_with_floor(60, 60, 5));
     }
-    assert_eq!(bench.all(), (60, 20, 20), "learnt, and somebody may go on with 20");
+    assert_eq!(bench.held_free_occupied(), (60, 20, 20), "learnt, and somebody may go on with 20");
     for (calls, occupied) in [(115, 20), (2, 0)] {
         for _ in 0..calls {
             bench.clock += 5 * S;
-            bench.call(1, &floored(60, 60, 5));
+            bench.call(1, &line_with_floor(60, 60, 5));
         }
-        assert_eq!(bench.all().2, occupied);
+        assert_eq!(bench.held_free_occupied().2, occupied);
     }
 }
 

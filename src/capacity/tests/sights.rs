@@ -20,14 +20,14 @@ struct World {
     text: String,
     now: u64,
     writings: u64,
-    /// Whether the store's answers have dates. `wrong` is the error of these dates in seconds.
+    /// Whether the store's answers have dates, and the error of these dates in seconds.
     dates: bool,
-    wrong: i64,
+    date_error_s: i64,
 }
 
 impl World {
     fn new() -> World {
-        World { text: String::new(), now: 0, writings: 0, dates: false, wrong: 0 }
+        World { text: String::new(), now: 0, writings: 0, dates: false, date_error_s: 0 }
     }
 
     fn call(&mut self, peer: &mut Peer, line: Line) -> Got {
@@ -37,7 +37,7 @@ impl World {
         let call = Call { process: peer.id, seq: peer.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
         self.writings += 1;
         let clock_us = peer.clock_at_start + self.now;
-        let date = self.dates.then_some((1_000_000 + self.now / S).saturating_add_signed(self.wrong));
+        let date = self.dates.then_some((1_000_000 + self.now / S).saturating_add_signed(self.date_error_s));
         let now = Now::new(clock_us, clock_us, date);
         let written = peer.sights.answer(&call, &call.lines[0], &self.text, &now, self.writings);
         self.text = written.text;
@@ -53,7 +53,7 @@ fn line(claim: u32, want: u32) -> Line {
     Line::of(FIGURES, claim, want)
 }
 
-fn returned(claim: u32, units: u32, free_in: u64) -> Line {
+fn line_returning(claim: u32, units: u32, free_in: u64) -> Line {
     Line { returned: vec![(free_in, units)], ..line(claim, 0) }
 }
 
@@ -73,7 +73,7 @@ fn used_unit_is_timed_from_first_sight() {
     let mut world = World::new();
     let (mut one, mut two, mut late) = (peer(1), peer(2), peer(3));
     world.call(&mut one, line(0, 16));
-    world.call(&mut one, returned(0, 16, 40 * S));
+    world.call(&mut one, line_returning(0, 16, 40 * S));
     world.now += 2 * S;
     assert_eq!(units(&world.call(&mut two, line(0, 8))), 0);
     // The slack of one second, and 200 millionths.
@@ -90,7 +90,7 @@ fn newcomer_waits_and_delays_nobody() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
-    world.call(&mut one, returned(0, 16, 40 * S));
+    world.call(&mut one, line_returning(0, 16, 40 * S));
     world.call(&mut two, line(0, 8));
     for at in 1..40 {
         world.now = at * S;
@@ -107,8 +107,8 @@ fn newcomer_counts_dates_less_their_error() {
         let mut world = World { dates: true, ..World::new() };
         let mut one = peer(1);
         world.call(&mut one, line(0, 16));
-        world.call(&mut one, returned(0, 16, 40 * S));
-        world.wrong = wrong;
+        world.call(&mut one, line_returning(0, 16, 40 * S));
+        world.date_error_s = wrong;
         world.now = 30 * S;
         let mut late = peer(2);
         assert_eq!(units(&world.call(&mut late, line(0, 8))), 0);
@@ -124,7 +124,7 @@ fn units_of_yesterday_are_free() {
     let mut world = World { dates: true, ..World::new() };
     let mut one = peer(1);
     world.call(&mut one, line(0, 16));
-    world.call(&mut one, returned(0, 16, 40 * S));
+    world.call(&mut one, line_returning(0, 16, 40 * S));
     world.now = 86_400 * S;
     assert_eq!(units(&world.call(&mut peer(2), line(0, 8))), 8);
 }
@@ -134,11 +134,11 @@ fn units_stay_apart_despite_a_newcomer() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));
     world.call(&mut one, line(0, 16));
-    world.call(&mut one, returned(8, 8, 40 * S));
+    world.call(&mut one, line_returning(8, 8, 40 * S));
     world.call(&mut two, line(0, 0));
     // Process 2 has waited 8 s for the first half when the second half is returned.
     world.now = 8 * S;
-    world.call(&mut one, returned(0, 8, 40 * S));
+    world.call(&mut one, line_returning(0, 8, 40 * S));
     for at in [9, 10, 11] {
         world.now = at * S;
         world.call(&mut peer(100 + at), line(0, 0));

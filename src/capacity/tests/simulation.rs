@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Case, Demand, Figures, Keeper, Mistake, Outcome, Trouble, World};
+use super::world::{Case, Demand, Figures, Mistake, Outcome, StoreKind, Trouble, World};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -16,7 +16,7 @@ pub(super) fn case(processes: usize, demand: Demand, seed: u64) -> Case {
     Case {
         figures: Figures { limit: 100, window: secs(1), safety: 0.8 },
         processes,
-        keeper: Keeper::Server,
+        store_kind: StoreKind::Server,
         mistake: None,
         is_checked: true,
         every: millis(250),
@@ -47,14 +47,14 @@ pub(super) fn run(case: Case) -> Outcome {
 }
 
 /// How many requests arrive from a process that has the limit to itself.
-fn alone(time: Duration) -> f64 {
+fn arrivals_of_one_process(time: Duration) -> f64 {
     f64::from(run(Case { time, shares: false, ..case(1, Demand::All, 1) }).arrived())
 }
 
 #[test]
 fn equal_processes_use_the_whole_limit() {
     let time = secs(120);
-    let ceiling = alone(time);
+    let ceiling = arrivals_of_one_process(time);
     for (processes, share) in [(2, 0.97), (4, 0.97), (8, 0.97), (64, 0.9)] {
         let outcome = run(Case { time, ..case(processes, Demand::All, 7) });
         let reached = f64::from(outcome.arrived()) / ceiling;
@@ -67,7 +67,7 @@ fn equal_processes_use_the_whole_limit() {
 #[test]
 fn unequal_processes_use_the_whole_limit() {
     let time = secs(120);
-    let ceiling = alone(time);
+    let ceiling = arrivals_of_one_process(time);
     for (processes, share) in [(2, 0.97), (8, 0.97), (64, 0.9)] {
         let outcome = run(Case { time, ..case(processes, Demand::Skewed, 9) });
         let reached = f64::from(outcome.arrived()) / ceiling;
@@ -79,7 +79,7 @@ fn unequal_processes_use_the_whole_limit() {
 #[test]
 fn only_busy_process_uses_the_whole_limit() {
     let time = secs(120);
-    let ceiling = alone(time);
+    let ceiling = arrivals_of_one_process(time);
     for processes in [2, 8, 64] {
         let outcome = run(Case { time, ..case(processes, Demand::First, 3) });
         let reached = f64::from(outcome.arrived()) / ceiling;
@@ -91,7 +91,7 @@ fn only_busy_process_uses_the_whole_limit() {
 #[test]
 fn units_follow_the_demand() {
     let time = secs(120);
-    let ceiling = alone(time);
+    let ceiling = arrivals_of_one_process(time);
     for (processes, share) in [(2, 0.94), (4, 0.94), (8, 0.94), (64, 0.9)] {
         let outcome = run(Case { time, ..case(processes, Demand::Moving, 5) });
         let reached = f64::from(outcome.arrived()) / ceiling;
@@ -192,7 +192,7 @@ fn mistakes() -> Vec<Change> {
         // The time that the calling process claims falls behind a little with each call. A process that has not called for
         // 20 s then claims a later time.
         ("the store takes the processes' word for the time", |it| Case {
-            keeper: Keeper::Vouched,
+            store_kind: StoreKind::TrustsProcesses,
             processes: 3,
             demand: Demand::Moving,
             every: millis(50),
@@ -212,7 +212,7 @@ fn mistakes() -> Vec<Change> {
 }
 
 /// A case that a mistake makes worse.
-fn usual(seed: u64) -> Case {
+fn case_for_mistakes(seed: u64) -> Case {
     let it = case(4, if seed.is_multiple_of(2) { Demand::Moving } else { Demand::Bursts }, seed);
     Case { figures: Figures { safety: 1.0, ..it.figures }, time: secs(120), ..it }
 }
@@ -220,7 +220,8 @@ fn usual(seed: u64) -> Case {
 #[test]
 fn mistakes_exceed_the_limit() {
     for (what, change) in mistakes() {
-        let refused = (0..4).map(|seed| World::run(Case { is_checked: false, ..change(usual(seed)) }).refused);
+        let refused =
+            (0..4).map(|seed| World::run(Case { is_checked: false, ..change(case_for_mistakes(seed)) }).refused);
         let refused = refused.sum::<u32>();
         println!("{what}: refused={refused}");
         assert!(refused > 0, "{what}");
@@ -230,7 +231,7 @@ fn mistakes_exceed_the_limit() {
 #[test]
 fn mistakes_violate_an_invariant() {
     for (what, change) in mistakes() {
-        let violates = |seed| std::panic::catch_unwind(|| World::run(change(usual(seed)))).is_err();
+        let violates = |seed| std::panic::catch_unwind(|| World::run(change(case_for_mistakes(seed)))).is_err();
         assert!((0..4).any(violates), "{what}");
     }
 }
@@ -239,9 +240,9 @@ fn mistakes_violate_an_invariant() {
 #[test]
 fn correct_processes_never_exceed_the_limit() {
     for seed in 0..4 {
-        run(usual(seed));
+        run(case_for_mistakes(seed));
         let troubles = (10..110).step_by(20).map(|second| (secs(second), Trouble::Rewind)).collect();
-        run(Case { troubles, ..usual(seed) });
+        run(Case { troubles, ..case_for_mistakes(seed) });
     }
 }
 

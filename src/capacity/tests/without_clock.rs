@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::world::{Case, Demand, Figures, Keeper, Outcome, Trouble, World};
+use super::world::{Case, Demand, Figures, Outcome, StoreKind, Trouble, World};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -13,7 +13,7 @@ fn case(processes: usize, demand: Demand, seed: u64) -> Case {
     Case {
         figures: Figures { limit: 100, window: secs(60), safety: 0.8 },
         processes,
-        keeper: Keeper::Swaps,
+        store_kind: StoreKind::Swaps,
         mistake: None,
         is_checked: true,
         every: secs(5),
@@ -38,7 +38,7 @@ fn run(case: Case) -> Outcome {
 }
 
 /// Arrivals in `count` minutes, starting with minute `first`. The vendor allows 100 per minute.
-fn minutes(outcome: &Outcome, first: usize, count: usize) -> u32 {
+fn arrivals_in_minutes(outcome: &Outcome, first: usize, count: usize) -> u32 {
     outcome.seconds.iter().skip(first * 60).take(count * 60).sum()
 }
 
@@ -55,7 +55,7 @@ fn equal_processes_use_the_whole_limit() {
 #[test]
 fn units_follow_the_demand() {
     let outcome = run(case(4, Demand::Moving, 5));
-    assert!(minutes(&outcome, 1, 18) >= 18 * 70, "{:?}", outcome.seconds);
+    assert!(arrivals_in_minutes(&outcome, 1, 18) >= 18 * 70, "{:?}", outcome.seconds);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn troubles_without_clock_never_exceed_limit() {
         let mut it = case(4, Demand::All, seed);
         it.troubles = vec![(secs(300), trouble)];
         let outcome = run(it);
-        assert!(minutes(&outcome, 12, 7) >= 7 * 65, "{trouble:?}: {:?}", outcome.seconds);
+        assert!(arrivals_in_minutes(&outcome, 12, 7) >= 7 * 65, "{trouble:?}: {:?}", outcome.seconds);
     }
 }
 
@@ -112,7 +112,7 @@ fn random_troubles_without_a_clock() {
 fn comparing_clocks_exceeds_the_limit() {
     let mut refused = 0;
     for seed in 0..5 {
-        let it = Case { keeper: Keeper::SwapsByWallClock, is_checked: false, ..case(4, Demand::Moving, seed) };
+        let it = Case { store_kind: StoreKind::SwapsByOwnClock, is_checked: false, ..case(4, Demand::Moving, seed) };
         refused += World::run(it).refused;
     }
     println!("refused={refused}");

@@ -55,7 +55,7 @@ pub(super) struct Callers {
     now_us: u64,
     step_us: u64,
     /// How often each of these happened: kept, lost, learning, units granted, call repeated, process ended.
-    seen: [usize; 6],
+    counts: [usize; 6],
 }
 
 impl Callers {
@@ -63,11 +63,11 @@ impl Callers {
         let mut random = fastrand::Rng::with_seed(seed);
         let limits = (0..widest).map(|number| limit(&mut random, number)).collect();
         let members = (0..PROCESSES).map(|_| member(&mut random)).collect();
-        Callers { random, limits, members, caller: 0, widest, now_us: 1_000 * S, step_us: 100 * S, seen: [0; 6] }
+        Callers { random, limits, members, caller: 0, widest, now_us: 1_000 * S, step_us: 100 * S, counts: [0; 6] }
     }
 
     /// Draws what happens to the store before a call: nothing in the first rounds, when there is nothing to lose.
-    pub(super) fn happens(&mut self, round: usize) -> Event {
+    pub(super) fn draw_event(&mut self, round: usize) -> Event {
         match self.random.u32(0..1_000) {
             _ if round < 20 => Event::Nothing,
             0..20 => Event::Loss,
@@ -78,7 +78,7 @@ impl Callers {
     }
 
     /// The next call, and the time of the store's clock at that moment. Stores count whole milliseconds.
-    pub(super) fn next(&mut self) -> (u64, Call) {
+    pub(super) fn next_call(&mut self) -> (u64, Call) {
         let random = &mut self.random;
         self.now_us += match random.u32(0..1_000) {
             0..700 => random.u64(0..300) * MS,
@@ -94,7 +94,7 @@ impl Callers {
         let member = &mut self.members[self.caller];
         member.repeats = member.last.is_some() && random.u32(0..100) < 5;
         if member.repeats {
-            self.seen[4] += 1;
+            self.counts[4] += 1;
             let mut call = member.last.clone().expect("it has called");
             // Sometimes the call before the last is repeated.
             call.seq -= u64::from(call.seq > 1 && random.u32(0..5) == 0);
@@ -112,19 +112,19 @@ impl Callers {
     }
 
     /// Delivers the answer to the last call, except for some that are lost.
-    pub(super) fn answered(&mut self, clock_us: u64, call: &Call, answer: &Answer) {
+    pub(super) fn deliver_answer(&mut self, clock_us: u64, call: &Call, answer: &Answer) {
         for got in answer.got.iter().flatten() {
             let state = match got.state {
                 State::Kept => 0,
                 State::Lost => 1,
                 State::Learning => 2,
             };
-            self.seen[state] += 1;
-            self.seen[3] += usize::from(!got.units.is_empty());
+            self.counts[state] += 1;
+            self.counts[3] += usize::from(!got.units.is_empty());
         }
         let member = &mut self.members[self.caller];
         if call.leaves || self.random.u32(0..100) == 0 {
-            self.seen[5] += 1;
+            self.counts[5] += 1;
             *member = self::member(&mut self.random);
             return;
         }
@@ -141,8 +141,8 @@ impl Callers {
     }
 
     /// Counts of what happened in the run: a run in which something never happens has compared little.
-    pub(super) fn seen(&self) -> String {
-        let [kept, lost, learning, granted, repeated, ended] = self.seen;
+    pub(super) fn summary(&self) -> String {
+        let [kept, lost, learning, granted, repeated, ended] = self.counts;
         format!(
             "differential: kept={kept} lost={lost} learning={learning} granted={granted} repeated={repeated} ended={ended}"
         )

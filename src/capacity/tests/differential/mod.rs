@@ -23,7 +23,7 @@ use self::reference::{Loss, Reference};
 use crate::capacity::call::{Answer, Call};
 
 /// A store under test.
-trait Keeps {
+trait LedgerStore {
     const NAME: &str;
     /// What the store knows after it has been emptied.
     const LOSS: Loss;
@@ -57,7 +57,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn differs(&mut self, what: impl FnOnce() -> String) {
+    fn record_difference(&mut self, what: impl FnOnce() -> String) {
         self.differing += 1;
         self.example.get_or_insert_with(what);
     }
@@ -69,7 +69,7 @@ fn variable(name: &str) -> Option<usize> {
 
 /// Makes `calls` random calls. If `forgets`, the store's writes in the second half of the run are undone, unknown to
 /// the reference.
-async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally {
+async fn compare<S: LedgerStore>(store: &mut S, calls: usize, forgets: bool) -> Tally {
     let seed = variable("SHARING_SEED").unwrap_or(1) as u64;
     // The more calls a run makes, the more limits one statement or script covers.
     let widest = (calls / 200).clamp(20, 500);
@@ -81,7 +81,7 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
         if tally.calls >= calls {
             break;
         }
-        match callers.happens(round) {
+        match callers.draw_event(round) {
             calls::Event::Loss if S::LOSS != Loss::Never => {
                 let left = S::after_loss(&store.all().await);
                 store.replace(&left).await;
@@ -100,15 +100,17 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
             _ => {}
         }
         let before = if forgets && tally.calls * 2 > calls { Some(store.all().await) } else { None };
-        let (clock_us, call) = callers.next();
+        let (clock_us, call) = callers.next_call();
         let (theirs, ours) = (store.exchange(clock_us, &call).await, reference.exchange(clock_us, &call));
         if theirs.clock_us != clock_us {
-            tally.differs(|| format!("round {round}: the clock is {clock_us}, the answer says {}", theirs.clock_us));
+            tally.record_difference(|| {
+                format!("round {round}: the clock is {clock_us}, the answer says {}", theirs.clock_us)
+            });
         }
         assert_eq!(theirs.got.len(), ours.len());
         for ((entry, theirs), ours) in call.lines.iter().zip(&theirs.got).zip(&ours) {
             if theirs != ours {
-                tally.differs(|| {
+                tally.record_difference(|| {
                     format!(
                         "round {round}, process {}, {entry:?}:\n{} {theirs:?}\nledger {ours:?}",
                         call.process,
@@ -118,36 +120,36 @@ async fn compare<S: Keeps>(store: &mut S, calls: usize, forgets: bool) -> Tally 
             }
         }
         tally.calls += call.lines.len();
-        callers.answered(clock_us, &call, &theirs);
+        callers.deliver_answer(clock_us, &call, &theirs);
         if let Some(before) = before {
             store.replace(&before).await;
         }
         if round.is_multiple_of(50) || tally.calls >= calls {
-            kept_alike::<S>(&store.all().await, &reference, round, &mut tally);
+            compare_kept_ledgers::<S>(&store.all().await, &reference, round, &mut tally);
         }
     }
     println!("differential: store={} calls={} differing={}", S::NAME, tally.calls, tally.differing);
     println!("losses={} restores={}", tally.losses, tally.restores);
-    println!("{}", callers.seen());
+    println!("{}", callers.summary());
     tally
 }
 
 /// Compares the stored ledgers by value, because a number can be written in several ways.
-fn kept_alike<S: Keeps>(rows: &[Row], reference: &Reference, round: usize, tally: &mut Tally) {
+fn compare_kept_ledgers<S: LedgerStore>(rows: &[Row], reference: &Reference, round: usize, tally: &mut Tally) {
     let kept = S::ledgers(rows);
     if !kept.keys().eq(reference.ledgers.keys()) {
-        tally.differs(|| format!("round {round}: {} keeps the ledgers of {:?}", S::NAME, kept.keys()));
+        tally.record_difference(|| format!("round {round}: {} keeps the ledgers of {:?}", S::NAME, kept.keys()));
     }
     for (limit, ours) in &reference.ledgers {
         let Some(text) = kept.get(limit) else { continue };
         if serde_json::from_str(text).ok().as_ref() != Some(ours) {
-            tally.differs(|| format!("round {round}: {} keeps of {limit} {text}\nledger {ours:?}", S::NAME));
+            tally.record_difference(|| format!("round {round}: {} keeps of {limit} {text}\nledger {ours:?}", S::NAME));
         }
     }
 }
 
 /// Asserts that a store agrees with the pure ledger for a whole run.
-async fn alike<S: Keeps>(store: &mut S) {
+async fn assert_agrees_with_ledger<S: LedgerStore>(store: &mut S) {
     let tally = compare(store, variable("SHARING_CALLS").unwrap_or(4_000), false).await;
     assert_eq!(tally.differing, 0, "{}", tally.example.unwrap_or_default());
     assert!(tally.restores > 0, "no backup came back");
@@ -157,19 +159,19 @@ async fn alike<S: Keeps>(store: &mut S) {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn sqlite_answers_as_the_ledger_does() {
-    alike(&mut sql::sqlite().await).await;
+    assert_agrees_with_ledger(&mut sql::sqlite().await).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn postgres_answers_as_the_ledger_does() {
-    alike(&mut sql::postgres().await).await;
+    assert_agrees_with_ledger(&mut sql::postgres().await).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn redis_answers_as_the_ledger_does() {
-    alike(&mut redis::redis().await).await;
+    assert_agrees_with_ledger(&mut redis::redis().await).await;
 }
 
 /// Negative control: a store that loses acknowledged writes is detected.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::AsyncCommands;
 
 use super::reference::Loss;
-use super::{Keeps, Row};
+use super::{LedgerStore, Row};
 use crate::capacity::call::{Answer, Call};
 use crate::capacity::redis::{self as pool, ERA, LIMIT, Redis, TEST_CLOCK};
 
@@ -26,7 +26,7 @@ pub(super) async fn redis() -> Server {
     Server { pool: pool::open(&url).await.unwrap().by_the_clock_of_a_test(), connection }
 }
 
-impl Keeps for Server {
+impl LedgerStore for Server {
     const NAME: &str = "redis";
     const LOSS: Loss = Loss::OfAll(3_000_000);
 

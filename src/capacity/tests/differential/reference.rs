@@ -53,7 +53,7 @@ impl Reference {
         call.lines
             .iter()
             .map(|entry| {
-                let lost = self.lost(clock_us, call, entry);
+                let lost = self.assumed_loss(clock_us, call, entry);
                 let figures = &entry.line.figures;
                 if figures.again_us >= LONG_US {
                     self.long.insert(entry.limit.clone());
@@ -82,7 +82,7 @@ impl Reference {
     }
 
     /// The loss to assume for a ledger that is missing.
-    fn lost(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> Option<Lost> {
+    fn assumed_loss(&mut self, clock_us: u64, call: &Call, entry: &Entry) -> Option<Lost> {
         let outlives = !matches!(self.loss, Loss::OfAll(_)) && entry.line.figures.again_us >= LONG_US;
         if outlives || self.ledgers.contains_key(&entry.limit) {
             return None;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::reference::Loss;
-use super::{Keeps, Row};
+use super::{LedgerStore, Row};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call};
 use crate::store::driver::{Db, DbError, args};
@@ -30,10 +30,10 @@ async fn open<const SERVED: bool>(store: &Store) -> Sql<SERVED> {
 }
 
 /// A call, and the time of the clock with which it is answered, in microseconds.
-struct At(Call, u64);
+struct TimedCall(Call, u64);
 
 /// The library's own step, run with the test's time instead of the store's.
-fn exchange<'a>(at: &'a At, db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
+fn exchange<'a>(at: &'a TimedCall, db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
     capacity::exchange(&at.0, db, i64::try_from(at.1 / 1_000).unwrap())
 }
 
@@ -65,12 +65,12 @@ fn replace<'a>(rows: &'a Vec<Row>, db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Re
     })
 }
 
-impl<const SERVED: bool> Keeps for Sql<SERVED> {
+impl<const SERVED: bool> LedgerStore for Sql<SERVED> {
     const NAME: &str = if SERVED { "postgres" } else { "sqlite" };
     const LOSS: Loss = if SERVED { Loss::OfShortLimits } else { Loss::Never };
 
     async fn exchange(&mut self, clock_us: u64, call: &Call) -> Answer {
-        self.0.call(At(call.clone(), clock_us), exchange, false).await.unwrap()
+        self.0.call(TimedCall(call.clone(), clock_us), exchange, false).await.unwrap()
     }
 
     async fn all(&mut self) -> Vec<Row> {

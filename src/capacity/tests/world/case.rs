@@ -22,22 +22,22 @@ pub(crate) enum Demand {
 
 /// The kind of store that keeps the ledgers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Keeper {
+pub(crate) enum StoreKind {
     /// A server with a clock, which answers a whole call.
     Server,
     /// A server that counts time by the latest moment that any process claims, which is a mistake to be found.
-    Vouched,
+    TrustsProcesses,
     /// A store that can compare and swap. Its servers date their answers by clocks that are up to 8 s apart. The clocks
     /// of the processes are up to 10 s apart, and up to 200 millionths too fast or too slow.
     Swaps,
     /// The same store, with processes that take their own clock for the store's, which is the mistake to be found.
-    SwapsByWallClock,
+    SwapsByOwnClock,
 }
 
-impl Keeper {
+impl StoreKind {
     /// Whether a server with a clock answers whole calls. Otherwise the processes compute the answers.
     pub(super) fn is_server(self) -> bool {
-        matches!(self, Keeper::Server | Keeper::Vouched)
+        matches!(self, StoreKind::Server | StoreKind::TrustsProcesses)
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Case {
     /// What the vendor allows. All processes begin with these figures.
     pub(crate) figures: Figures,
     pub(crate) processes: usize,
-    pub(crate) keeper: Keeper,
+    pub(crate) store_kind: StoreKind,
     pub(crate) mistake: Option<Mistake>,
     /// Whether the invariants are asserted. Otherwise only the vendor judges.
     pub(crate) is_checked: bool,

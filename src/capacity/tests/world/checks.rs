@@ -21,14 +21,14 @@ pub(super) struct Belief {
 
 impl Belief {
     /// The process returns units with its next call.
-    pub(super) fn returns(&mut self, wish: &Wish) {
+    pub(super) fn count_returned(&mut self, wish: &Wish) {
         let returned: u32 = wish.returned.iter().map(|(_, units)| units).sum();
         assert!(wish.claim + returned <= self.units, "{wish:?} of {} units", self.units);
         self.units = wish.claim;
     }
 
     /// The store has answered.
-    pub(super) fn is_told(&mut self, got: &Got, until: Time) {
+    pub(super) fn count_granted(&mut self, got: &Got, until: Time) {
         let granted: u32 = got.units.iter().map(|(_, units)| units).sum();
         self.units = if got.is_lost { granted } else { self.units + granted };
         (self.lease_until, self.floor, self.floor_until) = (until, got.floor, got.floor_until);
@@ -90,7 +90,7 @@ impl World {
         let is_reduced = all > standing.units && all == held;
         let is_whole = standing.learning || all == standing.units || is_reduced;
         assert!(is_whole && all <= self.case.figures.limit, "{standing:?}");
-        if !self.case.keeper.is_server() {
+        if !self.case.store_kind.is_server() {
             return;
         }
         let is_lost = |trouble: &&(_, Trouble)| matches!(trouble.1, Trouble::Lose | Trouble::Rewind);

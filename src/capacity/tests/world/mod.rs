@@ -22,7 +22,7 @@ use crate::engine::plan::{NO_ENDPOINT, Plan};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
 
-pub(super) use case::{Case, Demand, Figures, Keeper, Mistake, Outcome, Trouble};
+pub(super) use case::{Case, Demand, Figures, Mistake, Outcome, StoreKind, Trouble};
 use checks::{Belief, Clocks};
 
 const MS: u64 = 1_000_000;
@@ -99,7 +99,7 @@ pub(super) struct World {
     /// The latest slew of the store's clock: millionths, beginning and end.
     slews: (i64, Time, Time),
     /// The latest moment that a process has claimed, if that is the store's clock.
-    vouched_us: u64,
+    claimed_us: u64,
     clocks: HashMap<String, Clocks>,
     stalls_until: Time,
     log: std::collections::VecDeque<Time>,
@@ -117,7 +117,7 @@ impl World {
             }
             world.now = at;
             if let Some(event) = world.events.remove(&number) {
-                world.happen(event);
+                world.handle_event(event);
             }
         }
         world.outcome
@@ -128,7 +128,7 @@ impl World {
         let plan = plan(&case, &case.figures);
         let mut random = fastrand::Rng::with_seed(case.seed);
         let mut clocks = fastrand::Rng::with_seed(case.seed);
-        let differ = !case.keeper.is_server();
+        let differ = !case.store_kind.is_server();
         let members = (0..case.processes).map(|_| {
             let mut engine = Engine::new(Bound::new(100_000), Default::default());
             let (ahead, gains) = match differ {
@@ -174,7 +174,7 @@ impl World {
             step_ms: 0,
             gained_ns: 0,
             slews: (0, began, began),
-            vouched_us: 0,
+            claimed_us: 0,
             clocks: HashMap::new(),
             stalls_until: Time::ZERO,
             log: Default::default(),
@@ -185,26 +185,26 @@ impl World {
         };
         for number in 0..world.members.len() {
             let after = world.random.u64(0..500 * MS);
-            world.at(began.plus_nanos(after), Event::Poll(number));
+            world.schedule(began.plus_nanos(after), Event::Poll(number));
         }
         for (after, trouble) in world.case.troubles.clone() {
-            world.at(began + after, Event::Trouble(trouble));
+            world.schedule(began + after, Event::Trouble(trouble));
         }
         world
     }
 
-    fn at(&mut self, at: Time, event: Event) -> u64 {
+    fn schedule(&mut self, at: Time, event: Event) -> u64 {
         self.number += 1;
         self.events.insert(self.number, event);
         self.queue.push(Reverse((at.max(self.now), self.number)));
         self.number
     }
 
-    fn soon(&mut self, from: u64, to: u64) -> Time {
+    fn random_time_within(&mut self, from: u64, to: u64) -> Time {
         self.now.plus_nanos(self.random.u64(from..to))
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let whose = match &event {
             Event::Poll(it) | Event::Call(it) | Event::Read(it, ..) => Some(*it),
             Event::Reply(it, ..) | Event::Answered(it, _) => Some(*it),
@@ -216,7 +216,7 @@ impl World {
             }
             if self.now < member.stands_until {
                 let at = member.stands_until;
-                self.at(at, event);
+                self.schedule(at, event);
                 return;
             }
         }
@@ -225,20 +225,20 @@ impl World {
                 self.members[it].polls_at = Time::MAX;
                 let now = self.local(it);
                 self.members[it].engine.poll(now);
-                self.go_on(it);
+                self.drive_process(it);
             }
             Event::Call(it) => self.call(it),
-            Event::Store(it, call, is_first) => self.store(it, call, is_first),
-            Event::Reply(it, call, answer) => self.reply(it, &call, &answer),
-            Event::Read(it, call, is_first, texts, dated) => self.read(it, call, is_first, texts, dated),
-            Event::Write(it, call, is_first, texts, answer) => self.write(it, call, is_first, texts, answer),
+            Event::Store(it, call, is_first) => self.arrive_at_store(it, call, is_first),
+            Event::Reply(it, call, answer) => self.receive_answer(it, &call, &answer),
+            Event::Read(it, call, is_first, texts, dated) => self.compute_answer(it, call, is_first, texts, dated),
+            Event::Write(it, call, is_first, texts, answer) => self.swap_texts(it, call, is_first, texts, answer),
             Event::Arrive(it, tier) => self.arrive(it, tier),
             Event::Answered(it, permit) => {
                 let now = self.local(it);
                 self.members[it].engine.finished(now, permit);
-                self.go_on(it);
+                self.drive_process(it);
             }
-            Event::Trouble(trouble) => self.befall(trouble),
+            Event::Trouble(trouble) => self.apply_trouble(trouble),
         }
     }
 
@@ -252,7 +252,7 @@ impl World {
     }
 
     /// The true time at which a process's clock shows `time`, or a little later.
-    fn at_local(&self, it: usize, time: Time) -> Time {
+    fn true_time_of(&self, it: usize, time: Time) -> Time {
         let left = i128::from(time.as_nanos()) - i128::from(self.local(it).as_nanos());
         let gains = i128::from(self.members[it].gains);
         let waits = left.max(0) * 1_000_000 / (1_000_000 + gains) + i128::from(gains != 0);
@@ -260,7 +260,7 @@ impl World {
     }
 
     /// Starts the granted requests of a process, submits more, and schedules the next poll.
-    fn go_on(&mut self, it: usize) {
+    fn drive_process(&mut self, it: usize) {
         let now = self.local(it);
         loop {
             let woken: Vec<_> = self.members[it].engine.woken().collect();
@@ -271,7 +271,7 @@ impl World {
                     self.send(it, tier, permit);
                 }
             }
-            if !self.ask(it) {
+            if !self.submit_requests(it) {
                 break;
             }
         }
@@ -279,19 +279,19 @@ impl World {
             let member = &self.members[it];
             let at = member.soon.min(member.due).max(self.now);
             if member.under_way.is_none() && !member.has_left {
-                self.at(at, Event::Call(it));
+                self.schedule(at, Event::Call(it));
             }
         }
-        let next = self.members[it].engine.poll_timeout().map_or(Time::MAX, |next| self.at_local(it, next));
+        let next = self.members[it].engine.poll_timeout().map_or(Time::MAX, |next| self.true_time_of(it, next));
         let next = next.min(self.now + Duration::from_secs(1));
         if next < self.members[it].polls_at {
             self.members[it].polls_at = next;
-            self.at(next, Event::Poll(it));
+            self.schedule(next, Event::Poll(it));
         }
     }
 
     /// Submits requests of a process up to its demand. Returns whether one of them was granted at once.
-    fn ask(&mut self, it: usize) -> bool {
+    fn submit_requests(&mut self, it: usize) -> bool {
         let (mut granted, now) = (false, self.local(it));
         for tier in Tier::ALL {
             while self.has_demand(it, tier) && self.members[it].waiting[tier as usize] < WAITING {
@@ -324,11 +324,11 @@ impl World {
 
     fn send(&mut self, it: usize, tier: Tier, permit: PermitKey) {
         self.check_lease(it);
-        let there = self.soon(5 * MS, 25 * MS);
-        let number = self.at(there, Event::Arrive(it, tier));
+        let there = self.random_time_within(5 * MS, 25 * MS);
+        let number = self.schedule(there, Event::Arrive(it, tier));
         self.members[it].last_send = Some(number);
         let back = there.plus_nanos(self.random.u64(5 * MS..25 * MS));
-        self.at(back, Event::Answered(it, permit));
+        self.schedule(back, Event::Answered(it, permit));
     }
 
     /// Counts an arrival as the vendor does: by a log of the last window.
@@ -349,14 +349,14 @@ impl World {
         self.outcome.seconds[second] += 1;
     }
 
-    fn befall(&mut self, trouble: Trouble) {
+    fn apply_trouble(&mut self, trouble: Trouble) {
         if let Trouble::Leave(it) | Trouble::Configure(it, _) = trouble {
             let member = &self.members[it];
             if member.is_gone || member.has_left {
                 return;
             }
             if self.now < member.stands_until {
-                self.at(member.stands_until, Event::Trouble(trouble));
+                self.schedule(member.stands_until, Event::Trouble(trouble));
                 return;
             }
         }
@@ -371,7 +371,7 @@ impl World {
                     && let Some(number) = self.members[it].last_send.take()
                     && let Some(event) = self.events.remove(&number)
                 {
-                    self.at(until, event);
+                    self.schedule(until, event);
                 }
             }
             Trouble::Leave(it) => {
@@ -381,7 +381,7 @@ impl World {
                 member.engine.give_all(now, |name, wish| given.push((name, wish)));
                 (member.has_left, member.under_way, member.belief) = (true, None, Belief::default());
                 let call = Arc::new(member.process.call(now, given, true));
-                self.store(it, call, false);
+                self.arrive_at_store(it, call, false);
             }
             Trouble::Cut(it, time) => self.members[it].cut_until = self.now + time,
             Trouble::Stall(time) => self.stalls_until = self.now + time,
@@ -390,7 +390,7 @@ impl World {
                 let member = &mut self.members[it];
                 member.version += 1;
                 member.engine.upsert(now, "acme", "acme", &plan, member.version, None);
-                self.go_on(it);
+                self.drive_process(it);
             }
             Trouble::Lose => {
                 self.ledgers.clear();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Event, Keeper, MS, Mistake, Trouble, World};
+use super::{Event, MS, Mistake, StoreKind, Trouble, World};
 use crate::capacity::call::{Answer, Call};
 use crate::capacity::sights::Now;
 use crate::clock::Time;
@@ -29,7 +29,7 @@ impl World {
             return;
         }
         if self.case.is_checked {
-            wishes.iter().for_each(|(_, wish)| member.belief.returns(wish));
+            wishes.iter().for_each(|(_, wish)| member.belief.count_returned(wish));
         }
         if self.case.mistake == Some(Mistake::ReturnsAfterTheCall) {
             let until = member.process.until(now);
@@ -45,26 +45,26 @@ impl World {
         (member.belief.process, member.asked_with) = (call.process, member.version);
         let call = Arc::new(call);
         member.under_way = Some((call.seq, now, limits));
-        self.reach(it, &call);
+        self.send_to_store(it, &call);
         // If no answer comes within a second, the process makes the next call.
         let late = self.now + self.case.every.max(Duration::from_secs(1));
         self.members[it].due = late;
         self.members[it].soon = self.now + self.case.every * 6 / 25;
-        self.at(late.plus_nanos(1), Event::Call(it));
+        self.schedule(late.plus_nanos(1), Event::Call(it));
     }
 
-    fn reach(&mut self, it: usize, call: &Arc<Call>) {
+    fn send_to_store(&mut self, it: usize, call: &Arc<Call>) {
         if self.now < self.members[it].cut_until {
             return;
         }
         let is_lost = self.random.u32(0..100) < self.case.lost;
         if !is_lost {
-            let at = self.soon(MS / 4, 2 * MS);
-            self.at(at, Event::Store(it, call.clone(), true));
+            let at = self.random_time_within(MS / 4, 2 * MS);
+            self.schedule(at, Event::Store(it, call.clone(), true));
         }
         if self.random.u32(0..100) < self.case.lost {
-            let at = self.soon(MS, 800 * MS);
-            self.at(at, Event::Store(it, call.clone(), false));
+            let at = self.random_time_within(MS, 800 * MS);
+            self.schedule(at, Event::Store(it, call.clone(), false));
         }
     }
 
@@ -81,31 +81,31 @@ impl World {
         i64::try_from(i128::from(span) * i128::from(millionths) / 1_000_000).expect("a time of the case")
     }
 
-    pub(super) fn store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
+    pub(super) fn arrive_at_store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
         if self.now < self.stalls_until {
             let at = self.stalls_until;
-            self.at(at, Event::Store(it, call, is_first));
+            self.schedule(at, Event::Store(it, call, is_first));
             return;
         }
-        if !self.case.keeper.is_server() {
-            self.remember();
+        if !self.case.store_kind.is_server() {
+            self.keep_backup();
             let text = |limit: &String| self.texts.get(limit).cloned().unwrap_or_default();
             let version = |limit: &String| self.versions.get(limit).copied().unwrap_or_default();
             let texts: Vec<_> = call.lines.iter().map(|entry| (text(&entry.limit), version(&entry.limit))).collect();
             // If the store holds nothing, it gives no date.
             let skewed = self.clock_us() + self.random.u64(0..8_000_000);
             let date = texts.iter().all(|(text, _)| !text.is_empty()).then_some(1_000_000_000 + skewed / 1_000_000);
-            let (at, dated) = (self.soon(MS / 4, 30 * MS), (date, self.now));
-            self.at(at, Event::Read(it, call, is_first, texts, dated));
+            let (at, dated) = (self.random_time_within(MS / 4, 30 * MS), (date, self.now));
+            self.schedule(at, Event::Read(it, call, is_first, texts, dated));
             return;
         }
-        self.remember();
+        self.keep_backup();
         self.outcome.calls += 1;
         let mut clock_us = self.clock_us();
-        if self.case.keeper == Keeper::Vouched {
+        if self.case.store_kind == StoreKind::TrustsProcesses {
             let claimed = call.lines.iter().filter_map(|entry| entry.expected_us).max();
-            clock_us = claimed.unwrap_or(self.began.as_nanos() / 1_000).max(self.vouched_us);
-            self.vouched_us = clock_us;
+            clock_us = claimed.unwrap_or(self.began.as_nanos() / 1_000).max(self.claimed_us);
+            self.claimed_us = clock_us;
         }
         let mut got = Vec::new();
         for entry in &call.lines {
@@ -116,13 +116,13 @@ impl World {
             got.push(answer);
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
-            let at = self.soon(MS / 4, 2 * MS);
-            self.at(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
+            let at = self.random_time_within(MS / 4, 2 * MS);
+            self.schedule(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
         }
     }
 
     /// A process that has read the ledgers computes the answer to its own call.
-    pub(super) fn read(
+    pub(super) fn compute_answer(
         &mut self,
         it: usize,
         call: Arc<Call>,
@@ -133,7 +133,7 @@ impl World {
         let clock_us = self.local(it).as_nanos() / 1_000;
         let took_us = u64::try_from(self.now.since(then).as_micros()).expect("a time of the case");
         let now = Now::new(clock_us - took_us, clock_us, date);
-        let by_wall = self.case.keeper == Keeper::SwapsByWallClock;
+        let by_wall = self.case.store_kind == StoreKind::SwapsByOwnClock;
         let mut got = Vec::new();
         for (entry, (text, _)) in call.lines.iter().zip(&mut texts) {
             if by_wall {
@@ -146,13 +146,13 @@ impl World {
             *text = written.text;
             got.push(written.got);
         }
-        let at = self.soon(MS / 4, 30 * MS);
-        self.at(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, got })));
+        let at = self.random_time_within(MS / 4, 30 * MS);
+        self.schedule(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, got })));
     }
 
     /// A store that can compare and swap writes the ledgers if none has changed since it was read. Otherwise the
     /// process reads them again.
-    pub(super) fn write(
+    pub(super) fn swap_texts(
         &mut self,
         it: usize,
         call: Arc<Call>,
@@ -162,7 +162,7 @@ impl World {
     ) {
         if self.now < self.stalls_until {
             let at = self.stalls_until;
-            self.at(at, Event::Write(it, call, is_first, texts, answer));
+            self.schedule(at, Event::Write(it, call, is_first, texts, answer));
             return;
         }
         self.outcome.calls += 1;
@@ -171,14 +171,14 @@ impl World {
             // The process reads the ledgers again, unless it has given this call up.
             let member = &self.members[it];
             if member.has_left || member.under_way.as_ref().is_some_and(|(seq, ..)| *seq == call.seq) {
-                let at = self.soon(MS, 30 * MS);
-                self.at(at, Event::Store(it, call, is_first));
+                let at = self.random_time_within(MS, 30 * MS);
+                self.schedule(at, Event::Store(it, call, is_first));
             }
             return;
         }
         for (entry, (text, version)) in call.lines.iter().zip(texts) {
             let mut kept: serde_json::Value = serde_json::from_str(&text).expect("a ledger");
-            if self.case.keeper == Keeper::Swaps {
+            if self.case.store_kind == StoreKind::Swaps {
                 kept = kept["ledger"].take();
             }
             self.check(&entry.limit, &serde_json::from_value(kept).expect("a ledger"));
@@ -186,13 +186,13 @@ impl World {
             self.versions.insert(entry.limit.clone(), version + 1);
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
-            let at = self.soon(MS / 4, 30 * MS);
-            self.at(at, Event::Reply(it, call, answer));
+            let at = self.random_time_within(MS / 4, 30 * MS);
+            self.schedule(at, Event::Reply(it, call, answer));
         }
     }
 
     /// Keeps the state of the store, if it is to return to it.
-    fn remember(&mut self) {
+    fn keep_backup(&mut self) {
         let rewinds = self.case.troubles.iter().any(|(_, trouble)| *trouble == Trouble::Rewind);
         let is_due = |(at, ..): &(Time, _, _)| self.now.since(*at) > Duration::from_millis(100);
         if rewinds && self.past.last().is_none_or(is_due) {
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    pub(super) fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
+    pub(super) fn receive_answer(&mut self, it: usize, call: &Call, answer: &Answer) {
         let now = self.local(it);
         let member = &mut self.members[it];
         if self.now < member.cut_until {
@@ -213,7 +213,7 @@ impl World {
         let got = member.process.answered(began, now, call, answer);
         for (limit, got) in limits.into_iter().zip(got) {
             if member.asked_with == member.version {
-                member.belief.is_told(&got, until);
+                member.belief.count_granted(&got, until);
             }
             member.engine.hold(now, limit, &got, until);
         }
@@ -222,7 +222,7 @@ impl World {
         member.due = began + Duration::from_millis(self.random.u64(every * 24 / 25..every * 26 / 25));
         member.soon = began + self.case.every * 6 / 25;
         let due = member.due;
-        self.at(due, Event::Call(it));
-        self.go_on(it);
+        self.schedule(due, Event::Call(it));
+        self.drive_process(it);
     }
 }
