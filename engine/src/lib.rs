@@ -35,7 +35,7 @@
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
-//! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/held.rs` and `limit/holding.rs` count them, also when the store does not answer |
+//! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | what was sent before this process was |

@@ -20,7 +20,7 @@
 //! | `etcd.rs`, `objects.rs`, `zookeeper/` | such stores: etcd, S3 and Azure Blob Storage, ZooKeeper |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`. What a process does with its units, also when the store does
-//! not answer, is in the engine (`engine/src/limit/held.rs`).
+//! not answer, is in the engine (`engine/src/limit/pooled_cell.rs`).
 
 pub(crate) mod call;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]

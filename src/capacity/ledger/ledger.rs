@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::call::Standing;
 use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
-use super::holder::{Holder, Released};
 use super::pool::Pool;
+use super::process_record::{ProcessRecord, Released};
 use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet.
@@ -42,7 +42,7 @@ pub(crate) struct Ledger {
     #[serde(rename = "p")]
     pub(super) pool: Pool,
     #[serde(rename = "h")]
-    pub(super) holders: BTreeMap<u64, Holder>,
+    pub(super) holders: BTreeMap<u64, ProcessRecord>,
     /// The process that has a turn for a big request, and when the turn ends.
     #[serde(rename = "t")]
     pub(super) turn: Option<(u64, u64)>,
@@ -76,7 +76,7 @@ impl Ledger {
             self.bind(now);
             return Got { state: State::Lost, keep: 0, ..self.same(caller, line) };
         }
-        let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
+        let holder = self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures));
         holder.note(now, caller, line);
         holder.is_unconfirmed &= !is_current;
         self.bind(now);
@@ -100,7 +100,7 @@ impl Ledger {
         let now = self.pass_time(clock_us, caller);
         self.declare(caller, line);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
-        self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures)).leave(now, caller);
+        self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures)).leave(now, caller);
         self.bind(now);
         self.pool.compact(now);
     }
@@ -139,12 +139,12 @@ impl Ledger {
     /// Totals over all processes with a lease.
     fn all(&self) -> All {
         let live = || self.holders.values().filter(|holder| !holder.has_ended);
-        let sum = |of: fn(&Holder) -> u32| live().map(of).fold(0, u32::saturating_add);
+        let sum = |of: fn(&ProcessRecord) -> u32| live().map(of).fold(0, u32::saturating_add);
         All {
             processes: u32::try_from(live().count()).unwrap_or(u32::MAX),
             units: self.figures.units,
             held: sum(|holder| holder.held),
-            wanted: sum(Holder::wanted),
+            wanted: sum(ProcessRecord::wanted),
             differs: live().any(|holder| self.differs(&holder.figures)),
         }
     }
@@ -180,13 +180,13 @@ impl Ledger {
     }
 
     /// The caller's record, if this call or a later one is in it already.
-    fn seen(&self, caller: &Caller) -> Option<&Holder> {
+    fn seen(&self, caller: &Caller) -> Option<&ProcessRecord> {
         self.holders.get(&caller.process).filter(|holder| caller.seq <= holder.seq)
     }
 
     /// The answer to a repeated call. The last call gets the same units again, because its first answer may not have
     /// arrived; an older call gets nothing.
-    fn again(&self, holder: &Holder, caller: &Caller, line: &Line) -> Got {
+    fn again(&self, holder: &ProcessRecord, caller: &Caller, line: &Line) -> Got {
         let mut got = self.same(caller, line);
         if caller.seq < holder.seq {
             return got;
@@ -314,7 +314,7 @@ impl Ledger {
         if !self.is_learning() || had == 0 {
             return;
         }
-        let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
+        let holder = self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures));
         let is_news = holder.seq == 0 || line.claim > holder.held;
         let more = had.saturating_sub(holder.held);
         if is_news && !holder.has_ended && more <= room {

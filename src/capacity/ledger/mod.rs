@@ -10,11 +10,11 @@
 
 mod call;
 mod clock;
-mod holder;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;
 mod loss;
 mod pool;
+mod process_record;
 mod shares;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper", test))]
 pub(crate) mod times;

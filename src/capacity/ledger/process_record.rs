@@ -14,7 +14,7 @@ const LEFT_US: u64 = 60_000_000;
 /// that of a process that has lost all of its units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Holder {
+pub(crate) struct ProcessRecord {
     #[serde(rename = "s")]
     pub(crate) seq: u64,
     #[serde(rename = "h")]
@@ -68,9 +68,9 @@ fn is_never(time: &u64) -> bool {
     *time == 0
 }
 
-impl Holder {
-    pub(crate) fn new(figures: Figures) -> Holder {
-        Holder {
+impl ProcessRecord {
+    pub(crate) fn new(figures: Figures) -> ProcessRecord {
+        ProcessRecord {
             seq: 0,
             held: 0,
             want: [0; 3],
@@ -103,7 +103,13 @@ impl Holder {
 
     /// Records the last call of a process that ends. Its units have been taken back.
     pub(crate) fn leave(&mut self, now: u64, caller: &Caller) {
-        *self = Holder { seq: caller.seq, expires: now, called: now, has_ended: true, ..Holder::new(self.figures) };
+        *self = ProcessRecord {
+            seq: caller.seq,
+            expires: now,
+            called: now,
+            has_ended: true,
+            ..ProcessRecord::new(self.figures)
+        };
     }
 
     /// Until when the ledger keeps the record of a process whose leases have ended.
