@@ -61,7 +61,7 @@ async fn client(limits: &[(&str, &str)], transport: &FakeTransport) -> Integrati
 }
 
 /// A transport that answers every call with 200 after `delay`.
-fn answers(delay: Duration) -> FakeTransport {
+fn transport_with_delay(delay: Duration) -> FakeTransport {
     FakeTransport::new(move |_| FakeAnswer::status(200).delay(delay).body("done"))
 }
 
@@ -90,7 +90,7 @@ fn ms(n: u64) -> Duration {
 }
 
 /// Lets the tasks run, without advancing the time, until `count` requests wait.
-async fn until_waiting(client: &IntegrationClient, count: u64) {
+async fn wait_for_waiters(client: &IntegrationClient, count: u64) {
     while client.waiting() < count {
         tokio::task::yield_now().await;
     }
@@ -163,7 +163,7 @@ async fn large_or_late_body_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_names_are_errors_never_unlimited() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 8))], &transport).await;
     for (tenant, request, kind) in [
         ("nobody", get("/"), ErrorKind::UnknownTenant),
@@ -185,7 +185,7 @@ async fn unknown_names_are_errors_never_unlimited() {
 
 #[tokio::test(start_paused = true)]
 async fn existing_requests_go_to_their_vendor() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[], &transport).await;
     let existing = reqwest::Client::new().get("https://v.example/x?y=1").build().unwrap();
     client.send("a", Priority::Normal, existing).await.unwrap();
@@ -200,7 +200,7 @@ async fn existing_requests_go_to_their_vendor() {
 
 #[tokio::test(start_paused = true)]
 async fn immediate_request_never_waits() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 2))], &transport).await;
     for _ in 0..2 {
         client.try_send("a", Priority::Low, get("/")).await.unwrap();
@@ -220,22 +220,22 @@ async fn immediate_request_never_waits() {
 
 #[test]
 fn public_types_go_between_threads() {
-    fn both<T: Send + Sync>() {}
+    fn assert_send_and_sync<T: Send + Sync>() {}
     fn send<T: Send>(_: T) {}
-    both::<IntegrationClient>();
-    both::<Lane>();
-    both::<Permit>();
-    both::<Error>();
-    both::<Headroom>();
-    both::<WaitReason>();
-    both::<OnRemove>();
-    both::<FakeTransport>();
+    assert_send_and_sync::<IntegrationClient>();
+    assert_send_and_sync::<Lane>();
+    assert_send_and_sync::<Permit>();
+    assert_send_and_sync::<Error>();
+    assert_send_and_sync::<Headroom>();
+    assert_send_and_sync::<WaitReason>();
+    assert_send_and_sync::<OnRemove>();
+    assert_send_and_sync::<FakeTransport>();
     // Types with a body are `Send` but not `Sync`, because a body may be a stream.
-    fn sent<T: Send>() {}
-    sent::<Request>();
-    sent::<Response>();
-    sent::<ResponseBody>();
-    sent::<IntegrationClientBuilder>();
+    fn assert_send<T: Send>() {}
+    assert_send::<Request>();
+    assert_send::<Response>();
+    assert_send::<ResponseBody>();
+    assert_send::<IntegrationClientBuilder>();
     let _futures = |client: IntegrationClient, lane: Lane| {
         send(async move { client.send("a", Priority::High, get("/")).await.map(Response::text).is_ok() });
         send(async move { lane.acquire(Priority::High, 1).await.is_ok() });

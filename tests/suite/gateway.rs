@@ -39,19 +39,19 @@ async fn client(toml: String) -> IntegrationClient {
     builder.build().await.unwrap()
 }
 
-async fn serving(toml: String) -> Serving {
+async fn serve_gateway(toml: String) -> Serving {
     Gateway::builder(client(toml).await).build().serve(Listen::loopback()).await.unwrap()
 }
 
 /// A response, read to its end.
-struct Got {
+struct RawResponse {
     status: u16,
     head: String,
     body: String,
 }
 
 /// Sends raw bytes on a new connection.
-async fn raw(serving: &Serving, request: &str) -> Got {
+async fn send_raw(serving: &Serving, request: &str) -> RawResponse {
     let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
@@ -59,7 +59,7 @@ async fn raw(serving: &Serving, request: &str) -> Got {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    Got { status, head: head.to_lowercase(), body: body.to_owned() }
+    RawResponse { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
 fn get(path: &str, token: &str) -> String {
@@ -74,14 +74,14 @@ fn post(path: &str, more: &str, body: &str) -> String {
     )
 }
 
-async fn shop() -> FakeVendor {
+async fn start_shop_vendor() -> FakeVendor {
     FakeVendor::builder().reply(Reply::json(200, &b"{\"ok\":true}"[..])).start().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_opens_its_tenants_and_reaches_no_vendor() {
-    let vendor = shop().await;
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let vendor = start_shop_vendor().await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     assert_eq!(serving.token(), None);
     let cases = [
         (get("/acme/shop/v1/x", TOKEN), 200),
@@ -102,7 +102,7 @@ async fn token_opens_its_tenants_and_reaches_no_vendor() {
         ),
     ];
     for (request, status) in cases {
-        let got = raw(&serving, &request).await;
+        let got = send_raw(&serving, &request).await;
         assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
         // A body of known length comes with a `content-length`, and not in chunks.
         let length = format!("content-length: {}", got.body.len());
@@ -123,7 +123,7 @@ async fn no_request_smuggles_a_host_a_path_or_a_token() {
         "[vendors.shop]\nbase_url = \"{}/base\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
         vendor.url()
     );
-    let serving = serving(entry + &callers("billing")).await;
+    let serving = serve_gateway(entry + &callers("billing")).await;
     for path in [
         "//evil.example/acme/shop/x",
         "/acme/shop//evil.example",
@@ -134,30 +134,30 @@ async fn no_request_smuggles_a_host_a_path_or_a_token() {
         "/%61cme/shop/x",
         "/acme/shop/\\evil",
     ] {
-        let got = raw(&serving, &get(path, TOKEN)).await;
+        let got = send_raw(&serving, &get(path, TOKEN)).await;
         assert_eq!(got.status, 400, "{path} {}", got.body);
     }
     let proxied = |url: &str| {
         format!(
             "GET {url} HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",
-            basic("acme", TOKEN)
+            basic_credentials("acme", TOKEN)
         )
     };
     for url in ["http://evil.example/base/x", "http://127.0.0.1:1/base/x"] {
-        assert_eq!(raw(&serving, &proxied(url)).await.status, 403, "{url}");
+        assert_eq!(send_raw(&serving, &proxied(url)).await.status, 403, "{url}");
     }
     assert_eq!(vendor.requests().len(), 0, "nothing has left");
 
     let two_lengths = "content-length: 3\r\n";
-    assert_eq!(raw(&serving, &post("/acme/shop/x", two_lengths, "hello")).await.status, 400);
+    assert_eq!(send_raw(&serving, &post("/acme/shop/x", two_lengths, "hello")).await.status, 400);
     let both = format!(
         "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {TOKEN}\r\nx-copy: {TOKEN}\r\nx-api-key: {TOKEN}\r\n\
          connection: close, x-hop\r\nx-hop: 1\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
          GET /acme/shop/smuggled HTTP/1.1\r\nhost: g\r\n\r\n"
     );
-    assert_eq!(raw(&serving, &both).await.status, 200);
-    assert_eq!(raw(&serving, &proxied(&format!("{}/base/proxied?a=b", vendor.url()))).await.status, 200);
-    assert_eq!(raw(&serving, &get("/acme/shop/base/once", TOKEN)).await.status, 200);
+    assert_eq!(send_raw(&serving, &both).await.status, 200);
+    assert_eq!(send_raw(&serving, &proxied(&format!("{}/base/proxied?a=b", vendor.url()))).await.status, 200);
+    assert_eq!(send_raw(&serving, &get("/acme/shop/base/once", TOKEN)).await.status, 200);
     let requests = vendor.requests();
     let lines: Vec<&str> = requests.iter().filter_map(|seen| seen.head.lines().next()).collect();
     assert_eq!(lines, ["POST /base/x HTTP/1.1", "GET /base/proxied?a=b HTTP/1.1", "GET /base/once HTTP/1.1"]);
@@ -169,7 +169,7 @@ async fn no_request_smuggles_a_host_a_path_or_a_token() {
     }
 }
 
-fn basic(user: &str, password: &str) -> String {
+fn basic_credentials(user: &str, password: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
 }
@@ -179,8 +179,8 @@ async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
     let vendor =
         FakeVendor::builder().fault(When::path("/break"), Fault::Reset).fault(When::path("/fails"), Fault::Status(500));
     let vendor = vendor.start().await.unwrap();
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
-    let first = raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let first = send_raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
     assert_eq!(first.status, 422, "{}", first.body);
     assert!(
         first.head.contains("x-should-retry: false") && first.head.contains("integration-delivery: ambiguous"),
@@ -192,19 +192,19 @@ async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
         "{}",
         first.body
     );
-    let again = raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
+    let again = send_raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
     assert_eq!(again.status, 422);
     assert!(again.head.contains("integration-repeated: true"), "{}", again.head);
     assert_eq!(vendor.arrivals().len(), 1, "the repetition was not sent");
     // Another body makes another request. A caller who has checked at the vendor may send the same request again.
-    raw(&serving, &post("/acme/shop/break", "", "{\"n\":2}")).await;
-    raw(&serving, &post("/acme/shop/break", "integration-send-again: true\r\n", "{\"n\":1}")).await;
+    send_raw(&serving, &post("/acme/shop/break", "", "{\"n\":2}")).await;
+    send_raw(&serving, &post("/acme/shop/break", "integration-send-again: true\r\n", "{\"n\":1}")).await;
     assert_eq!(vendor.arrivals().len(), 3);
     // The vendor's own error response is passed on, once.
-    let failed = raw(&serving, &post("/acme/shop/fails", "", "{}")).await;
+    let failed = send_raw(&serving, &post("/acme/shop/fails", "", "{}")).await;
     assert_eq!(failed.status, 500);
     assert!(failed.head.contains("x-should-retry: false"), "{}", failed.head);
-    assert_eq!(raw(&serving, &post("/acme/shop/fails", "", "{}")).await.status, 422);
+    assert_eq!(send_raw(&serving, &post("/acme/shop/fails", "", "{}")).await.status, 422);
     assert_eq!(vendor.arrivals().len(), 4);
 }
 
@@ -221,7 +221,7 @@ async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
     }
     drop(stream);
     let got = loop {
-        let got = raw(&serving, &post("/acme/shop/stall", "integration-max-wait: 0\r\n", "{}")).await;
+        let got = send_raw(&serving, &post("/acme/shop/stall", "integration-max-wait: 0\r\n", "{}")).await;
         if got.status != 429 {
             break got;
         }
@@ -235,7 +235,7 @@ async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn drain_answers_what_it_has_and_takes_no_more() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(50, SECOND)).start().await.unwrap();
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     let (address, url) = (serving.address().unwrap(), serving.base_url("acme", "shop"));
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut all = tokio::task::JoinSet::new();
@@ -257,8 +257,8 @@ async fn drain_answers_what_it_has_and_takes_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_at_the_end_of_the_grace_is_told_so() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
-    assert_eq!(raw(&serving, &get("/acme/shop/1", TOKEN)).await.status, 200);
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    assert_eq!(send_raw(&serving, &get("/acme/shop/1", TOKEN)).await.status, 200);
     let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     let waits = get("/acme/shop/2", TOKEN).replace("connection: close", "integration-deadline: 20m");
     stream.write_all(waits.as_bytes()).await.unwrap();
@@ -272,11 +272,11 @@ async fn what_waits_at_the_end_of_the_grace_is_told_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() {
-    let vendor = shop().await;
-    let own = serving(vendor.vendors_toml("shop")).await;
+    let vendor = start_shop_vendor().await;
+    let own = serve_gateway(vendor.vendors_toml("shop")).await;
     let token = own.token().unwrap().to_owned();
-    assert_eq!(raw(&own, &get("/acme/shop/x", &token)).await.status, 200);
-    assert_eq!(raw(&own, &get("/acme/shop/x", TOKEN)).await.status, 401);
+    assert_eq!(send_raw(&own, &get("/acme/shop/x", &token)).await.status, 200);
+    assert_eq!(send_raw(&own, &get("/acme/shop/x", TOKEN)).await.status, 401);
 
     let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).without_tokens().build();
     let open = gateway.serve(Listen::loopback().lane("127.0.0.1:0".parse().unwrap(), "acme", "shop")).await.unwrap();
@@ -284,10 +284,10 @@ async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() 
     let with = |host: &str, more: &str| {
         format!("GET /acme/shop/x HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{more}\r\n")
     };
-    assert_eq!(raw(&open, &with(&host.to_string(), "")).await.status, 200);
-    assert_eq!(raw(&open, &with("evil.example", "")).await.status, 403);
-    assert_eq!(raw(&open, &with(&host.to_string(), "origin: https://evil.example\r\n")).await.status, 403);
-    assert_eq!(raw(&open, &with(&host.to_string(), "sec-fetch-site: cross-site\r\n")).await.status, 403);
+    assert_eq!(send_raw(&open, &with(&host.to_string(), "")).await.status, 200);
+    assert_eq!(send_raw(&open, &with("evil.example", "")).await.status, 403);
+    assert_eq!(send_raw(&open, &with(&host.to_string(), "origin: https://evil.example\r\n")).await.status, 403);
+    assert_eq!(send_raw(&open, &with(&host.to_string(), "sec-fetch-site: cross-site\r\n")).await.status, 403);
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let by_lane = sdk.get(format!("http://{}/v1/charges", open.lanes()[0])).send().await.unwrap();
     assert_eq!(by_lane.status(), 200);
@@ -303,13 +303,13 @@ async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
-    let vendor = shop().await;
+    let vendor = start_shop_vendor().await;
     let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
     let serving = Gateway::builder(client).max_connections(1).build().serve(Listen::loopback()).await.unwrap();
     let held = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     let got = loop {
         // The gateway accepts the first connection a moment after it is made.
-        let got = raw(&serving, &get("/acme/shop/x", TOKEN)).await;
+        let got = send_raw(&serving, &get("/acme/shop/x", TOKEN)).await;
         if got.status == 503 {
             break got;
         }
@@ -318,7 +318,7 @@ async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
     drop(held);
     let large = format!("GET /acme/shop/x HTTP/1.1\r\nhost: g\r\nx: {}\r\n\r\n", "a".repeat(70_000));
     let got = loop {
-        let got = raw(&serving, &large).await;
+        let got = send_raw(&serving, &large).await;
         if got.status != 503 {
             break got;
         }
@@ -330,7 +330,7 @@ async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn unix_socket_is_served_and_removed() {
-    let vendor = shop().await;
+    let vendor = start_shop_vendor().await;
     let path = std::env::temp_dir().join(format!("ic-gateway-{}.sock", std::process::id()));
     let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).without_tokens().build();
     let serving = gateway.serve(Listen::unix(&path)).await.unwrap();
@@ -350,11 +350,11 @@ async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
         vendor.vendors_toml("shop").replacen("\nauth", "\nmax_response_bytes = 8\nauth", 1) + &callers("billing");
     let lane = Listen::loopback().lane("127.0.0.1:0".parse().unwrap(), "acme", "shop");
     let serving = Gateway::builder(client(toml).await).build().serve(lane).await.unwrap();
-    let long = raw(&serving, &get("/acme/shop/orders", TOKEN)).await;
+    let long = send_raw(&serving, &get("/acme/shop/orders", TOKEN)).await;
     assert!(long.status == 502 && long.body.contains("max_response_bytes"), "{} {}", long.head, long.body);
     let order = post("/acme/shop/orders", "", "one");
     for repeated in [false, true] {
-        let got = raw(&serving, &order).await;
+        let got = send_raw(&serving, &order).await;
         assert_eq!((got.status, got.head.contains("integration-repeated: true")), (422, repeated), "{}", got.body);
     }
     assert_eq!(vendor.arrivals().len(), 2, "one of each");
@@ -368,16 +368,16 @@ async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_in_the_place_of_a_query_key_stands_nowhere_else() {
-    let vendor = shop().await;
+    let vendor = start_shop_vendor().await;
     let auth = "\nauth = { scheme = \"query\", name = \"key\" }\n# auth";
-    let serving = serving(vendor.vendors_toml("shop").replacen("\nauth", auth, 1) + &callers("billing")).await;
+    let serving = serve_gateway(vendor.vendors_toml("shop").replacen("\nauth", auth, 1) + &callers("billing")).await;
     let ask =
         |more: &str| format!("GET /acme/shop/orders{more} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n");
-    let twice = raw(&serving, &ask(&format!("?key={TOKEN}&api_key={TOKEN}"))).await;
+    let twice = send_raw(&serving, &ask(&format!("?key={TOKEN}&api_key={TOKEN}"))).await;
     assert!(twice.status == 400 && twice.body.contains("must not reach the vendor"), "{}", twice.body);
-    assert_eq!(raw(&serving, &ask(&format!("/{TOKEN}?key={TOKEN}"))).await.status, 400);
+    assert_eq!(send_raw(&serving, &ask(&format!("/{TOKEN}?key={TOKEN}"))).await.status, 400);
     assert!(vendor.arrivals().is_empty());
-    assert_eq!(raw(&serving, &ask(&format!("?key={TOKEN}&page=2"))).await.status, 200);
+    assert_eq!(send_raw(&serving, &ask(&format!("?key={TOKEN}&page=2"))).await.status, 200);
     assert!(vendor.arrivals().iter().all(|arrival| !arrival.path.contains(TOKEN)));
 }
 
@@ -393,20 +393,20 @@ async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential()
     );
     // The second caller's token is the secret that the resolver returns for every other key.
     let second = callers("second").replace("kept:billing", "kept:other");
-    let serving = serving(entry + &callers("billing") + &second).await;
+    let serving = serve_gateway(entry + &callers("billing") + &second).await;
     let two = format!(
         "GET /acme/shop/x HTTP/1.1\r\nhost: g\r\nintegration-token: {TOKEN}\r\nauthorization: Bearer the-vendors-secret\r\n\
          x-api-key: the-vendors-secret\r\nx-signature: AWS4-HMAC-SHA256\r\nconnection: close\r\n\r\n"
     );
-    assert_eq!(raw(&serving, &two).await.status, 200);
+    assert_eq!(send_raw(&serving, &two).await.status, 200);
     let own = two.replace("the-vendors-secret", "the-sdks-own-key");
-    assert_eq!(raw(&serving, &own).await.status, 200);
+    assert_eq!(send_raw(&serving, &own).await.status, 200);
     let requests = vendor.requests();
     let (first, second) = (requests[0].head.to_lowercase(), requests[1].head.to_lowercase());
     assert!(!first.contains("the-vendors-secret") && first.contains("x-signature"), "{first}");
     assert!(second.contains("authorization: bearer the-sdks-own-key"), "{second}");
     for hidden in [TOKEN.replacen('-', "%2D", 1), format!("?q={}", TOKEN.replacen('b', "%62", 1))] {
-        let got = raw(&serving, &get(&format!("/acme/shop/{hidden}"), TOKEN)).await;
+        let got = send_raw(&serving, &get(&format!("/acme/shop/{hidden}"), TOKEN)).await;
         assert!(got.status == 400 && got.body.contains("must not reach the vendor"), "{} {}", got.head, got.body);
     }
     assert_eq!(vendor.requests().len(), 2);
@@ -414,23 +414,23 @@ async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_paths_are_no_path_of_a_vendor() {
-    let vendor = shop().await;
+    let vendor = start_shop_vendor().await;
     let watches = "\n[[callers]]\nname = \"watches\"\ntoken = \"kept:other\"\ntenants = [\"*\"]\nmay = [\"view\"]\n";
     let client = client(vendor.vendors_toml("shop") + &callers("billing") + watches).await;
     let gateway = Gateway::builder(client).metrics(|| "calls_total 1\n".to_owned()).build();
     let serving = gateway.serve(Listen::loopback()).await.unwrap();
-    let metrics = raw(&serving, &get("/~/metrics", "the-vendors-secret")).await;
+    let metrics = send_raw(&serving, &get("/~/metrics", "the-vendors-secret")).await;
     assert_eq!((metrics.status, metrics.body.contains("calls_total 1")), (200, true));
     assert!(metrics.head.contains("content-type: text/plain"), "{}", metrics.head);
-    assert_eq!(raw(&serving, &get("/~/metrics", TOKEN)).await.status, 403);
-    assert_eq!(raw(&serving, "GET /~/metrics HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.status, 401);
+    assert_eq!(send_raw(&serving, &get("/~/metrics", TOKEN)).await.status, 403);
+    assert_eq!(send_raw(&serving, "GET /~/metrics HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.status, 401);
     let proxied = format!(
         "GET {}/~/livez HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",
         vendor.url(),
-        basic("acme", TOKEN)
+        basic_credentials("acme", TOKEN)
     );
-    assert_eq!(raw(&serving, &proxied).await.status, 200);
+    assert_eq!(send_raw(&serving, &proxied).await.status, 200);
     assert_eq!(vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect::<Vec<_>>(), ["/~/livez"]);
-    let ready = raw(&serving, &get("/~/readyz", TOKEN)).await;
+    let ready = send_raw(&serving, &get("/~/readyz", TOKEN)).await;
     assert!(ready.body.contains("\"store_problem\":null"), "{}", ready.body);
 }

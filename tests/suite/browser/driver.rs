@@ -176,7 +176,7 @@ impl Browser {
     }
 
     /// Saves a screenshot.
-    pub(super) async fn picture(&self, name: &str) {
+    pub(super) async fn save_screenshot(&self, name: &str) {
         let image = self.call("GET", "/screenshot", Value::Null).await;
         let bytes = base64::engine::general_purpose::STANDARD.decode(image.as_str().unwrap()).unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
@@ -185,7 +185,7 @@ impl Browser {
     }
 
     /// The messages of the page's console: script errors, and resources that the content security policy blocked.
-    pub(super) async fn complaints(&self) -> Vec<String> {
+    pub(super) async fn console_errors(&self) -> Vec<String> {
         let log = self.call("POST", "/se/log", json!({"type": "browser"})).await;
         let entries = log.as_array().into_iter().flatten();
         entries.filter(|entry| entry["level"] == "SEVERE").map(|entry| entry["message"].to_string()).collect()

@@ -37,7 +37,7 @@ async fn log_in(browser: &Browser, scene: &Scene, token: &str) {
     browser.until("h1", |text| text == "Lanes").await;
 }
 
-async fn go(browser: &Browser, place: &str, title: &str) {
+async fn open_page(browser: &Browser, place: &str, title: &str) {
     browser.run("location.hash = args[0]", json!([place])).await;
     browser.until("h1", |text| text.starts_with(title)).await;
 }
@@ -54,7 +54,7 @@ async fn check_access(browser: &Browser, what: &str) {
             .devtools("Runtime.evaluate", json!({"expression": format!("{axe}; axe.run().then((r) => JSON.stringify(r.violations))"), "awaitPromise": true}))
             .await;
         let found = found["result"]["value"].as_str().unwrap_or_else(|| panic!("{found}")).to_owned();
-        browser.picture(&format!("{what}-{scheme}")).await;
+        browser.save_screenshot(&format!("{what}-{scheme}")).await;
         assert_eq!(found, "[]", "{what}, {scheme}");
     }
     browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await;
@@ -65,7 +65,7 @@ async fn check_narrow(browser: &Browser, what: &str) {
     let wider = browser
         .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth", json!([]))
         .await;
-    browser.picture(&format!("{what}-narrow")).await;
+    browser.save_screenshot(&format!("{what}-narrow")).await;
     assert_eq!(wider, 0, "{what} is wider than its window");
     browser.size(1100, 700).await;
 }
@@ -113,7 +113,7 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
     }
     let scene = Scene::with_tenants("browser-sorted", false, 400).await;
     for number in 0..23 {
-        use_some(&scene, number);
+        use_part_of_limit(&scene, number);
     }
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
@@ -151,7 +151,7 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
     // Sorted by name, no lane is shown twice and none is left out, whatever changes between two pages.
     let mut seen = tenants(&browser).await;
     for number in 23..46 {
-        use_some(&scene, number);
+        use_part_of_limit(&scene, number);
     }
     scene.client.tenants().pause(&seen[0], "v").unwrap();
     for page in 0..20 {
@@ -180,11 +180,11 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
     for (place, title) in
         [("#/lanes/acme/v", "acme"), ("#/queues", "Queues"), ("#/events", "Events"), ("#/system", "Vendors")]
     {
-        go(&browser, place, title).await;
+        open_page(&browser, place, title).await;
         browser.until("main", |text| text.len() > 40).await;
         check_keyboard(&browser, place).await;
     }
-    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+    assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,7 +194,7 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     }
     let scene = Scene::with_tenants("browser-lanes", false, LANES - 1).await;
     for number in 0..40 {
-        use_some(&scene, number);
+        use_part_of_limit(&scene, number);
     }
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
@@ -225,18 +225,18 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     check_access(&browser, "lane").await;
     check_narrow(&browser, "lane").await;
     // The default order shows the worst lane first: of ten thousand, the one that needs attention.
-    go(&browser, "#/lanes", "Lanes").await;
+    open_page(&browser, "#/lanes", "Lanes").await;
     browser.until("tbody tr", |text| text.contains("bulk-7421") && text.contains("paused by an operator")).await;
     check_access(&browser, "lanes").await;
     check_narrow(&browser, "lanes").await;
     browser.click("[data-key=next]").await;
     browser.until(".pager", |text| text.contains("First page")).await;
     browser.until("tbody tr", |text| !text.contains("bulk-7421")).await;
-    go(&browser, "#/lanes/bulk-7421/v", "bulk-7421").await;
+    open_page(&browser, "#/lanes/bulk-7421/v", "bulk-7421").await;
     tab_to(&browser, "#resume").await;
     browser.press(" ").await;
     browser.until("#lane-state", |text| text == "idle").await;
-    go(&browser, "#/system", "Vendors").await;
+    open_page(&browser, "#/system", "Vendors").await;
     browser.until("main", |text| text.contains("10,000 tenants")).await;
     check_access(&browser, "vendors").await;
     check_narrow(&browser, "vendors").await;
@@ -244,13 +244,13 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     // A viewer sees no button.
     browser.click("#logout").await;
     log_in(&browser, &scene, VIEWER).await;
-    go(&browser, "#/lanes/acme/v", "acme").await;
+    open_page(&browser, "#/lanes/acme/v", "acme").await;
     assert_eq!(browser.run("return document.querySelectorAll('#pause, #resume').length", json!([])).await, 0);
-    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+    assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
 }
 
 /// Uses a part of a lane's limit. In some lanes the vendor refuses the next request.
-fn use_some(scene: &Scene, number: u32) {
+fn use_part_of_limit(scene: &Scene, number: u32) {
     let tenant = format!("bulk-{:03}", number * 17);
     for _ in 0..8 {
         let Ok(permit) = scene.client.try_acquire(&tenant, "v", Priority::Normal, 100 + number % 7 * 70) else {
@@ -270,8 +270,8 @@ fn use_some(scene: &Scene, number: u32) {
 
 /// The console's messages without those about calls that the test itself made fail: a browser logs each response with a
 /// status above 399.
-async fn complaints(browser: &Browser) -> Vec<String> {
-    let all = browser.complaints().await;
+async fn unexpected_console_errors(browser: &Browser) -> Vec<String> {
+    let all = browser.console_errors().await;
     all.into_iter().filter(|line| !line.contains("Failed to load resource")).collect()
 }
 
@@ -285,7 +285,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
     log_in(&browser, &scene, OPERATOR).await;
-    go(&browser, "#/letters", "Dead letters").await;
+    open_page(&browser, "#/letters", "Dead letters").await;
     browser.until("#count", |text| text == "4 letters match").await;
     check_access(&browser, "letters").await;
     check_keyboard(&browser, "letters").await;
@@ -313,7 +313,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
         json!([0, 1, "Dead letters – integration-client"])
     );
     check_access(&browser, "letter").await;
-    go(&browser, "#/letters", "Dead letters").await;
+    open_page(&browser, "#/letters", "Dead letters").await;
 
     // Deleting all letters needs their number: a wrong number is refused.
     browser.until("#purge-all", |text| text.contains("Delete all 4")).await;
@@ -334,11 +334,11 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     browser.press("4\u{e007}").await;
     browser.until("#done", |text| text.contains("4 letters deleted")).await;
     assert_eq!(scene.get("api/letters").await["total"], 0);
-    go(&browser, "#/queues", "Queues").await;
+    open_page(&browser, "#/queues", "Queues").await;
     browser.until("main", |text| text.contains("jobs waiting")).await;
     check_access(&browser, "queues").await;
     check_narrow(&browser, "queues").await;
-    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+    assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -350,7 +350,7 @@ async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
     log_in(&browser, &scene, VIEWER).await;
-    go(&browser, "#/events", "Events").await;
+    open_page(&browser, "#/events", "Events").await;
     // By then the event stream is open.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let began = now();
@@ -364,7 +364,7 @@ async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
     // Counts every call of the page. Then the tab is hidden.
     let count = "window.asked = 0; const real = window.fetch; window.fetch = (...all) => { window.asked += 1; return real(...all); };";
     browser.run(count, json!([])).await;
-    go(&browser, "#/lanes", "Lanes").await;
+    open_page(&browser, "#/lanes", "Lanes").await;
     let hide = "Object.defineProperty(document, 'hidden', { configurable: true, get: () => args[0] }); document.dispatchEvent(new Event('visibilitychange'));";
     browser.run(hide, json!([true])).await;
     let asked = || async { browser.run("return window.asked", json!([])).await };
@@ -381,5 +381,5 @@ async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
     }
     assert!(asked().await.as_u64() > before.as_u64(), "and asks again when it is seen");
     scene.client.send("acme", Priority::High, Request::get("v", "/x")).await.unwrap();
-    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+    assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
 }

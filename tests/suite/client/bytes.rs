@@ -7,15 +7,15 @@ use super::*;
 
 const BYTES: &str = "algorithm = \"sliding_window\"\nlimit = 1_000\nwindow = \"1s\"\nsafety = 1.0";
 
-fn counts(unit: &str) -> String {
+fn limit_in_unit(unit: &str) -> String {
     format!("{BYTES}\nunit = \"{unit}\"")
 }
 
-fn answers_of(bytes: usize) -> FakeTransport {
+fn transport_with_body(bytes: usize) -> FakeTransport {
     FakeTransport::new(move |_| FakeAnswer::status(200).body(vec![b'x'; bytes]))
 }
 
-fn left(client: &IntegrationClient) -> u32 {
+fn remaining_units(client: &IntegrationClient) -> u32 {
     client.status("a", "v").unwrap().limits[0].remaining
 }
 
@@ -28,15 +28,15 @@ async fn each_unit_counts_what_it_says() {
     for (unit, used) in
         [("requests", 1), ("points", 1), ("request_bytes", 300), ("response_bytes", 100), ("bytes", 400)]
     {
-        let client = client(&[("volume", &counts(unit))], &answers_of(100)).await;
+        let client = client(&[("volume", &limit_in_unit(unit))], &transport_with_body(100)).await;
         client.send("a", Priority::High, put(300)).await.unwrap().bytes().await.unwrap();
-        assert_eq!(left(&client), 1_000 - used, "{unit}");
+        assert_eq!(remaining_units(&client), 1_000 - used, "{unit}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn exhausted_byte_limit_is_waited_for() {
-    let client = client(&[("volume", &counts("request_bytes"))], &answers_of(1)).await;
+    let client = client(&[("volume", &limit_in_unit("request_bytes"))], &transport_with_body(1)).await;
     let start = now();
     for _ in 0..3 {
         client.send("a", Priority::High, put(500)).await.unwrap().bytes().await.unwrap();
@@ -49,7 +49,7 @@ async fn exhausted_byte_limit_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn response_bytes_are_expected_from_recent_ones() {
-    let client = client(&[("volume", &counts("response_bytes"))], &answers_of(300)).await;
+    let client = client(&[("volume", &limit_in_unit("response_bytes"))], &transport_with_body(300)).await;
     let sends = |n: usize| {
         let client = client.clone();
         async move {
@@ -64,7 +64,7 @@ async fn response_bytes_are_expected_from_recent_ones() {
     // have 300 bytes too.
     sends(2).await;
     assert!(start.elapsed() < ms(20), "{:?}", start.elapsed());
-    assert_eq!(left(&client), 100);
+    assert_eq!(remaining_units(&client), 100);
     sends(1).await;
     assert!(start.elapsed() >= ms(900), "{:?}", start.elapsed());
     // A dropped body counts only the bytes that were read. A request whose response is expected to be huge is sent once
@@ -73,9 +73,9 @@ async fn response_bytes_are_expected_from_recent_ones() {
 }
 
 /// A body stream of one piece.
-struct Once(Option<Vec<u8>>);
+struct OnePieceStream(Option<Vec<u8>>);
 
-impl futures_core::Stream for Once {
+impl futures_core::Stream for OnePieceStream {
     type Item = Result<Vec<u8>, std::io::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -85,13 +85,14 @@ impl futures_core::Stream for Once {
 
 #[tokio::test(start_paused = true)]
 async fn stream_says_how_long_it_is() {
-    let client = client(&[("volume", &counts("bytes"))], &answers_of(0)).await;
+    let client = client(&[("volume", &limit_in_unit("bytes"))], &transport_with_body(0)).await;
     let stream = || {
-        Request::new(http::Method::PUT, "v", "/").body(integration_client::Body::stream(Once(Some(vec![b'z'; 200]))))
+        Request::new(http::Method::PUT, "v", "/")
+            .body(integration_client::Body::stream(OnePieceStream(Some(vec![b'z'; 200]))))
     };
     let error = client.send("a", Priority::High, stream()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.to_string().contains("expect_bytes"), "{error}");
     client.send("a", Priority::High, stream().expect_bytes(200, 0)).await.unwrap().bytes().await.unwrap();
-    assert_eq!(left(&client), 800);
+    assert_eq!(remaining_units(&client), 800);
 }

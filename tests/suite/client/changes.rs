@@ -10,17 +10,17 @@ use super::*;
 
 /// A configuration source whose text a test can replace.
 #[derive(Clone, Debug)]
-struct Text(Arc<Mutex<String>>);
+struct TextSource(Arc<Mutex<String>>);
 
-impl ConfigSource for Text {
+impl ConfigSource for TextSource {
     fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
         let sources = Sources::new().without_catalogue().file("vendors.toml", self.0.lock().unwrap().as_str());
         Box::pin(async { Ok(sources) })
     }
 }
 
-async fn reloadable(text: &str, transport: &FakeTransport) -> (IntegrationClient, Text) {
-    let source = Text(Arc::new(Mutex::new(text.to_owned())));
+async fn reloadable(text: &str, transport: &FakeTransport) -> (IntegrationClient, TextSource) {
+    let source = TextSource(Arc::new(Mutex::new(text.to_owned())));
     let client = builder("", transport).config_source(source.clone()).shards(8).build().await.unwrap();
     (client, source)
 }
@@ -30,10 +30,13 @@ fn tenants(text: String) -> String {
 }
 
 /// Starts `count` sends of tenant `a`, which all wait, and returns their tasks.
-async fn waiting(client: &IntegrationClient, count: usize) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
+async fn start_waiting_sends(
+    client: &IntegrationClient,
+    count: usize,
+) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
     let before = client.waiting();
     let sends = (0..count).map(|n| spawn(client, Priority::Normal, get(&format!("/{n}")))).collect();
-    until_waiting(client, before + count as u64).await;
+    wait_for_waiters(client, before + count as u64).await;
     sends
 }
 
@@ -53,10 +56,10 @@ fn assert_in_order(transport: &FakeTransport, from: usize, count: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn tenant_gets_other_limits_while_it_waits() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 1))], &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
-    let sends = waiting(&client, 80).await;
+    let sends = start_waiting_sends(&client, 80).await;
     let began = now();
     // At 8 requests a second this would take 10 s; at 80 a second it takes 1 s.
     client.tenants().set(TenantEntry::new("a", "v").limit("requests", 100)).unwrap();
@@ -69,9 +72,9 @@ async fn tenant_gets_other_limits_while_it_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn removed_tenant_drains_or_is_refused() {
-    let transport = answers(ms(10));
+    let transport = transport_with_delay(ms(10));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
-    let sends = waiting_after_one(&client, 5).await;
+    let sends = start_sends_behind_one(&client, 5).await;
     client.tenants().remove("a", "v", OnRemove::Drain).unwrap();
     assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
     assert_eq!(client.tenants().remove("a", "v", OnRemove::Drain).unwrap_err().kind(), ErrorKind::UnknownTenant);
@@ -80,7 +83,7 @@ async fn removed_tenant_drains_or_is_refused() {
     assert_idle(&client);
 
     client.tenants().set(TenantEntry::new("a", "v")).unwrap();
-    let sends = waiting_after_one(&client, 5).await;
+    let sends = start_sends_behind_one(&client, 5).await;
     client.tenants().remove("a", "v", OnRemove::Refuse).unwrap();
     let mut refused = 0;
     for send in sends {
@@ -98,22 +101,22 @@ async fn removed_tenant_drains_or_is_refused() {
 }
 
 /// Starts one send that is under way, and `count` that wait for it.
-async fn waiting_after_one(
+async fn start_sends_behind_one(
     client: &IntegrationClient,
     count: usize,
 ) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
     let mut sends = vec![spawn(client, Priority::Normal, get("/first"))];
     tokio::task::yield_now().await;
-    sends.extend(waiting(client, count).await);
+    sends.extend(start_waiting_sends(client, count).await);
     sends
 }
 
 #[tokio::test(start_paused = true)]
 async fn reload_changes_limits_under_those_who_wait() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
-    let sends = waiting(&client, 80).await;
+    let sends = start_waiting_sends(&client, 80).await;
     let version = client.config().current().version();
     let began = now();
     *source.0.lock().unwrap() = tenants(vendor(&[("requests", &per_second(100, 1))]));
@@ -127,10 +130,10 @@ async fn reload_changes_limits_under_those_who_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn broken_reload_changes_nothing() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap();
-    let sends = waiting(&client, 8).await;
+    let sends = start_waiting_sends(&client, 8).await;
     let version = client.config().current().version();
     let began = now();
     for broken in ["nonsense", "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n"] {
@@ -148,13 +151,13 @@ async fn broken_reload_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn wider_scope_moves_waiting_requests() {
     for wide in ["account", "vendor"] {
-        let transport = answers(ms(5));
+        let transport = transport_with_delay(ms(5));
         let narrow = per_second(10, 8);
         let (client, source) = reloadable(&vendor(&[("requests", &narrow)]), &transport).await;
         let began = now();
         let first = (0..8).map(|n| spawn(&client, Priority::Normal, get(&format!("/first/{n}")))).collect();
         all_answered(first).await;
-        let sends = waiting(&client, 16).await;
+        let sends = start_waiting_sends(&client, 16).await;
         let wider = format!("scope = \"{wide}\"\n{}", per_second(1000, 800));
         *source.0.lock().unwrap() = tenants(vendor(&[("requests", &narrow), ("everybody", &wider)]));
         client.config().reload().await.unwrap();
@@ -174,7 +177,7 @@ async fn wider_scope_moves_waiting_requests() {
 /// sent twice or sent above the limit.
 #[tokio::test(start_paused = true)]
 async fn reloads_lose_and_credit_nothing() {
-    let transport = answers(ms(3));
+    let transport = transport_with_delay(ms(3));
     let narrow = vendor(&[("requests", &per_second(50, 40))]);
     let everybody = format!("scope = \"vendor\"\n{}", per_second(1000, 800));
     let wide = vendor(&[("requests", &per_second(50, 40)), ("everybody", &everybody)]);
@@ -221,7 +224,7 @@ async fn handle_keeps_its_endpoint_through_a_reload() {
         )
     };
     let reports = vendor(&[]) + &endpoint("reports", 2);
-    let (client, source) = reloadable(&reports, &answers(Duration::ZERO)).await;
+    let (client, source) = reloadable(&reports, &transport_with_delay(Duration::ZERO)).await;
     let lane = client.lane("a", "v").unwrap().endpoint("reports").unwrap();
     lane.try_acquire(Priority::High, 1).unwrap().finish();
     let refused = |result: Result<Permit, Error>| result.map(Permit::finish).unwrap_err().kind();
@@ -239,11 +242,11 @@ async fn handle_keeps_its_endpoint_through_a_reload() {
 }
 
 /// A tenant of `account`, which shares the account's limit with the other tenants of it.
-fn tenant_of(name: &str, account: &str) -> TenantEntry {
+fn tenant_of_account(name: &str, account: &str) -> TenantEntry {
     TenantEntry::new(name, "v").account(account)
 }
 
-fn send_of(
+fn spawn_send(
     client: &IntegrationClient,
     tenant: &'static str,
     path: &'static str,
@@ -256,21 +259,21 @@ fn send_of(
 /// The accounts are in different shards, so each change of the account moves the tenant to another shard.
 #[tokio::test(start_paused = true)]
 async fn account_left_and_reentered_keeps_its_slots() {
-    let transport = answers(Duration::from_secs(5));
+    let transport = transport_with_delay(Duration::from_secs(5));
     let limits = [("account", "scope = \"account\"\nconcurrency = 4"), ("own", "concurrency = 6")];
     let text = vendor(&limits);
     let client = builder(&text, &transport).shards(16).build().await.unwrap();
-    client.tenants().set(tenant_of("a", "first")).unwrap();
-    client.tenants().set(tenant_of("b", "first")).unwrap();
-    let sends: Vec<_> = (0..4).map(|_| send_of(&client, "a", "/a")).collect();
+    client.tenants().set(tenant_of_account("a", "first")).unwrap();
+    client.tenants().set(tenant_of_account("b", "first")).unwrap();
+    let sends: Vec<_> = (0..4).map(|_| spawn_send(&client, "a", "/a")).collect();
     let began = now();
     while client.in_flight() < 4 {
         tokio::task::yield_now().await;
     }
-    let others = send_of(&client, "b", "/b");
-    until_waiting(&client, 1).await;
+    let others = spawn_send(&client, "b", "/b");
+    wait_for_waiters(&client, 1).await;
     for account in ["second", "first", "third", "first"] {
-        client.tenants().set(tenant_of("a", account)).unwrap();
+        client.tenants().set(tenant_of_account("a", account)).unwrap();
         if account == "first" {
             let refused = client.try_send("a", Priority::High, get("/again")).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::NotNow);
@@ -293,11 +296,11 @@ async fn refusal_pauses_a_lane_that_changed_account() {
     });
     let text = vendor(&[("account", "scope = \"account\"\nconcurrency = 4")]);
     let client = builder(&text, &transport).shards(16).build().await.unwrap();
-    client.tenants().set(tenant_of("a", "first")).unwrap();
-    let first = send_of(&client, "a", "/refused");
+    client.tenants().set(tenant_of_account("a", "first")).unwrap();
+    let first = spawn_send(&client, "a", "/refused");
     tokio::time::sleep(ms(100)).await;
     for account in ["second", "third", "fourth"] {
-        client.tenants().set(tenant_of("a", account)).unwrap();
+        client.tenants().set(tenant_of_account("a", account)).unwrap();
     }
     tokio::time::sleep(ms(500)).await;
     let began = now();

@@ -11,7 +11,7 @@ fn tenant(n: usize) -> TenantEntry {
 #[tokio::test(start_paused = true)]
 async fn cleanup_retires_inactive_tenants() {
     for policy in [OnRemove::Drain, OnRemove::Refuse] {
-        let transport = answers(ms(5));
+        let transport = transport_with_delay(ms(5));
         let client = builder(&vendor(&[("slots", "concurrency = 1")]), &transport).on_remove(policy);
         let client = client.build().await.unwrap();
         let everybody = client.tenants().cleanup(&HashSet::from(["a", "b"])).await;
@@ -20,7 +20,7 @@ async fn cleanup_retires_inactive_tenants() {
             client.tenants().set(tenant(n)).unwrap();
         }
         let sends: Vec<_> = (0..6).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
-        until_waiting(&client, 5).await;
+        wait_for_waiters(&client, 5).await;
         let retired = client.tenants().cleanup(&HashSet::from(["b".to_owned(), "t0007".to_owned()])).await;
         assert_eq!((retired.len(), client.waiting()), (1_000, if policy == OnRemove::Drain { 5 } else { 0 }));
         let late = client.send("a", Priority::High, get("/")).await.unwrap_err();
@@ -43,7 +43,7 @@ async fn cleanup_retires_inactive_tenants() {
 
 #[tokio::test(start_paused = true)]
 async fn returning_tenant_finds_its_usage() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client =
         client(&[("requests", "algorithm = \"sliding_window\"\nlimit = 10\nwindow = \"1h\"")], &transport).await;
     let try_send = |client: IntegrationClient| async move { client.try_send("a", Priority::High, get("/")).await };
@@ -65,7 +65,7 @@ async fn same_sends_with_and_without_eviction() {
     for (scope, seldom, seed) in [("tenant", 8, 1), ("account", 8, 2), ("vendor", 40, 3)] {
         let mut traces = Vec::new();
         for evict in [false, true] {
-            let transport = answers(ms(7));
+            let transport = transport_with_delay(ms(7));
             let limit = format!("scope = \"{scope}\"\n{}", per_second(20, 8).replace("\"1s\"", "\"200ms\""));
             let text = vendor(&[("requests", &limit)]).replace("auth =", "max_transit = \"50ms\"\nauth =");
             let client = builder(&text, &transport).build().await.unwrap();
@@ -111,13 +111,16 @@ async fn same_sends_with_and_without_eviction() {
 type Answer = Result<HashSet<String>, integration_client::BoxError>;
 
 /// A client with the tenants `a` and `b` that asks `source` every minute which tenants are needed.
-async fn cleaned<A>(source: impl Fn(u32) -> A + Send + Sync + 'static, may_retire_all: bool) -> IntegrationClient
+async fn client_with_cleanup<A>(
+    source: impl Fn(u32) -> A + Send + Sync + 'static,
+    may_retire_all: bool,
+) -> IntegrationClient
 where
     A: Future<Output = Answer> + Send + 'static,
 {
     let asked = std::sync::atomic::AtomicU32::new(0);
     let source = move || source(asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let builder = builder(&vendor(&[("slots", "concurrency = 1")]), &answers(ms(5)));
+    let builder = builder(&vendor(&[("slots", "concurrency = 1")]), &transport_with_delay(ms(5)));
     let builder = builder.cleanup_every(Duration::from_secs(60), source);
     let builder = if may_retire_all { builder.cleanup_may_retire_all() } else { builder };
     builder.build().await.unwrap()
@@ -127,13 +130,13 @@ fn ids(ids: &[&str]) -> HashSet<String> {
     ids.iter().map(|id| (*id).to_owned()).collect()
 }
 
-async fn minutes(minutes: u64) {
+async fn sleep_minutes(minutes: u64) {
     tokio::time::sleep(Duration::from_secs(60 * minutes) + ms(500)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cleanup_retires_tenants_its_source_omits() {
-    let client = cleaned(|_| async { Ok(ids(&["b", "set meanwhile"])) }, false).await;
+    let client = client_with_cleanup(|_| async { Ok(ids(&["b", "set meanwhile"])) }, false).await;
     tokio::time::sleep(ms(59_000)).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup), (2, None));
     tokio::time::sleep(ms(1_500)).await;
@@ -155,14 +158,14 @@ async fn cleanup_source_error_retires_nobody() {
             _ => Ok(ids(&["a"])),
         }
     };
-    let client = cleaned(source, false).await;
+    let client = client_with_cleanup(source, false).await;
     let problem = || client.overview().cleanup.and_then(|cleanup| cleanup.problem).unwrap_or_default();
     for (minute, said) in [(1, "is away"), (1, "panicked"), (2, "has not answered within 60 s"), (1, "names nobody")] {
-        minutes(minute).await;
+        sleep_minutes(minute).await;
         assert!(problem().contains(said), "{:?} instead of {said}", problem());
         assert_eq!(client.overview().tenants, 2);
     }
-    minutes(1).await;
+    sleep_minutes(1).await;
     let cleanup = client.overview().cleanup.unwrap();
     assert_eq!((cleanup.runs, cleanup.failures, cleanup.retired, cleanup.problem), (5, 4, 1, None));
     assert_eq!(client.overview().tenants, 1);
@@ -170,8 +173,8 @@ async fn cleanup_source_error_retires_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn cleanup_retires_everybody_only_when_allowed() {
-    let client = cleaned(|_| async { Ok(ids(&[])) }, true).await;
-    minutes(1).await;
+    let client = client_with_cleanup(|_| async { Ok(ids(&[])) }, true).await;
+    sleep_minutes(1).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (0, 2));
 }
 
@@ -181,7 +184,7 @@ async fn cleanup_spares_tenants_set_meanwhile() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Ok(ids(&["a", "b"]))
     };
-    let client = cleaned(slow, false).await;
+    let client = client_with_cleanup(slow, false).await;
     tokio::time::sleep(Duration::from_secs(65)).await;
     client.tenants().set(tenant(1)).unwrap();
     // The tenant was set again meanwhile, so the source's response is not about this one.
@@ -200,10 +203,10 @@ async fn cleanups_end_with_the_client() {
             let _held = &held;
             async { Ok(ids(&["b"])) }
         };
-        let client = cleaned(source, false).await;
+        let client = client_with_cleanup(source, false).await;
         if shuts_down {
             assert!(client.shutdown(ms(10)).await);
-            minutes(3).await;
+            sleep_minutes(3).await;
             assert_eq!((client.overview().tenants, client.overview().cleanup), (2, None));
         }
         drop(client);

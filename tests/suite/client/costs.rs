@@ -43,7 +43,7 @@ output_tokens = ["body#/usage/output_tokens", "x-output-tokens"]
 "#;
 
 /// The used units of the limits on requests, input tokens and output tokens.
-fn used(client: &IntegrationClient) -> [u32; 3] {
+fn used_units(client: &IntegrationClient) -> [u32; 3] {
     let status = client.status("a", "v").unwrap();
     ["requests", "input_tokens", "output_tokens"].map(|name| {
         let limit = status.limits.iter().find(|limit| *limit.name == *name).unwrap();
@@ -51,25 +51,25 @@ fn used(client: &IntegrationClient) -> [u32; 3] {
     })
 }
 
-fn answering(body: impl Into<Vec<u8>>, media: &'static str) -> FakeTransport {
+fn transport_with_typed_body(body: impl Into<Vec<u8>>, media: &'static str) -> FakeTransport {
     let body = body.into();
     FakeTransport::new(move |_| FakeAnswer::status(200).header("content-type", media).body(body.clone()))
 }
 
-async fn tokens(transport: &FakeTransport) -> IntegrationClient {
+async fn client_with_tokens(transport: &FakeTransport) -> IntegrationClient {
     builder(TOKENS, transport).build().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn kinds_are_counted_side_by_side() {
-    let client = tokens(&answers(ms(0))).await;
+    let client = client_with_tokens(&transport_with_delay(ms(0))).await;
     let send = |request: Request| client.send("a", Priority::High, request.deadline(ms(600_000)));
     send(get("/")).await.unwrap();
-    assert_eq!(used(&client), [1, 100, 50], "the entry's defaults");
+    assert_eq!(used_units(&client), [1, 100, 50], "the entry's defaults");
     send(get("/embed")).await.unwrap();
-    assert_eq!(used(&client), [2, 500, 100], "the endpoint's, and of the other kind the entry's");
+    assert_eq!(used_units(&client), [2, 500, 100], "the endpoint's, and of the other kind the entry's");
     send(get("/embed").cost("input_tokens", 1_000).cost("output_tokens", 0)).await.unwrap();
-    assert_eq!(used(&client), [3, 1_500, 101], "the request's, and nothing costs nothing");
+    assert_eq!(used_units(&client), [3, 1_500, 101], "the request's, and nothing costs nothing");
     let start = now();
     send(get("/").cost("output_tokens", 1_950)).await.unwrap();
     assert!(start.elapsed() >= ms(55_000), "the output tokens of a minute are used: {:?}", start.elapsed());
@@ -79,15 +79,15 @@ async fn kinds_are_counted_side_by_side() {
 
 #[tokio::test(start_paused = true)]
 async fn permits_by_hand_cost_what_the_entry_says() {
-    let client = tokens(&answers(ms(0))).await;
+    let client = client_with_tokens(&transport_with_delay(ms(0))).await;
     client.try_acquire("a", "v", Priority::High, 1).unwrap().finish();
-    assert_eq!(used(&client), [1, 100, 50], "by a new lane");
+    assert_eq!(used_units(&client), [1, 100, 50], "by a new lane");
     client.try_acquire("a", "v", Priority::High, 1).unwrap().finish();
-    assert_eq!(used(&client), [2, 200, 100], "by a known one");
+    assert_eq!(used_units(&client), [2, 200, 100], "by a known one");
     let lane = client.lane("a", "v").unwrap().endpoint("embed").unwrap();
     lane.try_acquire(Priority::High, 1).unwrap().finish();
     lane.acquire(Priority::High, 1).await.unwrap().finish();
-    assert_eq!(used(&client), [4, 1_000, 200]);
+    assert_eq!(used_units(&client), [4, 1_000, 200]);
     client.send("a", Priority::High, get("/").cost("output_tokens", 900)).await.unwrap();
     assert_eq!(client.check("a", "v", None, Priority::High).unwrap().limit, Some(2_000), "the tightest is asked");
 }
@@ -95,22 +95,22 @@ async fn permits_by_hand_cost_what_the_entry_says() {
 #[tokio::test(start_paused = true)]
 async fn usage_in_a_body_settles_the_cost() {
     let body = r#"{"id":"x","usage":{"input_tokens":30,"cache_creation_input_tokens":7,"output_tokens":600}}"#;
-    let client = tokens(&answering(body, "application/json")).await;
+    let client = client_with_tokens(&transport_with_typed_body(body, "application/json")).await;
     client.send("a", Priority::High, get("/").cost("output_tokens", 1_000)).await.unwrap().bytes().await.unwrap();
-    assert_eq!(used(&client), [1, 37, 600], "too much was believed of both, and is given back");
+    assert_eq!(used_units(&client), [1, 37, 600], "too much was believed of both, and is given back");
     client.send("a", Priority::High, get("/").cost("output_tokens", 1)).await.unwrap().bytes().await.unwrap();
-    assert_eq!(used(&client), [2, 74, 1_200], "too little was believed, and is taken once");
+    assert_eq!(used_units(&client), [2, 74, 1_200], "too little was believed, and is taken once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn usage_behind_a_long_body_settles_the_cost() {
     let text = "x".repeat(300_000);
     let body = format!(r#"{{"data":"{text}","usage":{{"input_tokens":4000,"output_tokens":1}}}}"#);
-    let client = tokens(&answering(body, "application/json")).await;
+    let client = client_with_tokens(&transport_with_typed_body(body, "application/json")).await;
     let response = client.send("a", Priority::High, get("/")).await.unwrap();
-    assert_eq!(used(&client), [1, 100, 50], "not read yet");
+    assert_eq!(used_units(&client), [1, 100, 50], "not read yet");
     response.bytes().await.unwrap();
-    assert_eq!(used(&client), [1, 4_000, 1]);
+    assert_eq!(used_units(&client), [1, 4_000, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,9 +118,9 @@ async fn usage_in_a_header_settles_the_cost() {
     let transport = FakeTransport::new(|_| {
         FakeAnswer::status(200).header("x-input-tokens", "12").header("x-output-tokens", "0").body("done")
     });
-    let client = tokens(&transport).await;
+    let client = client_with_tokens(&transport).await;
     client.send("a", Priority::High, get("/")).await.unwrap();
-    assert_eq!(used(&client), [1, 12, 1], "a request that was answered was counted");
+    assert_eq!(used_units(&client), [1, 12, 1], "a request that was answered was counted");
 }
 
 const EVENTS: &str = "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n\
@@ -129,21 +129,21 @@ const EVENTS: &str = "event: message_start\ndata: {\"message\":{\"usage\":{\"inp
 
 #[tokio::test(start_paused = true)]
 async fn usage_in_an_event_stream_settles_the_cost() {
-    let client = tokens(&answering(EVENTS, "text/event-stream")).await;
+    let client = client_with_tokens(&transport_with_typed_body(EVENTS, "text/event-stream")).await;
     let mut response = client.send("a", Priority::High, get("/")).await.unwrap();
-    assert_eq!(used(&client), [1, 100, 50], "the stream has not been read");
+    assert_eq!(used_units(&client), [1, 100, 50], "the stream has not been read");
     while response.chunk().await.unwrap().is_some() {}
-    assert_eq!(used(&client), [1, 25, 9], "read piece by piece");
+    assert_eq!(used_units(&client), [1, 25, 9], "read piece by piece");
     client.send("a", Priority::High, get("/")).await.unwrap().text().await.unwrap();
-    assert_eq!(used(&client), [2, 50, 18], "read as a whole");
+    assert_eq!(used_units(&client), [2, 50, 18], "read as a whole");
     drop(client.send("a", Priority::High, get("/")).await.unwrap());
-    assert_eq!(used(&client), [3, 150, 68], "of a stream that nobody reads the beliefs stand");
+    assert_eq!(used_units(&client), [3, 150, 68], "of a stream that nobody reads the beliefs stand");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hostile_usage_stops_nobody_for_long() {
     let body = r#"{"usage":{"input_tokens":99999999999999999999,"output_tokens":-5}}"#;
-    let client = tokens(&answering(body, "application/json")).await;
+    let client = client_with_tokens(&transport_with_typed_body(body, "application/json")).await;
     for _ in 0..3 {
         client.send("a", Priority::High, get("/")).await.unwrap().bytes().await.unwrap();
     }

@@ -134,7 +134,7 @@ async fn stalled_exchange_counts_until_max_transit() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_drains_and_then_refuses() {
-    let transport = answers(ms(100));
+    let transport = transport_with_delay(ms(100));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends: Vec<_> = (0..5)
         .map(|_| {
@@ -142,7 +142,7 @@ async fn shutdown_drains_and_then_refuses() {
             async { send.await.unwrap()?.text().await }
         })
         .collect();
-    until_waiting(&client, 4).await;
+    wait_for_waiters(&client, 4).await;
     let (drained, results) = tokio::join!(client.shutdown(ms(10_000)), async {
         let refused = client.send("a", Priority::High, get("/")).await.unwrap_err();
         assert_eq!((refused.kind(), refused.delivery()), (ErrorKind::Shutdown, Delivery::NotSent));
@@ -166,7 +166,7 @@ async fn shutdown_reports_requests_still_waiting() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(ms(100)).body("done").body_delay(ms(1)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
-    until_waiting(&client, 4).await;
+    wait_for_waiters(&client, 4).await;
     let began = now();
     assert!(!client.shutdown(ms(150)).await);
     assert!((150..=160).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use super::*;
 
 /// A transport to a host that can be switched off. Each response takes `delay`.
-fn switched(up: &Arc<AtomicBool>, delay: Duration) -> FakeTransport {
+fn switchable_transport(up: &Arc<AtomicBool>, delay: Duration) -> FakeTransport {
     let up = up.clone();
     FakeTransport::new(move |_| match up.load(SeqCst) {
         true => FakeAnswer::status(200).delay(delay),
@@ -25,7 +25,7 @@ fn spawn_for(
 }
 
 /// Opens the host's circuit breaker with five failures in a row: for the next second no request is sent to the host.
-async fn open(client: &IntegrationClient) {
+async fn open_breaker(client: &IntegrationClient) {
     for _ in 0..5 {
         let error = client.send("b", Priority::High, get("/")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connect);
@@ -37,12 +37,12 @@ async fn open(client: &IntegrationClient) {
 #[tokio::test(start_paused = true)]
 async fn tenant_without_quota_holds_no_probe() {
     let up = Arc::new(AtomicBool::new(true));
-    let transport = switched(&up, Duration::ZERO);
+    let transport = switchable_transport(&up, Duration::ZERO);
     let hourly = "algorithm = \"sliding_window\"\nlimit = 10\nwindow = \"1m\"";
     let client = client(&[("requests", hourly)], &transport).await;
     while client.try_send("a", Priority::High, get("/")).await.is_ok() {}
     up.store(false, SeqCst);
-    open(&client).await;
+    open_breaker(&client).await;
     let began = now();
     let without_quota = spawn_for(&client, "a", get("/a").deadline(secs(300)));
     tokio::time::sleep(ms(54)).await;
@@ -77,7 +77,7 @@ async fn tenant_without_secret_holds_no_probe() {
         }
     }
     let up = Arc::new(AtomicBool::new(false));
-    let transport = switched(&up, Duration::ZERO);
+    let transport = switchable_transport(&up, Duration::ZERO);
     let text = vendor(&[]).replace("none", "bearer");
     let client = IntegrationClient::builder()
         .without_catalogue()
@@ -89,7 +89,7 @@ async fn tenant_without_secret_holds_no_probe() {
         .build()
         .await
         .unwrap();
-    open(&client).await;
+    open_breaker(&client).await;
     let began = now();
     let slow = spawn_for(&client, "a", get("/a").deadline(secs(300)));
     tokio::time::sleep(ms(54)).await;
@@ -105,9 +105,9 @@ async fn tenant_without_secret_holds_no_probe() {
 async fn waiters_of_a_host_return_gradually() {
     const WAITING: usize = 5000;
     let up = Arc::new(AtomicBool::new(false));
-    let transport = switched(&up, ms(5));
+    let transport = switchable_transport(&up, ms(5));
     let client = client(&[], &transport).await;
-    open(&client).await;
+    open_breaker(&client).await;
     let before = transport.calls().len();
     let sends: Vec<_> = (0..WAITING).map(|_| spawn_for(&client, "a", get("/").deadline(secs(60)))).collect();
     tokio::time::sleep(ms(500)).await;
@@ -141,7 +141,7 @@ fn secs(n: u64) -> Duration {
 async fn host_without_connection_shows_in_status_and_lists() {
     use integration_client::status::{LaneQuery, LaneState};
     let up = Arc::new(AtomicBool::new(true));
-    let client = client(&[], &switched(&up, Duration::ZERO)).await;
+    let client = client(&[], &switchable_transport(&up, Duration::ZERO)).await;
     client.send("a", Priority::High, get("/")).await.unwrap();
     let shown = || {
         let status = client.status("a", "v").unwrap();
@@ -152,7 +152,7 @@ async fn host_without_connection_shows_in_status_and_lists() {
     let (host, states) = shown();
     assert_eq!((host, states.contains(&LaneState::Unreachable)), (None, false));
     up.store(false, SeqCst);
-    open(&client).await;
+    open_breaker(&client).await;
     let (host, states) = shown();
     assert_eq!(host.as_deref(), Some("v.example"));
     assert!(states.iter().all(|state| *state == LaneState::Unreachable), "{states:?}");

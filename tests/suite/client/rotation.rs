@@ -31,7 +31,7 @@ fn tenant(shop: &str) -> TenantEntry {
     TenantEntry::new("a", "v").variable("shop", shop).credential(format!("keys:{shop}"))
 }
 
-async fn rotating(
+async fn client_of_old_shop(
     transport: &FakeTransport,
     change: impl FnOnce(IntegrationClientBuilder) -> IntegrationClientBuilder,
 ) -> IntegrationClient {
@@ -40,7 +40,7 @@ async fn rotating(
 }
 
 /// The first label of the host and the credential, for every call.
-fn pairs(transport: &FakeTransport) -> Vec<(String, String)> {
+fn hosts_and_credentials(transport: &FakeTransport) -> Vec<(String, String)> {
     let pair = |call: &integration_client::testing::FakeCall| {
         let host = call.url.trim_start_matches("https://").split('.').next().unwrap_or_default().to_owned();
         (host, call.header("authorization").unwrap_or_default().trim_start_matches("Bearer ").to_owned())
@@ -51,14 +51,14 @@ fn pairs(transport: &FakeTransport) -> Vec<(String, String)> {
 #[tokio::test(start_paused = true)]
 async fn retry_uses_url_and_credential_of_one_version() {
     let transport = failing_at_old();
-    let client = rotating(&transport, |builder| builder).await;
+    let client = client_of_old_shop(&transport, |builder| builder).await;
     let send = spawn(&client, Priority::High, get("/x").query("q", "1").deadline(Duration::from_secs(60)));
     while transport.calls().len() < 3 {
         tokio::time::sleep(ms(100)).await;
     }
     client.tenants().set(tenant("new")).unwrap();
     let answered = send.await.unwrap();
-    let pairs = pairs(&transport);
+    let pairs = hosts_and_credentials(&transport);
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
     assert_eq!(answered.unwrap().status(), 200);
     let last = transport.calls().pop().unwrap();
@@ -70,7 +70,7 @@ async fn retry_uses_url_and_credential_of_one_version() {
 #[tokio::test(start_paused = true)]
 async fn request_for_a_removed_host_is_not_sent() {
     let transport = failing_at_old();
-    let client = rotating(&transport, |builder| builder).await;
+    let client = client_of_old_shop(&transport, |builder| builder).await;
     let request: Request = http::Request::get("https://old.v.example/api/x").body(()).unwrap().into();
     let send = spawn(&client, Priority::High, request.deadline(Duration::from_secs(60)));
     while transport.calls().len() < 3 {
@@ -79,7 +79,7 @@ async fn request_for_a_removed_host_is_not_sent() {
     client.tenants().set(tenant("new")).unwrap();
     let error = send.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-    let pairs = pairs(&transport);
+    let pairs = hosts_and_credentials(&transport);
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
 }
 
@@ -96,7 +96,7 @@ async fn token_goes_to_the_url_it_was_fetched_for() {
         }
     }
     let (transport, fetched) = (failing_at_old(), Arc::<AtomicUsize>::default());
-    let client = rotating(&transport, |builder| builder.token_source("v", Tokens(fetched.clone()))).await;
+    let client = client_of_old_shop(&transport, |builder| builder.token_source("v", Tokens(fetched.clone()))).await;
     let send = spawn(&client, Priority::High, get("/x").deadline(Duration::from_secs(60)));
     while transport.calls().len() < 3 {
         tokio::time::sleep(ms(100)).await;
@@ -104,7 +104,7 @@ async fn token_goes_to_the_url_it_was_fetched_for() {
     client.tenants().set(tenant("new")).unwrap();
     send.await.unwrap().unwrap();
     client.send("a", Priority::High, get("/y")).await.unwrap();
-    let pairs = pairs(&transport);
+    let pairs = hosts_and_credentials(&transport);
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
     assert_eq!(fetched.load(SeqCst), 2, "one for each version");
 }
@@ -117,7 +117,7 @@ async fn waiting_request_uses_its_accounts_credential() {
     let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\n\
                   [[vendors.v.limits]]\nname = \"parallel\"\nscope = \"account\"\nconcurrency = 1\n";
     let in_account = |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));
-    let transport = answers(Duration::from_secs(1));
+    let transport = transport_with_delay(Duration::from_secs(1));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
     let client = builder.credential_resolver("keys", literal).tenant(in_account("old")).build().await.unwrap();
     let first = spawn(&client, Priority::High, get("/1"));
@@ -129,6 +129,6 @@ async fn waiting_request_uses_its_accounts_credential() {
     client.tenants().set(in_account("new")).unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
-    let secrets: Vec<String> = pairs(&transport).into_iter().map(|(_, secret)| secret).collect();
+    let secrets: Vec<String> = hosts_and_credentials(&transport).into_iter().map(|(_, secret)| secret).collect();
     assert_eq!(secrets, ["old", "new"]);
 }

@@ -5,11 +5,11 @@ use integration_client::status::PausedBy;
 
 #[tokio::test(start_paused = true)]
 async fn status_reports_wait_reason_and_end() {
-    let transport = answers(ms(10));
+    let transport = transport_with_delay(ms(10));
     let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
     assert!(client.status("a", "v").unwrap().resting, "nobody has sent anything");
     let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
-    until_waiting(&client, 3).await;
+    wait_for_waiters(&client, 3).await;
     let status = client.status("a", "v").unwrap();
     assert_eq!((status.waiting.low, status.in_flight, status.resting), (3, 2, false));
     let wait = status.waits.low.as_ref().unwrap();
@@ -62,7 +62,8 @@ async fn estimate_reckons_with_what_requests_cost() {
     let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\ncosts = { tokens = 2 }\n\
                   [[vendors.v.limits]]\nname = \"requests\"\nlimit = 10\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\n\
                   [[vendors.v.limits]]\nname = \"tokens\"\nlimit = 100\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\nunit = \"tokens\"\n";
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(answers(ms(20)));
+    let builder =
+        IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport_with_delay(ms(20)));
     let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
     let request = |kind| Request::get("v", "/").cost(kind, 20);
     let costs = client.costs("a", &request("tokens")).unwrap();
@@ -91,11 +92,11 @@ async fn estimate_is_what_then_happens() {
     for (backlog, batch, priority) in
         [(0, 40, Priority::Low), (60, 40, Priority::Low), (60, 40, Priority::High), (30, 300, Priority::Normal)]
     {
-        let client = client(&[("requests", &per_second(20, 4))], &answers(ms(50))).await;
+        let client = client(&[("requests", &per_second(20, 4))], &transport_with_delay(ms(50))).await;
         // From this first response the client learns how long responses take.
         client.send("a", Priority::Normal, get("/")).await.unwrap().bytes().await.unwrap();
         let others: Vec<_> = (0..backlog).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
-        until_waiting(&client, (backlog as u64).saturating_sub(3)).await;
+        wait_for_waiters(&client, (backlog as u64).saturating_sub(3)).await;
         let estimate = client.estimate("a", "v", priority, batch).unwrap();
         let (began, mut sends) = (now(), tokio::task::JoinSet::new());
         for _ in 0..batch {
@@ -116,7 +117,7 @@ async fn estimate_is_what_then_happens() {
         others.into_iter().for_each(|send| send.abort());
     }
     // The estimate returns quickly for any number of requests, also in a lane without a rate limit.
-    let unlimited = client(&[("slots", "concurrency = 100000")], &answers(ms(20))).await;
+    let unlimited = client(&[("slots", "concurrency = 100000")], &transport_with_delay(ms(20))).await;
     assert_eq!(unlimited.estimate("a", "v", Priority::Low, 0).unwrap().guaranteed, Some(Duration::ZERO));
     for requests in [1, 10_000, u64::MAX] {
         let estimate = unlimited.estimate("a", "v", Priority::Low, requests).unwrap();
@@ -124,7 +125,7 @@ async fn estimate_is_what_then_happens() {
     }
     // Whatever the other tiers send, low priority gets a tenth: 24 requests a second of the 240 that a limit of 300
     // allows.
-    let client = client(&[("requests", &per_second(300, 240))], &answers(ms(20))).await;
+    let client = client(&[("requests", &per_second(300, 240))], &transport_with_delay(ms(20))).await;
     for (requests, least, most) in [(240, 9.0, 12.0), (2_000, 75.0, 90.0)] {
         let guaranteed = client.estimate("a", "v", Priority::Low, requests).unwrap().guaranteed.unwrap().as_secs_f64();
         assert!((least..=most).contains(&guaranteed), "{requests}: {guaranteed}");
@@ -133,7 +134,7 @@ async fn estimate_is_what_then_happens() {
 
 #[tokio::test(start_paused = true)]
 async fn check_predicts_and_takes_nothing() {
-    let transport = answers(ms(10));
+    let transport = transport_with_delay(ms(10));
     let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
     for _ in 0..100 {
         let check = client.check("a", "v", None, Priority::Low).unwrap();
@@ -142,7 +143,7 @@ async fn check_predicts_and_takes_nothing() {
         assert_eq!(check.reset, Some(Duration::ZERO));
     }
     let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
-    until_waiting(&client, 3).await;
+    wait_for_waiters(&client, 3).await;
     let check = client.check("a", "v", None, Priority::Low).unwrap();
     assert_eq!((check.allowed, check.pending, check.until), (false, 3, Some(ms(125))));
     assert_eq!((check.name.as_deref(), check.limit, check.remaining), (Some("requests"), Some(10), Some(8)));
@@ -201,7 +202,7 @@ async fn requests_under_way_are_listed_until_they_end() {
 
 #[tokio::test(start_paused = true)]
 async fn status_reports_rate_and_mean_time_by_vendor() {
-    let transport = answers(ms(40));
+    let transport = transport_with_delay(ms(40));
     let client = client(&[("slots", "concurrency = 5")], &transport).await;
     assert_eq!(client.status("a", "v").unwrap().flow.mean, None);
     for _ in 0..100 {

@@ -10,7 +10,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn wait_is_told_with_its_reason() {
-    let client = client(&[("requests", &per_second(10, 1))], &answers(Duration::ZERO)).await;
+    let client = client(&[("requests", &per_second(10, 1))], &transport_with_delay(Duration::ZERO)).await;
     client.send("a", Priority::Low, get("/")).await.unwrap();
     let began = now();
     let response = client.send("a", Priority::Low, get("/")).await.unwrap();
@@ -24,7 +24,7 @@ async fn wait_is_told_with_its_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn thousand_waiters_go_in_order_and_wake_once() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     // 625 x 0.8 = 500 a second.
     let client = client(&[("requests", &per_second(625, 1))], &transport).await;
     let began = now();
@@ -33,7 +33,7 @@ async fn thousand_waiters_go_in_order_and_wake_once() {
     for n in 0..1000 {
         let client = client.clone();
         let send = async move { client.send("a", Priority::Normal, get(&format!("/{n}"))).await.unwrap().waited() };
-        tasks.spawn(Counted { future: Box::pin(send), wakes: wakes.clone() });
+        tasks.spawn(WakeCounted { future: Box::pin(send), wakes: wakes.clone() });
     }
     let mut longest = Duration::ZERO;
     while let Some(waited) = tasks.join_next().await {
@@ -52,7 +52,7 @@ async fn thousand_waiters_go_in_order_and_wake_once() {
 }
 
 /// Counts how often its future is woken.
-struct Counted<T> {
+struct WakeCounted<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     wakes: Arc<AtomicU32>,
 }
@@ -69,7 +69,7 @@ impl Wake for CountingWaker {
     }
 }
 
-impl<T> Future for Counted<T> {
+impl<T> Future for WakeCounted<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -80,7 +80,7 @@ impl<T> Future for Counted<T> {
 
 #[tokio::test(start_paused = true)]
 async fn deadlines() {
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 1))], &transport).await;
     let error = client.send("a", Priority::High, get("/").deadline(Duration::ZERO)).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Deadline, Delivery::NotSent));
@@ -99,7 +99,7 @@ async fn deadlines() {
 /// It is unknown when a slot will be free, so a request that waits for one fails only when its deadline passes.
 #[tokio::test(start_paused = true)]
 async fn deadline_that_might_have_been_met() {
-    let transport = answers(ms(400));
+    let transport = transport_with_delay(ms(400));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let first = spawn(&client, Priority::High, get("/"));
     tokio::task::yield_now().await;
@@ -129,11 +129,11 @@ async fn default_deadline_counts_for_waits_and_exchanges() {
 
 #[tokio::test(start_paused = true)]
 async fn full_queues_refuse() {
-    let transport = answers(ms(100));
+    let transport = transport_with_delay(ms(100));
     let text = vendor(&[("slots", "concurrency = 1")]);
     let client = builder(&text, &transport).max_waiting_per_tier(2).build().await.unwrap();
     let sends: Vec<_> = (0..3).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
-    until_waiting(&client, 2).await;
+    wait_for_waiters(&client, 2).await;
     assert_eq!(client.in_flight(), 1);
     assert_eq!(client.lane("a", "v").unwrap().waiting(), [0, 0, 2]);
     let error = client.send("a", Priority::Low, get("/")).await.unwrap_err();
@@ -150,7 +150,7 @@ async fn full_queues_refuse() {
 #[tokio::test(start_paused = true)]
 async fn cost_that_never_fits_is_refused() {
     let points = format!("{}\nunit = \"points\"", per_second(10, 8));
-    let transport = answers(Duration::ZERO);
+    let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("points", &points)], &transport).await;
     let error = client.send("a", Priority::High, get("/").cost("points", 9)).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::CostAboveCapacity, Delivery::NotSent));
@@ -161,7 +161,7 @@ async fn cost_that_never_fits_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn lanes_and_permits() {
-    let client = client(&[("slots", "concurrency = 2")], &answers(Duration::ZERO)).await;
+    let client = client(&[("slots", "concurrency = 2")], &transport_with_delay(Duration::ZERO)).await;
     let lane = client.lane("a", "v").unwrap();
     let first = lane.acquire(Priority::High, 1).await.unwrap();
     let second = client.try_acquire("a", "v", Priority::Low, 1).unwrap();
@@ -187,13 +187,13 @@ async fn lanes_and_permits() {
 /// There is one slot. A future that is granted the permit and never polled again would hold the slot for ever.
 #[tokio::test(start_paused = true)]
 async fn future_that_nobody_polls_holds_up_nobody() {
-    let transport = answers(ms(10));
+    let transport = transport_with_delay(ms(10));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let held = client.lane("a", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     let mut sleepy = pin!(client.send("a", Priority::Normal, get("/sleepy")));
     assert!(poll_once(sleepy.as_mut()).await.is_pending());
     let others: Vec<_> = (0..5).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
-    until_waiting(&client, 6).await;
+    wait_for_waiters(&client, 6).await;
     let began = now();
     held.finish();
     for other in others {
@@ -211,7 +211,7 @@ async fn future_that_nobody_polls_holds_up_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_future_with_a_missed_grant_leaves_nothing() {
-    let client = client(&[("slots", "concurrency = 1")], &answers(ms(10))).await;
+    let client = client(&[("slots", "concurrency = 1")], &transport_with_delay(ms(10))).await;
     let held = client.lane("a", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     for wait in [0, 50, 200] {
         let mut sleepy = Box::pin(client.send("a", Priority::Normal, get("/sleepy")));

@@ -33,9 +33,9 @@ impl Drop for Folder {
 
 /// A subscriber that counts the errors in the log.
 #[derive(Clone, Default)]
-struct Errors(Arc<AtomicUsize>);
+struct ErrorCounter(Arc<AtomicUsize>);
 
-impl tracing::Subscriber for Errors {
+impl tracing::Subscriber for ErrorCounter {
     fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
         *of.level() == tracing::Level::ERROR
     }
@@ -51,11 +51,11 @@ impl tracing::Subscriber for Errors {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-fn limited(limit: u32) -> String {
+fn vendor_with_limit(limit: u32) -> String {
     vendor(&[("requests", &per_second(limit, 1))])
 }
 
-async fn watching(path: &Path, transport: &FakeTransport) -> IntegrationClient {
+async fn client_of_file(path: &Path, transport: &FakeTransport) -> IntegrationClient {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_file(path)
@@ -80,16 +80,16 @@ async fn next_version(client: &IntegrationClient) -> Duration {
 async fn changed_file_is_used_within_two_seconds() {
     let folder = Folder::new("changed");
     let path = folder.file("vendors.toml");
-    std::fs::write(&path, limited(10)).unwrap();
-    let transport = answers(Duration::ZERO);
-    let client = watching(&path, &transport).await;
+    std::fs::write(&path, vendor_with_limit(10)).unwrap();
+    let transport = transport_with_delay(Duration::ZERO);
+    let client = client_of_file(&path, &transport).await;
     let sends: Vec<_> = (0..80).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
-    until_waiting(&client, 79).await;
+    wait_for_waiters(&client, 79).await;
     tokio::time::sleep(ms(1_050)).await;
     assert_eq!(client.config().current().version(), 1, "nothing is new");
 
     let (began, hash) = (now(), client.config().current().hash());
-    std::fs::write(&path, limited(100)).unwrap();
+    std::fs::write(&path, vendor_with_limit(100)).unwrap();
     let took = next_version(&client).await;
     assert!(took <= ms(2_000), "{took:?}");
     assert_ne!(client.config().current().hash(), hash);
@@ -100,7 +100,7 @@ async fn changed_file_is_used_within_two_seconds() {
     assert_eq!(transport.calls().len(), 80);
 
     // The same content is written again: the file has another time, but the client makes no new version.
-    std::fs::write(&path, limited(100)).unwrap();
+    std::fs::write(&path, vendor_with_limit(100)).unwrap();
     tokio::time::sleep(ms(8_000)).await;
     assert_eq!((client.config().current().version(), client.config().problem()), (2, None));
     assert_idle(&client);
@@ -108,13 +108,13 @@ async fn changed_file_is_used_within_two_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_file_is_reported_once_and_changes_nothing() {
-    let log = Errors::default();
+    let log = ErrorCounter::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let folder = Folder::new("wrong");
     let path = folder.file("vendors.toml");
-    let good = limited(10);
+    let good = vendor_with_limit(10);
     std::fs::write(&path, &good).unwrap();
-    let client = watching(&path, &answers(Duration::ZERO)).await;
+    let client = client_of_file(&path, &transport_with_delay(Duration::ZERO)).await;
     let half = &good[..good.len() / 2];
     let wrong: [(&str, &dyn Fn()); 6] = [
         ("half of it", &|| std::fs::write(&path, half).unwrap()),
@@ -122,7 +122,9 @@ async fn invalid_file_is_reported_once_and_changes_nothing() {
         ("gone", &|| std::fs::remove_file(&path).unwrap()),
         ("unreadable", &|| std::fs::create_dir(&path).unwrap()),
         ("not UTF-8", &|| std::fs::write(&path, [b'#', 0xff]).unwrap()),
-        ("without the tenants' vendor", &|| std::fs::write(&path, limited(10).replace("s.v", "s.w")).unwrap()),
+        ("without the tenants' vendor", &|| {
+            std::fs::write(&path, vendor_with_limit(10).replace("s.v", "s.w")).unwrap()
+        }),
     ];
     for (number, (what, damage)) in wrong.iter().enumerate() {
         damage();
@@ -143,7 +145,7 @@ async fn invalid_file_is_reported_once_and_changes_nothing() {
         (1, None),
         "what was in use is in use"
     );
-    std::fs::write(&path, limited(20)).unwrap();
+    std::fs::write(&path, vendor_with_limit(20)).unwrap();
     next_version(&client).await;
     assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
 }
@@ -156,10 +158,10 @@ async fn swapped_symbolic_link_is_followed() {
     let link = folder.file("current");
     for (name, limit) in [("one", 10), ("two", 20)] {
         std::fs::create_dir(folder.file(name)).unwrap();
-        std::fs::write(folder.file(name).join("vendors.toml"), limited(limit)).unwrap();
+        std::fs::write(folder.file(name).join("vendors.toml"), vendor_with_limit(limit)).unwrap();
     }
     std::os::unix::fs::symlink(folder.file("one"), &link).unwrap();
-    let client = watching(&link.join("vendors.toml"), &answers(Duration::ZERO)).await;
+    let client = client_of_file(&link.join("vendors.toml"), &transport_with_delay(Duration::ZERO)).await;
     for name in ["two", "one"] {
         std::os::unix::fs::symlink(folder.file(name), folder.file("next")).unwrap();
         std::fs::rename(folder.file("next"), &link).unwrap();
@@ -173,12 +175,12 @@ async fn removed_vendor_releases_or_refuses_waiters() {
         let folder = Folder::new(&format!("removed-{policy:?}"));
         let path = folder.file("vendors.toml");
         let tenant = "[[tenants]]\nid = \"a\"\nvendor = \"v\"\n";
-        std::fs::write(&path, limited(10) + tenant).unwrap();
-        let transport = answers(Duration::ZERO);
+        std::fs::write(&path, vendor_with_limit(10) + tenant).unwrap();
+        let transport = transport_with_delay(Duration::ZERO);
         let builder = IntegrationClient::builder().without_catalogue().vendors_file(&path);
         let client = builder.transport(transport.clone()).on_remove(policy).build().await.unwrap();
         let sends: Vec<_> = (0..80).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
-        until_waiting(&client, 79).await;
+        wait_for_waiters(&client, 79).await;
         let began = now();
         std::fs::write(&path, "# no vendor is left").unwrap();
         next_version(&client).await;
@@ -205,29 +207,29 @@ async fn removed_vendor_releases_or_refuses_waiters() {
 
 /// A source that does one scripted thing with each load: returns a text, hangs or panics.
 #[derive(Clone, Debug)]
-struct Moody {
-    moods: Arc<Mutex<Vec<Mood>>>,
+struct ScriptedSource {
+    steps: Arc<Mutex<Vec<LoadStep>>>,
     last: Arc<Mutex<String>>,
 }
 
 #[derive(Clone, Debug)]
-enum Mood {
+enum LoadStep {
     Say(String),
     Hang,
     Panic,
 }
 
-impl ConfigSource for Moody {
+impl ConfigSource for ScriptedSource {
     fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
         Box::pin(async {
-            let mut moods = self.moods.lock().unwrap().clone();
-            if !moods.is_empty() {
-                let mood = moods.remove(0);
-                *self.moods.lock().unwrap() = moods;
+            let mut steps = self.steps.lock().unwrap().clone();
+            if !steps.is_empty() {
+                let mood = steps.remove(0);
+                *self.steps.lock().unwrap() = steps;
                 match mood {
-                    Mood::Say(text) => *self.last.lock().unwrap() = text,
-                    Mood::Hang => tokio::time::sleep(ms(60_000)).await,
-                    Mood::Panic => panic!("a mistake of the source"),
+                    LoadStep::Say(text) => *self.last.lock().unwrap() = text,
+                    LoadStep::Hang => tokio::time::sleep(ms(60_000)).await,
+                    LoadStep::Panic => panic!("a mistake of the source"),
                 }
             }
             Ok(Sources::new().without_catalogue().file("moody.toml", self.last.lock().unwrap().as_str()))
@@ -237,14 +239,23 @@ impl ConfigSource for Moody {
 
 #[tokio::test(start_paused = true)]
 async fn broken_config_source_is_survived() {
-    let source = Moody { moods: Arc::default(), last: Arc::new(Mutex::new(limited(10))) };
-    let client = builder("", &answers(Duration::ZERO)).config_source(source.clone()).watch_config(ms(1_000));
+    let source = ScriptedSource { steps: Arc::default(), last: Arc::new(Mutex::new(vendor_with_limit(10))) };
+    let client =
+        builder("", &transport_with_delay(Duration::ZERO)).config_source(source.clone()).watch_config(ms(1_000));
     let client = client.build().await.unwrap();
     // A configuration that was cut off: it is valid, but its limits are missing.
-    let half = Mood::Say(vendor(&[]));
-    let whole = Mood::Say(limited(20));
-    let script = [half.clone(), whole.clone(), Mood::Panic, half, whole, Mood::Hang, Mood::Say(limited(30))];
-    *source.moods.lock().unwrap() = script.to_vec();
+    let half = LoadStep::Say(vendor(&[]));
+    let whole = LoadStep::Say(vendor_with_limit(20));
+    let script = [
+        half.clone(),
+        whole.clone(),
+        LoadStep::Panic,
+        half,
+        whole,
+        LoadStep::Hang,
+        LoadStep::Say(vendor_with_limit(30)),
+    ];
+    *source.steps.lock().unwrap() = script.to_vec();
     let mut seen = Vec::new();
     for _ in 0..12_000 {
         let limit = match &client.config().current().vendor("v", "live").unwrap().limits[..] {
@@ -269,7 +280,7 @@ async fn credential_changes_and_vanishes() {
     std::fs::write(&old, "old-secret").unwrap();
     std::fs::write(&new, "new-secret").unwrap();
     let config = |credential: &str| {
-        limited(100).replace("scheme = \"none\"", "scheme = \"bearer\"")
+        vendor_with_limit(100).replace("scheme = \"none\"", "scheme = \"bearer\"")
             + &format!("[[tenants]]\nid = \"a\"\nvendor = \"v\"\n{credential}\n")
     };
     let by = |secret: &Path| config(&format!("credential = \"file:{}\"", secret.display()));

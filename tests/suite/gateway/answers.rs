@@ -2,12 +2,12 @@
 
 use super::*;
 
-async fn answering(answer: &str) -> (FaultServer, Serving) {
+async fn gateway_before_answer(answer: &str) -> (FaultServer, Serving) {
     let answer = vec![Step::Loop(vec![Step::Read, Step::Write(answer.as_bytes().to_vec())])];
-    started(FaultServer::start(vec![answer]).await, Duration::from_secs(55)).await
+    gateway_before_vendor(FaultServer::start(vec![answer]).await, Duration::from_secs(55)).await
 }
 
-async fn started(vendor: FaultServer, deadline: Duration) -> (FaultServer, Serving) {
+async fn gateway_before_vendor(vendor: FaultServer, deadline: Duration) -> (FaultServer, Serving) {
     let entry = format!(
         "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
         vendor.url()
@@ -33,7 +33,7 @@ async fn answers_stream_as_they_come_and_their_links_lead_back() {
         "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
         vendor.url()
     );
-    let serving = serving(entry + &callers("billing")).await;
+    let serving = serve_gateway(entry + &callers("billing")).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let sent = sdk.get(serving.base_url("acme", "shop") + "/r").bearer_auth(TOKEN).send();
     let mut answer = sent.await.unwrap();
@@ -53,7 +53,7 @@ async fn answers_stream_as_they_come_and_their_links_lead_back() {
 }
 
 /// A response of three pieces, with a pause after each.
-fn pieces(pause: Duration) -> Vec<Step> {
+fn script_of_three_pieces(pause: Duration) -> Vec<Step> {
     let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     let mut script = vec![Step::Read, Step::Write(head)];
     for _ in 0..3 {
@@ -65,8 +65,8 @@ fn pieces(pause: Duration) -> Vec<Step> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_outlives_the_deadline_unless_its_caller_stated_one() {
-    let vendor = FaultServer::start(vec![pieces(Duration::from_millis(250))]).await;
-    let (_vendor, serving) = started(vendor, Duration::from_millis(500)).await;
+    let vendor = FaultServer::start(vec![script_of_three_pieces(Duration::from_millis(250))]).await;
+    let (_vendor, serving) = gateway_before_vendor(vendor, Duration::from_millis(500)).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = serving.base_url("acme", "shop") + "/events";
     let ask = || sdk.get(&url).bearer_auth(TOKEN);
@@ -77,8 +77,8 @@ async fn stream_outlives_the_deadline_unless_its_caller_stated_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_that_stalls_ends_after_the_deadline() {
-    let vendor = FaultServer::start(vec![pieces(30 * SECOND)]).await;
-    let (_vendor, serving) = started(vendor, Duration::from_millis(300)).await;
+    let vendor = FaultServer::start(vec![script_of_three_pieces(30 * SECOND)]).await;
+    let (_vendor, serving) = gateway_before_vendor(vendor, Duration::from_millis(300)).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let sent = sdk.get(serving.base_url("acme", "shop") + "/events").bearer_auth(TOKEN).send();
     let cut = tokio::time::timeout(10 * SECOND, sent.await.unwrap().text()).await.unwrap();
@@ -89,11 +89,11 @@ async fn stream_that_stalls_ends_after_the_deadline() {
 async fn post_whose_answer_breaks_off_is_not_sent_again() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec();
     let vendor = FaultServer::start(vec![vec![Step::Read, Step::Write(answer), Step::Reset]]).await;
-    let (vendor, serving) = started(vendor, Duration::from_secs(55)).await;
+    let (vendor, serving) = gateway_before_vendor(vendor, Duration::from_secs(55)).await;
     let order = post("/acme/shop/orders", "", "{\"n\":1}");
-    let first = raw(&serving, &order).await;
+    let first = send_raw(&serving, &order).await;
     assert_eq!((first.status, &*first.body), (200, "half"));
-    let again = raw(&serving, &order).await;
+    let again = send_raw(&serving, &order).await;
     assert!(again.status == 422 && again.body.contains("its answer broke off"), "{} {}", again.head, again.body);
     assert_eq!(vendor.requests().len(), 1);
 }
@@ -113,9 +113,9 @@ async fn answers_without_a_body_have_none() {
             None,
         ),
     ] {
-        let (_vendor, serving) = answering(answer).await;
+        let (_vendor, serving) = gateway_before_answer(answer).await;
         let asked = get("/acme/shop/x", TOKEN).replacen("GET", method, 1);
-        let got = raw(&serving, &asked).await;
+        let got = send_raw(&serving, &asked).await;
         assert_eq!(got.status, status, "{answer} {}", got.head);
         let stated = got.head.lines().find_map(|line| line.strip_prefix("content-length: "));
         assert_eq!(stated, length, "{method} {answer}\n{}", got.head);
@@ -134,9 +134,10 @@ async fn compressed_answer_is_plain_at_the_caller() {
         format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", packed.len()).into_bytes();
     answer.extend(packed);
     let vendor = FaultServer::answering(vec![Step::Write(answer)]).await;
-    let (_vendor, serving) = started(vendor, 55 * SECOND).await;
+    let (_vendor, serving) = gateway_before_vendor(vendor, 55 * SECOND).await;
     let got =
-        raw(&serving, &get("/acme/shop/x", TOKEN).replace("connection", "accept-encoding: gzip\r\nconnection")).await;
+        send_raw(&serving, &get("/acme/shop/x", TOKEN).replace("connection", "accept-encoding: gzip\r\nconnection"))
+            .await;
     assert!(
         got.body.contains("hello hello hello") && !got.head.contains("content-encoding"),
         "{} {}",
@@ -148,11 +149,12 @@ async fn compressed_answer_is_plain_at_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_of_the_vendor_reaches_the_caller() {
     let (vendor, serving) =
-        answering("HTTP/1.1 429 Too Many Requests\r\nretry-after: 7200\r\ncontent-length: 4\r\n\r\nslow").await;
+        gateway_before_answer("HTTP/1.1 429 Too Many Requests\r\nretry-after: 7200\r\ncontent-length: 4\r\n\r\nslow")
+            .await;
     let ask = get("/acme/shop/x", TOKEN).replace("connection", "integration-deadline: 2s\r\nconnection");
     // The first response pauses the lane. The second one is the gateway's own, and states the rest of the wait.
     for delivery in ["rejected", "not_sent"] {
-        let got = raw(&serving, &ask).await;
+        let got = send_raw(&serving, &ask).await;
         assert_eq!(got.status, 429, "{} {}", got.head, got.body);
         assert!(got.head.contains(&format!("integration-delivery: {delivery}")), "{}", got.head);
         let wait = got.head.lines().find_map(|line| line.strip_prefix("retry-after: "));
@@ -164,7 +166,8 @@ async fn wait_of_the_vendor_reaches_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_gets_no_higher_tier_than_its_own() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(10, SECOND)).start().await.unwrap();
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;
+    let serving =
+        serve_gateway(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = serving.base_url("acme", "shop");
     let mut all = tokio::task::JoinSet::new();
@@ -181,7 +184,7 @@ async fn caller_gets_no_higher_tier_than_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upload_without_end_ends_with_its_deadline() {
-    let (vendor, serving) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let (vendor, serving) = gateway_before_answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
     let head = format!(
         "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {TOKEN}\r\nintegration-deadline: 500ms\r\n\

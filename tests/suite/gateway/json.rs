@@ -6,7 +6,7 @@ use super::*;
 
 /// Starts a vendor with three pages, whose bodies state the URL of the next page and are sent in chunks of `length`
 /// bytes. Returns the vendor's base URL.
-async fn pages(length: usize) -> String {
+async fn start_paged_vendor(length: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let own = base.clone();
@@ -39,17 +39,17 @@ async fn pages(length: usize) -> String {
     base
 }
 
-async fn through(vendor: &str, rewrite: &str) -> Serving {
+async fn serve_with_rewrite(vendor: &str, rewrite: &str) -> Serving {
     let entry =
         format!("[vendors.shop]\nbase_url = \"{vendor}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n");
-    serving(entry + &callers("billing") + rewrite).await
+    serve_gateway(entry + &callers("billing") + rewrite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paginator_that_follows_the_body_stays_at_the_gateway() {
     for length in [1, 7, 4_096] {
-        let vendor = pages(length).await;
-        let serving = through(&vendor, "rewrite = \"json\"\n").await;
+        let vendor = start_paged_vendor(length).await;
+        let serving = serve_with_rewrite(&vendor, "rewrite = \"json\"\n").await;
         let own = serving.base_url("acme", "shop");
         let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut url = format!("{own}/items?page=1");
@@ -75,9 +75,9 @@ async fn paginator_that_follows_the_body_stays_at_the_gateway() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_stay_as_they_are_where_nobody_asks() {
-    let vendor = pages(4_096).await;
-    let serving = through(&vendor, "").await;
-    let got = raw(&serving, &get("/acme/shop/items?page=1", TOKEN)).await;
+    let vendor = start_paged_vendor(4_096).await;
+    let serving = serve_with_rewrite(&vendor, "").await;
+    let got = send_raw(&serving, &get("/acme/shop/items?page=1", TOKEN)).await;
     assert!(got.head.contains("digest: sha-256=x") && got.body.contains(&vendor.replace('/', "\\/")), "{}", got.body);
 }
 
@@ -87,7 +87,7 @@ async fn known_length_is_not_stated_of_a_body_that_is_rewritten() {
     let answer =
         format!("HTTP/1.1 404 No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let vendor = FaultServer::answering(vec![Step::Write(answer.into_bytes())]).await;
-    let serving = through(&vendor.url(), "rewrite = \"json\"\n").await;
+    let serving = serve_with_rewrite(&vendor.url(), "rewrite = \"json\"\n").await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = sdk.get(serving.base_url("acme", "shop") + "/x").bearer_auth(TOKEN).send().await.unwrap();
     assert_eq!(answer.status(), 404);

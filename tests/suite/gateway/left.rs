@@ -32,17 +32,17 @@ async fn with_store(vendor: &FakeVendor, folder: &std::path::Path, works: bool) 
     Gateway::builder(client).build().serve(Listen::loopback()).await.unwrap()
 }
 
-fn left(more: &str, body: &str) -> String {
+fn post_async(more: &str, body: &str) -> String {
     post("/acme/shop/orders", &format!("integration-async: true\r\n{more}"), body)
 }
 
-fn json(got: &Got) -> serde_json::Value {
+fn json(got: &RawResponse) -> serde_json::Value {
     serde_json::from_str(got.body.trim()).unwrap_or_else(|error| panic!("{error}: {}\n{}", got.head, got.body))
 }
 
 async fn until_ended(serving: &Serving, receipt: &str) -> serde_json::Value {
     loop {
-        let said = json(&raw(serving, &get(receipt, TOKEN)).await);
+        let said = json(&send_raw(serving, &get(receipt, TOKEN)).await);
         if !matches!(said["state"].as_str(), Some("waiting" | "under_way")) {
             return said;
         }
@@ -55,20 +55,20 @@ async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().reply(Reply::json(201, &b"{\"id\":7}"[..])).start().await.unwrap();
     let serving = with_store(&vendor, &folder, true).await;
-    let first = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
+    let first = send_raw(&serving, &post_async("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
     assert_eq!(first.status, 202, "{}\n{}", first.head, first.body);
     let receipt = json(&first)["receipt"].as_str().unwrap().to_owned();
     assert!(first.head.contains(&format!("location: {receipt}")), "{}", first.head);
-    let again = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
+    let again = send_raw(&serving, &post_async("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
     assert_eq!((again.status, &json(&again)["accepted_before"]), (202, &true.into()));
-    let reused = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":8}")).await;
+    let reused = send_raw(&serving, &post_async("integration-idempotency-key: order-7\r\n", "{\"n\":8}")).await;
     assert_eq!((reused.status, &json(&reused)["kind"]), (422, &"key_reused".into()));
 
     let said = until_ended(&serving, &receipt).await;
     assert_eq!((&said["state"], &said["status"]), (&"delivered".into(), &201.into()), "{said}");
     assert_eq!(said["response"]["body"], "{\"id\":7}");
     assert_eq!((vendor.arrivals().len(), &*vendor.arrivals()[0].key), (1, "the-vendors-secret"));
-    let late = raw(&serving, &get(&receipt, TOKEN).replacen("GET", "DELETE", 1)).await;
+    let late = send_raw(&serving, &get(&receipt, TOKEN).replacen("GET", "DELETE", 1)).await;
     assert_eq!(late.status, 409, "{}", late.body);
 }
 
@@ -77,12 +77,12 @@ async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
     let serving = with_store(&vendor, &folder, false).await;
-    assert_eq!(raw(&serving, &get("/acme/shop/first", TOKEN)).await.status, 200);
-    let accepted = raw(&serving, &left("", "{}")).await;
+    assert_eq!(send_raw(&serving, &get("/acme/shop/first", TOKEN)).await.status, 200);
+    let accepted = send_raw(&serving, &post_async("", "{}")).await;
     assert_eq!(accepted.status, 202, "{}", accepted.body);
     let receipt = json(&accepted)["receipt"].as_str().unwrap().to_owned();
 
-    let waiting = raw(&serving, &get(&receipt, TOKEN)).await;
+    let waiting = send_raw(&serving, &get(&receipt, TOKEN)).await;
     assert_eq!((waiting.status, &json(&waiting)["state"]), (200, &"waiting".into()), "{}", waiting.body);
     let delete = |token: &str| get(&receipt, token).replacen("GET", "DELETE", 1);
     for (request, status) in [
@@ -94,24 +94,24 @@ async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
         (post(&receipt, "", ""), 405),
         // `reports` may not send, and `billing` may not leave requests for another tenant.
         (get("/us-1/shop/x", OTHER), 403),
-        (left("", "{}").replace("/acme/", "/us-1/"), 403),
-        (left("", "{}").replace("async: true", "async: perhaps"), 400),
+        (post_async("", "{}").replace("/acme/", "/us-1/"), 403),
+        (post_async("", "{}").replace("async: true", "async: perhaps"), 400),
     ] {
-        let got = raw(&serving, &request).await;
+        let got = send_raw(&serving, &request).await;
         assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
     }
-    let cancelled = raw(&serving, &delete(TOKEN)).await;
+    let cancelled = send_raw(&serving, &delete(TOKEN)).await;
     assert_eq!((cancelled.status, &json(&cancelled)["state"]), (200, &"cancelled".into()), "{}", cancelled.body);
-    assert_eq!(json(&raw(&serving, &get(&receipt, TOKEN)).await)["state"], "cancelled");
+    assert_eq!(json(&send_raw(&serving, &get(&receipt, TOKEN)).await)["state"], "cancelled");
     assert_eq!(vendor.arrivals().len(), 1, "what was taken back is not sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_store_nothing_can_be_left() {
-    let vendor = shop().await;
+    let vendor = start_shop_vendor().await;
     let toml = vendor.vendors_toml("shop") + &callers("billing") + "may = [\"async\"]\n";
-    let serving = serving(toml).await;
-    let got = raw(&serving, &left("", "{}")).await;
+    let serving = serve_gateway(toml).await;
+    let got = send_raw(&serving, &post_async("", "{}")).await;
     assert_eq!(got.status, 503, "{} {}", got.head, got.body);
     assert!(got.body.contains("store"), "{}", got.body);
 }

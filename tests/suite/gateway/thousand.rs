@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use integration_client::testing::{FakeVendor, VendorLimit};
 
-use super::{SECOND, TOKEN, callers, serving};
+use super::{SECOND, TOKEN, callers, serve_gateway};
 
 /// The requests wait for their turns in the gateway: the vendor refuses none, the tiers get their shares while all
 /// three wait, and a shutdown in the middle loses none.
@@ -14,7 +14,7 @@ async fn thousand_at_once_go_in_shares_and_none_is_lost_at_the_end() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND)).start().await.unwrap();
     let mut toml = vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"high\"");
     toml.push('\n');
-    let serving = serving(toml).await;
+    let serving = serve_gateway(toml).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = Arc::new(serving.base_url("acme", "shop"));
     let mut all = tokio::task::JoinSet::new();

@@ -9,7 +9,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use integration_client::config::RemoteSource;
 use serde_json::{Value, json};
 
-use super::{builder, folder, in_force, limited, refused, until};
+use super::{builder, config_with_limit, folder, limit_in_force, refused, wait_until};
 
 struct Etcd {
     process: Child,
@@ -94,19 +94,19 @@ async fn etcd_is_read_killed_and_asked_for_a_password() {
     std::fs::write(&password, "pass-1\n").unwrap();
     let source = || RemoteSource::etcd(&url, "ic/");
     assert!(refused(source()).await.to_string().contains("no key begins with this prefix"));
-    etcd.put("ic/1", &limited(10)).await;
+    etcd.put("ic/1", &config_with_limit(10)).await;
     etcd.put("ic/2", "[[tenants]]\nid = \"b\"\nvendor = \"v\"\n").await;
     etcd.put("ic0", "no part of it").await;
     let client = builder(source()).build().await.unwrap();
     assert_eq!(client.config().current().tenants().count(), 2);
-    etcd.put("ic/1", &limited(20)).await;
-    until("the new limit is in force", || in_force(&client).contains("20")).await;
+    etcd.put("ic/1", &config_with_limit(20)).await;
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("20")).await;
 
     etcd.stop();
-    until("the problem is told", || client.config().problem().is_some()).await;
-    assert!(in_force(&client).contains("20"));
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
+    assert!(limit_in_force(&client).contains("20"));
     etcd.restart(&folder).await;
-    until("the problem is over", || client.config().problem().is_none()).await;
+    wait_until("the problem is over", || client.config().problem().is_none()).await;
 
     // Adds a user that may read these keys.
     etcd.post("/v3/auth/user/add", json!({"name": "root", "password": "root-1"})).await;
@@ -118,10 +118,10 @@ async fn etcd_is_read_killed_and_asked_for_a_password() {
     etcd.post("/v3/auth/role/grant", json!({"name": "reads", "perm": may})).await;
     etcd.post("/v3/auth/user/grant", json!({"user": "reader", "role": "reads"})).await;
     etcd.post("/v3/auth/enable", json!({})).await;
-    until("nobody reads without a user", || client.config().problem().is_some()).await;
+    wait_until("nobody reads without a user", || client.config().problem().is_some()).await;
     let reads = || source().user("reader", &format!("file:{}", password.display()));
     let reader = builder(reads()).build().await.unwrap();
-    assert!(in_force(&reader).contains("20"));
+    assert!(limit_in_force(&reader).contains("20"));
     std::fs::write(&password, "hunter2").unwrap();
     let told = refused(reads()).await.to_string();
     assert!(told.contains("answered 400") && !told.contains("hunter2"), "{told}");

@@ -4,8 +4,8 @@ use aws_lc_rs::{digest, hmac};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use integration_client::config::RemoteSource;
 
-use super::server::{Answer, Asked, ConfigServer, status, with};
-use super::{builder, folder, in_force, limited, refused, until};
+use super::server::{Answer, ConfigServer, ReceivedRequest, response_with, status};
+use super::{builder, config_with_limit, folder, limit_in_force, refused, wait_until};
 
 const KEY: &[u8] = b"the key of the store";
 
@@ -18,7 +18,7 @@ fn pairs(vendors: &str) -> Answer {
         value(tenants),
         value(vendors)
     );
-    with(200, &body, &[("x-consul-index", "3")])
+    response_with(200, &body, &[("x-consul-index", "3")])
 }
 
 #[tokio::test]
@@ -26,26 +26,29 @@ async fn consul_keys_are_laid_over_each_other() {
     let folder = folder("remote-consul");
     let token = folder.join("token");
     std::fs::write(&token, "hunter2").unwrap();
-    let is_right =
-        |asked: &Asked| asked.target == "/v1/kv/ic/?recurse=true" && asked.header("x-consul-token") == "hunter2";
+    let is_right = |asked: &ReceivedRequest| {
+        asked.target == "/v1/kv/ic/?recurse=true" && asked.header("x-consul-token") == "hunter2"
+    };
     let server =
-        ConfigServer::start(move |asked| if is_right(asked) { pairs(&limited(10)) } else { status(403) }).await;
+        ConfigServer::start(move |asked| if is_right(asked) { pairs(&config_with_limit(10)) } else { status(403) })
+            .await;
     let source =
         RemoteSource::consul(&server.url(""), "ic/").header("x-consul-token", &format!("file:{}", token.display()));
     let client = builder(source).build().await.unwrap();
     assert_eq!(client.config().current().tenants().count(), 2);
-    server.answer(|_| pairs(&limited(20)));
-    until("the new limit is in force", || in_force(&client).contains("20")).await;
+    server.answer(|_| pairs(&config_with_limit(20)));
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("20")).await;
     // All keys are gone. That is an error, and no empty configuration.
     server.answer(|_| status(404));
-    until("the problem is told", || client.config().problem().is_some()).await;
-    assert!(in_force(&client).contains("20"));
-    server.answer(|_| with(200, "[]", &[]));
-    until("the problem is told", || client.config().problem().is_some_and(|told| told.contains("no key begins"))).await;
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
+    assert!(limit_in_force(&client).contains("20"));
+    server.answer(|_| response_with(200, "[]", &[]));
+    wait_until("the problem is told", || client.config().problem().is_some_and(|told| told.contains("no key begins")))
+        .await;
 }
 
 /// Whether the request is signed with [`KEY`], as Azure's documentation of HMAC authentication says.
-fn is_signed(asked: &Asked) -> bool {
+fn is_signed(asked: &ReceivedRequest) -> bool {
     let hash = BASE64_STANDARD.encode(digest::digest(&digest::SHA256, b""));
     let date = asked.header("x-ms-date");
     let text = format!("GET\n{}\n{date};{};{hash}", asked.target, asked.header("host"));
@@ -64,7 +67,7 @@ fn items(key: &str, text: &str, next: Option<&str>) -> Answer {
     if let Some(next) = next {
         page["@nextLink"] = next.into();
     }
-    with(200, &page.to_string(), &[])
+    response_with(200, &page.to_string(), &[])
 }
 
 #[tokio::test]
@@ -72,9 +75,9 @@ async fn azure_requests_are_signed_and_pages_followed() {
     let folder = folder("remote-azure");
     let connection = folder.join("connection");
     let answer = |limit: u32, next: &'static str| {
-        move |asked: &Asked| match (is_signed(asked), asked.target.contains("after=")) {
+        move |asked: &ReceivedRequest| match (is_signed(asked), asked.target.contains("after=")) {
             (false, _) => status(401),
-            (true, false) => items("ic/1", &limited(limit), Some(next)),
+            (true, false) => items("ic/1", &config_with_limit(limit), Some(next)),
             (true, true) => items("ic/2", "[[tenants]]\nid = \"b\"\nvendor = \"v\"\n", None),
         }
     };
@@ -89,9 +92,9 @@ async fn azure_requests_are_signed_and_pages_followed() {
     let source = || RemoteSource::azure_app_configuration(&reference, "ic/").label("prod");
     let client = builder(source()).build().await.unwrap();
     assert_eq!(client.config().current().tenants().count(), 2);
-    assert_eq!(server.asked()[0].target, "/kv?key=ic%2F*&label=prod&api-version=1.0");
+    assert_eq!(server.received_requests()[0].target, "/kv?key=ic%2F*&label=prod&api-version=1.0");
     server.answer(answer(20, next));
-    until("the new limit is in force", || in_force(&client).contains("20")).await;
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("20")).await;
     drop(client);
 
     write(b"another key");

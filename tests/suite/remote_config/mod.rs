@@ -18,12 +18,12 @@ use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 use crate::support::folder;
-use server::{Asked, ConfigServer, file, status, with};
+use server::{ConfigServer, ReceivedRequest, response_with, serve_file, status};
 
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The configuration of a vendor `v` with `limit` requests a second, and of a tenant `a`.
-fn limited(limit: u32) -> String {
+fn config_with_limit(limit: u32) -> String {
     format!(
         "[vendors.v]\nbase_url = \"https://v.example.com\"\nauth = {{ scheme = \"none\" }}\n\
          [[vendors.v.limits]]\nname = \"second\"\nlimit = {limit}\nwindow = \"1s\"\n\
@@ -33,16 +33,20 @@ fn limited(limit: u32) -> String {
 
 fn builder(source: RemoteSource) -> IntegrationClientBuilder {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
-    IntegrationClient::builder().without_catalogue().config_source(source).watch_config(LOOK).transport(transport)
+    IntegrationClient::builder()
+        .without_catalogue()
+        .config_source(source)
+        .watch_config(POLL_INTERVAL)
+        .transport(transport)
 }
 
 /// The limit in force.
-fn in_force(client: &IntegrationClient) -> String {
+fn limit_in_force(client: &IntegrationClient) -> String {
     format!("{:?}", client.config().current().vendor("v", "live").unwrap().limits[0].kind)
 }
 
 /// Waits until `holds` returns true, and fails after 10 s.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if holds() {
             return;
@@ -60,7 +64,7 @@ async fn refused(source: RemoteSource) -> Error {
 
 #[tokio::test]
 async fn change_is_in_force_while_requests_go() {
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
     let sender = client.clone();
     let sending = tokio::spawn(async move {
@@ -70,62 +74,62 @@ async fn change_is_in_force_while_requests_go() {
         }
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let asked = server.asked();
+    let asked = server.received_requests();
     assert!(
         asked.len() >= 2 && asked[1..].iter().all(|asked| asked.header("if-none-match").starts_with('"')),
         "{asked:?}"
     );
     assert_eq!(client.config().current().version(), 1, "an answer 304 is no change");
-    server.answer(file(limited(2_000)));
-    until("the new limit is in force", || in_force(&client).contains("2000")).await;
+    server.answer(serve_file(config_with_limit(2_000)));
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("2000")).await;
     assert_eq!(client.config().problem(), None);
     sending.await.unwrap();
 }
 
 #[tokio::test]
 async fn server_that_is_away_stops_nothing() {
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
     server.answer(|_| status(500));
-    until("the problem is told", || client.config().problem().is_some()).await;
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
     let problem = client.config().problem().unwrap();
     assert!(problem.contains("the server answered 500") && problem.contains(&server.url("/vendors.toml")), "{problem}");
     client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
-    assert!(in_force(&client).contains("1000"));
+    assert!(limit_in_force(&client).contains("1000"));
     let away = client.config().checked_ago();
     assert_eq!(client.overview().config_problem, Some(problem));
     // The server returns the same configuration as before: the version does not change, but the problem is over.
-    server.answer(file(limited(1_000)));
-    until("the problem is over", || client.config().problem().is_none()).await;
-    assert!(client.config().checked_ago() < away + LOOK * 20, "{:?} {away:?}", client.config().checked_ago());
+    server.answer(serve_file(config_with_limit(1_000)));
+    wait_until("the problem is over", || client.config().problem().is_none()).await;
+    assert!(client.config().checked_ago() < away + POLL_INTERVAL * 20, "{:?} {away:?}", client.config().checked_ago());
     assert_eq!(client.config().current().version(), 1);
 }
 
 #[tokio::test]
 async fn retry_after_of_the_server_is_obeyed() {
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
-    server.answer(|_| with(503, "", &[("retry-after", "60")]));
-    until("the problem is told", || client.config().problem().is_some()).await;
-    let asked = server.asked().len();
-    tokio::time::sleep(LOOK * 10).await;
-    assert_eq!(server.asked().len(), asked, "nothing is asked before its time");
+    server.answer(|_| response_with(503, "", &[("retry-after", "60")]));
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
+    let asked = server.received_requests().len();
+    tokio::time::sleep(POLL_INTERVAL * 10).await;
+    assert_eq!(server.received_requests().len(), asked, "nothing is asked before its time");
 }
 
 #[tokio::test]
 async fn invalid_configuration_is_refused_whole() {
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let client = builder(RemoteSource::http(server.url("/vendors.toml"))).build().await.unwrap();
     for (text, expected) in [
-        (limited(2_000) + "[[tenants]]\nid = \"b\"\nvendor = \"w\"\n", "tenants"),
-        (limited(2_000)[..60].to_owned(), "vendors.toml:3"),
+        (config_with_limit(2_000) + "[[tenants]]\nid = \"b\"\nvendor = \"w\"\n", "tenants"),
+        (config_with_limit(2_000)[..60].to_owned(), "vendors.toml:3"),
         (String::new(), "is empty"),
     ] {
-        server.answer(file(text));
-        until(expected, || client.config().problem().is_some_and(|problem| problem.contains(expected))).await;
-        assert!(in_force(&client).contains("1000"), "{expected}");
-        server.answer(file(limited(1_000)));
-        until("the problem is over", || client.config().problem().is_none()).await;
+        server.answer(serve_file(text));
+        wait_until(expected, || client.config().problem().is_some_and(|problem| problem.contains(expected))).await;
+        assert!(limit_in_force(&client).contains("1000"), "{expected}");
+        server.answer(serve_file(config_with_limit(1_000)));
+        wait_until("the problem is over", || client.config().problem().is_none()).await;
     }
 }
 
@@ -133,27 +137,27 @@ async fn invalid_configuration_is_refused_whole() {
 async fn process_starts_with_the_copy_of_what_was_last_in_use() {
     let folder = folder("remote-copy");
     let copy = folder.join("copy.json");
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let source = || RemoteSource::http(server.url("/vendors.toml?sig=hunter2")).keep_copy_in(&copy);
     let client = builder(source()).build().await.unwrap();
-    server.answer(file(limited(3_000)));
-    until("the new limit is in force", || in_force(&client).contains("3000")).await;
-    until("the copy is of it", || std::fs::read_to_string(&copy).is_ok_and(|text| text.contains("3000"))).await;
+    server.answer(serve_file(config_with_limit(3_000)));
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("3000")).await;
+    wait_until("the copy is of it", || std::fs::read_to_string(&copy).is_ok_and(|text| text.contains("3000"))).await;
     // A refused configuration is not kept as a copy.
-    server.answer(file(limited(0)));
-    until("the problem is told", || client.config().problem().is_some()).await;
+    server.answer(serve_file(config_with_limit(0)));
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
     drop(client);
     server.answer(|_| status(500));
     let text = std::fs::read_to_string(&copy).unwrap();
     assert!(!text.contains("hunter2") && text.contains("3000"), "{text}");
 
     let client = builder(source()).build().await.unwrap();
-    assert!(in_force(&client).contains("3000"));
+    assert!(limit_in_force(&client).contains("3000"));
     let problem = client.config().problem().unwrap();
     assert!(problem.contains("the copy of 20") && problem.contains("answered 500"), "{problem}");
     client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
-    server.answer(file(limited(4_000)));
-    until("the server's word is in force", || in_force(&client).contains("4000")).await;
+    server.answer(serve_file(config_with_limit(4_000)));
+    wait_until("the server's word is in force", || limit_in_force(&client).contains("4000")).await;
     assert_eq!(client.config().problem(), None);
 
     // No start without the server: the copy is of another address, is missing, or is not a copy.
@@ -167,8 +171,8 @@ async fn process_starts_with_the_copy_of_what_was_last_in_use() {
 
 #[tokio::test]
 async fn source_stands_behind_files_and_texts() {
-    let server = ConfigServer::start(file("[[tenants]]\nid = \"b\"\nvendor = \"v\"\n".to_owned())).await;
-    let builder = builder(RemoteSource::http(server.url("/tenants.toml"))).vendors_toml(limited(5));
+    let server = ConfigServer::start(serve_file("[[tenants]]\nid = \"b\"\nvendor = \"v\"\n".to_owned())).await;
+    let builder = builder(RemoteSource::http(server.url("/tenants.toml"))).vendors_toml(config_with_limit(5));
     let client =
         builder.config_source(StaticSource::new(integration_client::config::Sources::new())).build().await.unwrap();
     let tenants: Vec<String> = client.config().current().tenants().map(|tenant| tenant.id.to_string()).collect();
@@ -181,10 +185,11 @@ async fn token_arrives_and_is_never_shown() {
     let folder = folder("remote-token");
     let token = folder.join("token");
     std::fs::write(&token, "hunter2\n").unwrap();
-    let authorized =
-        |asked: &Asked| asked.header("authorization") == "Bearer hunter2" && asked.header("x-key") == "hunter2";
+    let authorized = |asked: &ReceivedRequest| {
+        asked.header("authorization") == "Bearer hunter2" && asked.header("x-key") == "hunter2"
+    };
     let server = ConfigServer::start(move |asked| match authorized(asked) {
-        true => file(limited(1_000))(asked),
+        true => serve_file(config_with_limit(1_000))(asked),
         false => status(401),
     })
     .await;
@@ -205,10 +210,13 @@ async fn answers_that_are_no_configuration_are_told_in_words() {
     let server = ConfigServer::start(|_| status(404)).await;
     let url = server.url("/vendors.toml");
     for (answer, expected) in [
-        (with(302, "", &[("location", "https://evil.example.com/?sig=hunter2")]), "leads to https://evil.example.com/"),
-        (with(404, "", &[]), "nothing at this address"),
-        (with(204, "", &[]), "that is no configuration"),
-        (with(200, " \n", &[]), "is empty"),
+        (
+            response_with(302, "", &[("location", "https://evil.example.com/?sig=hunter2")]),
+            "leads to https://evil.example.com/",
+        ),
+        (response_with(404, "", &[]), "nothing at this address"),
+        (response_with(204, "", &[]), "that is no configuration"),
+        (response_with(200, " \n", &[]), "is empty"),
     ] {
         server.answer(move |_| answer.clone());
         let told = refused(RemoteSource::http(&url)).await.to_string();
@@ -226,7 +234,7 @@ async fn answers_that_are_no_configuration_are_told_in_words() {
 
 #[tokio::test]
 async fn endless_answer_is_cut_off() {
-    let server = ConfigServer::start(|_| with(200, &"# nothing but comments\n".repeat(3_000_000), &[])).await;
+    let server = ConfigServer::start(|_| response_with(200, &"# nothing but comments\n".repeat(3_000_000), &[])).await;
     let told = refused(RemoteSource::http(server.url("/vendors.toml"))).await.to_string();
     assert!(told.contains("larger than 64 MiB"), "{told}");
 }
@@ -235,7 +243,7 @@ async fn endless_answer_is_cut_off() {
 #[tokio::test]
 async fn process_starts_with_the_copy_in_its_store() {
     let folder = folder("remote-copy-store");
-    let server = ConfigServer::start(file(limited(1_000))).await;
+    let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let build = |store: &str| {
         let source = RemoteSource::http(server.url("/vendors.toml?sig=hunter2"));
         let store = integration_client::store::Store::sqlite(folder.join(store));
@@ -244,9 +252,9 @@ async fn process_starts_with_the_copy_in_its_store() {
     };
     let client = build("s.db").await.unwrap();
     assert!(client.config().checked_ago() < Duration::from_secs(5));
-    server.answer(file(limited(3_000)));
-    until("the new limit is in force", || in_force(&client).contains("3000")).await;
-    tokio::time::sleep(LOOK * 6).await;
+    server.answer(serve_file(config_with_limit(3_000)));
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("3000")).await;
+    tokio::time::sleep(POLL_INTERVAL * 6).await;
     client.shutdown(Duration::from_secs(5)).await;
     drop(client);
     server.answer(|_| status(500));
@@ -254,7 +262,7 @@ async fn process_starts_with_the_copy_in_its_store() {
     tokio::time::sleep(Duration::from_millis(2_100)).await;
 
     let client = build("s.db").await.unwrap();
-    assert!(in_force(&client).contains("3000"));
+    assert!(limit_in_force(&client).contains("3000"));
     let problem = client.config().problem().unwrap();
     assert!(problem.contains("the copy of 20") && problem.contains("answered 500"), "{problem}");
     let overview = client.overview();
@@ -264,8 +272,8 @@ async fn process_starts_with_the_copy_in_its_store() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let problem = client.overview().config_problem.unwrap();
     assert!(problem.contains("the copy of 20") && !problem.contains("hunter2"), "{problem}");
-    server.answer(file(limited(4_000)));
-    until("the server's word is in force", || in_force(&client).contains("4000")).await;
+    server.answer(serve_file(config_with_limit(4_000)));
+    wait_until("the server's word is in force", || limit_in_force(&client).contains("4000")).await;
     assert_eq!(client.config().problem(), None);
     assert!(client.config().checked_ago() < Duration::from_secs(2), "{:?}", client.config().checked_ago());
     client.shutdown(Duration::from_secs(5)).await;

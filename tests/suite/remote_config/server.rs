@@ -13,33 +13,33 @@ use tokio::net::TcpListener;
 
 /// A request that the server has received.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) target: String,
     pub(super) headers: HeaderMap,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
 pub(super) type Answer = Response<Full<Bytes>>;
-type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest) -> Answer + Send + Sync;
 
 pub(super) struct ConfigServer {
     address: SocketAddr,
     handler: Arc<Mutex<Arc<Handler>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl ConfigServer {
-    pub(super) async fn start(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> ConfigServer {
+    pub(super) async fn start(handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> ConfigServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let handler: Arc<Mutex<Arc<Handler>>> = Arc::new(Mutex::new(Arc::new(handler)));
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let (handlers, log) = (handler.clone(), asked.clone());
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -49,7 +49,7 @@ impl ConfigServer {
                     async move {
                         let (parts, body) = request.into_parts();
                         let _ = body.collect().await;
-                        let asked = Asked { target: parts.uri.to_string(), headers: parts.headers };
+                        let asked = ReceivedRequest { target: parts.uri.to_string(), headers: parts.headers };
                         log.lock().unwrap().push(asked.clone());
                         let handler = handlers.lock().unwrap().clone();
                         Ok::<_, Infallible>(handler(&asked))
@@ -68,11 +68,11 @@ impl ConfigServer {
     }
 
     /// Replaces the handler that answers all further requests.
-    pub(super) fn answer(&self, handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) {
+    pub(super) fn answer(&self, handler: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) {
         *self.handler.lock().unwrap() = Arc::new(handler);
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn received_requests(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -84,10 +84,10 @@ impl Drop for ConfigServer {
 }
 
 pub(super) fn status(status: u16) -> Answer {
-    with(status, "", &[])
+    response_with(status, "", &[])
 }
 
-pub(super) fn with(status: u16, body: &str, headers: &[(&str, &str)]) -> Answer {
+pub(super) fn response_with(status: u16, body: &str, headers: &[(&str, &str)]) -> Answer {
     let mut answer = Response::builder().status(StatusCode::from_u16(status).unwrap());
     for (name, value) in headers {
         answer = answer.header(*name, *value);
@@ -96,11 +96,11 @@ pub(super) fn with(status: u16, body: &str, headers: &[(&str, &str)]) -> Answer 
 }
 
 /// A handler that serves a file with an entity tag, as an object store does.
-pub(super) fn file(text: String) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
+pub(super) fn serve_file(text: String) -> impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static {
     let tag =
         format!("\"{:x}\"", text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into())));
-    move |asked: &Asked| match asked.header("if-none-match") == tag {
-        true => with(304, "", &[("etag", &tag)]),
-        false => with(200, &text, &[("etag", &tag)]),
+    move |asked: &ReceivedRequest| match asked.header("if-none-match") == tag {
+        true => response_with(304, "", &[("etag", &tag)]),
+        false => response_with(200, &text, &[("etag", &tag)]),
     }
 }
