@@ -16,16 +16,16 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-fn in_use() -> usize {
+fn bytes_in_use() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated.wrapping_sub(stats.bytes_deallocated)
 }
 
 /// A transport that keeps each exchange, counts it and never answers.
 #[derive(Clone, Default)]
-struct Hangs(Arc<AtomicUsize>);
+struct HangingTransport(Arc<AtomicUsize>);
 
-impl Transport for Hangs {
+impl Transport for HangingTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         let calls = self.0.clone();
         Box::pin(async move {
@@ -47,7 +47,7 @@ async fn job_in_hand_holds_its_payload_once() {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
-    let transport = Hangs::default();
+    let transport = HangingTransport::default();
     let client = IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(text)
@@ -58,7 +58,7 @@ async fn job_in_hand_holds_its_payload_once() {
         .build()
         .await
         .unwrap();
-    let before = in_use();
+    let before = bytes_in_use();
     for number in 0..JOBS {
         let request = Request::post("v", format!("/{number}")).body("x".repeat(BODY));
         client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
@@ -72,6 +72,6 @@ async fn job_in_hand_holds_its_payload_once() {
     assert_eq!(transport.0.load(Relaxed), JOBS);
     // By then the buffers are free through which the jobs went into the store and out of it.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let each = in_use().saturating_sub(before) / JOBS;
+    let each = bytes_in_use().saturating_sub(before) / JOBS;
     assert!(each < BODY * 13 / 10, "{each} bytes are in use for a job of {BODY}");
 }

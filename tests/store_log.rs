@@ -53,9 +53,9 @@ impl tracing::Subscriber for Log {
 
 /// A disk on which nothing can be written or read while the flag is set.
 #[derive(Default)]
-struct Disk(AtomicBool);
+struct FailingDisk(AtomicBool);
 
-impl Watch for Disk {
+impl Watch for FailingDisk {
     fn at(&self, what: &'static str, moment: Moment) -> Fault {
         let concerns = moment == Moment::Before && (what == "read" || WHAT.contains(&what));
         if concerns && self.0.load(Relaxed) { Fault::Full } else { Fault::None }
@@ -71,7 +71,7 @@ async fn full_disk_is_logged_once_per_kind() {
     let vendor = vendor.start().await.unwrap();
     let path = std::env::temp_dir().join(format!("ic-store-log-{}.db", std::process::id()));
     let _ = std::fs::remove_file(&path);
-    let disk = Arc::new(Disk::default());
+    let disk = Arc::new(FailingDisk::default());
     let text = vendor.vendors_toml("v") + "[[vendors.v.limits]]\nname = \"slots\"\nconcurrency = 20\n";
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
     let builder = builder.tenant(TenantEntry::new("acme", "v").credential("env:PATH"));

@@ -42,13 +42,13 @@ fn contains(text: &[u8], canary: &str) -> bool {
     text.windows(canary.len()).any(|window| window == canary.as_bytes())
 }
 
-fn find(text: &[u8]) -> Option<&'static str> {
+fn find_canary(text: &[u8]) -> Option<&'static str> {
     CANARIES.iter().chain(&[KEY, "canary-seal-key"]).find(|canary| contains(text, canary)).copied()
 }
 
 #[track_caller]
-fn clean(what: &str, text: &str) {
-    assert_eq!(find(text.as_bytes()), None, "{what}: {text}");
+fn assert_no_canary(what: &str, text: &str) {
+    assert_eq!(find_canary(text.as_bytes()), None, "{what}: {text}");
 }
 
 /// The whole log.
@@ -72,7 +72,7 @@ struct Handler(Mutex<u32>);
 
 impl ResponseHandler for Handler {
     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
-        clean("an answer's Debug", &format!("{answer:?}"));
+        assert_no_canary("an answer's Debug", &format!("{answer:?}"));
         let call = {
             let mut calls = self.0.lock().unwrap();
             *calls += 1;
@@ -119,7 +119,7 @@ async fn client(vendor: &FakeVendor, store: &Store, key: bool, at_rest: &str) ->
 async fn until_ended(receipt: &Receipt) -> Status {
     for _ in 0..1_000 {
         let status = receipt.status().await.unwrap();
-        clean("a status", &format!("{status:?}"));
+        assert_no_canary("a status", &format!("{status:?}"));
         if !matches!(status, Status::Waiting { .. } | Status::UnderWay) {
             return status;
         }
@@ -137,7 +137,9 @@ fn files(folder: &Path) -> (Vec<String>, usize) {
         let Ok(bytes) = std::fs::read(&path) else { continue };
         looked += bytes.len();
         let sealed = AT_REST.iter().copied().filter(|canary| contains(&bytes, canary));
-        found.extend(find(&bytes).into_iter().chain(sealed).map(|canary| format!("{} holds {canary}", path.display())));
+        found.extend(
+            find_canary(&bytes).into_iter().chain(sealed).map(|canary| format!("{} holds {canary}", path.display())),
+        );
     }
     (found, looked)
 }
@@ -206,12 +208,12 @@ fn secrets_are_never_written_or_logged() {
                 told.lock().unwrap().push_str(&format!("{event:?}\n"));
             }
         });
-        clean("a client", &format!("{client:?} {store:?}"));
+        assert_no_canary("a client", &format!("{client:?} {store:?}"));
         assert!(matches!(until_ended(&client.outbox().receipt(&stalled).unwrap()).await, Status::Delivered { .. }));
         let mut dead = Vec::new();
         for path in ["/a", "/reset", "/gone", "/busy", "/forbidden"] {
             let receipt = client.outbox().enqueue("acme", Priority::Normal, post(path).keep_response()).await.unwrap();
-            clean("a receipt", &format!("{receipt:?}"));
+            assert_no_canary("a receipt", &format!("{receipt:?}"));
             match until_ended(&receipt).await {
                 Status::Delivered { response, .. } => {
                     let body = response.expect("it was asked for").body().clone();
@@ -224,7 +226,7 @@ fn secrets_are_never_written_or_logged() {
         assert_eq!(dead.len(), 3);
         let letters = client.outbox().dead_letters().unwrap();
         for kept in letters.list(None, 10).await.unwrap() {
-            clean("a letter", &format!("{kept:?} {}", serde_json::to_string(&kept.letter).unwrap()));
+            assert_no_canary("a letter", &format!("{kept:?} {}", serde_json::to_string(&kept.letter).unwrap()));
             assert!(kept.can_be_sent);
             assert_eq!(kept.letter.metadata["note"], NOTE, "it opens");
             let request = format!("{:?}", kept.letter.request);
@@ -263,7 +265,7 @@ fn secrets_are_never_written_or_logged() {
         vendor.set_outage(None);
         for error in &errors {
             let source = std::error::Error::source(error).map(|source| format!("{source} {source:?}"));
-            clean("an error", &format!("{error} {error:?} {source:?}"));
+            assert_no_canary("an error", &format!("{error} {error:?} {source:?}"));
             assert!(!error.to_string().contains(OWN_KEY), "{error}");
         }
         let waiting = client.outbox().enqueue("acme", Priority::Low, post("/busy/again")).await.unwrap();
@@ -289,11 +291,11 @@ fn secrets_are_never_written_or_logged() {
     let (found, looked) = files(&folder);
     assert_eq!(found, [""; 0]);
     assert!(looked > 50_000, "{looked}");
-    clean("an event", &events.lock().unwrap());
+    assert_no_canary("an event", &events.lock().unwrap());
     assert!(events.lock().unwrap().lines().count() > 20);
-    clean("a metric", &format!("{:?}", snapshotter.snapshot().into_vec()));
+    assert_no_canary("a metric", &format!("{:?}", snapshotter.snapshot().into_vec()));
     let log = log.0.lock().unwrap().clone();
-    assert_eq!(find(&log), None, "{}", String::from_utf8_lossy(&log));
+    assert_eq!(find_canary(&log), None, "{}", String::from_utf8_lossy(&log));
     assert!(log.len() > 2_000, "{}", String::from_utf8_lossy(&log));
 }
 

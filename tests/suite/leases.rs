@@ -84,7 +84,7 @@ async fn until_ended(receipt: &Receipt) -> Status {
 }
 
 /// The number of requests that arrived for each path.
-fn arrived(vendor: &FakeVendor) -> BTreeMap<String, usize> {
+fn arrivals_by_path(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     let mut arrived = BTreeMap::new();
     for arrival in vendor.arrivals() {
         *arrived.entry(arrival.path.to_string()).or_default() += 1;
@@ -94,11 +94,11 @@ fn arrived(vendor: &FakeVendor) -> BTreeMap<String, usize> {
 
 /// A machine whose wall clock a test can step.
 #[derive(Default)]
-struct Stepped {
+struct SteppedClock {
     by_ms: AtomicI64,
 }
 
-impl Watch for Stepped {
+impl Watch for SteppedClock {
     fn at(&self, _: &'static str, _: Moment) -> Fault {
         Fault::None
     }
@@ -111,9 +111,9 @@ impl Watch for Stepped {
 const HOUR: i64 = 3_600_000;
 const STEPS: [i64; 4] = [HOUR, -HOUR, 24 * HOUR, -24 * HOUR];
 
-async fn steps_under_way(by_ms: i64) {
+async fn step_clock_under_way(by_ms: i64) {
     let vendor = vendor(Duration::from_millis(1_500)).await;
-    let machine = Arc::new(Stepped::default());
+    let machine = Arc::new(SteppedClock::default());
     let store = Store::sqlite(folder().join("s.db")).lease(Duration::from_secs(2)).watched_by(machine.clone());
     let client = client(&vendor, &store).await.unwrap();
     let late = enqueue(&client, "keyed", "/late").await;
@@ -129,7 +129,7 @@ async fn steps_under_way(by_ms: i64) {
         let status = until_ended(receipt).await;
         assert!(matches!(status, Status::Delivered { status: 200, .. }), "a step of {by_ms} ms: {status:?}");
     }
-    let mut arrived = arrived(&vendor);
+    let mut arrived = arrivals_by_path(&vendor);
     assert_eq!(arrived.remove("/late"), Some(2), "a step of {by_ms} ms");
     assert!(arrived.values().all(|times| *times == 1), "a step of {by_ms} ms: {arrived:?}");
 }
@@ -137,13 +137,13 @@ async fn steps_under_way(by_ms: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn clock_steps_under_way_are_harmless() {
     let mut runs = tokio::task::JoinSet::new();
-    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(steps_under_way(by_ms))));
+    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(step_clock_under_way(by_ms))));
     runs.join_all().await;
 }
 
-async fn step_between_two_processes(by_ms: i64) {
+async fn step_clock_between_processes(by_ms: i64) {
     let vendor = vendor(Duration::from_millis(10)).await;
-    let machine = Arc::new(Stepped::default());
+    let machine = Arc::new(SteppedClock::default());
     let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
     let first = client(&vendor, &store).await.unwrap();
     let late = enqueue(&first, "keyed", "/late").await;
@@ -165,7 +165,7 @@ async fn step_between_two_processes(by_ms: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn clock_steps_before_a_start_are_harmless() {
     let mut runs = tokio::task::JoinSet::new();
-    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(step_between_two_processes(by_ms))));
+    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(step_clock_between_processes(by_ms))));
     runs.join_all().await;
 }
 
@@ -192,7 +192,7 @@ async fn write_lock_beyond_the_lease_is_harmless() {
         let status = until_ended(receipt).await;
         assert!(matches!(status, Status::Delivered { status: 200, attempts: 1, .. }), "{status:?}");
     }
-    assert!(arrived(&vendor).values().all(|times| *times == 1), "{:?}", arrived(&vendor));
+    assert!(arrivals_by_path(&vendor).values().all(|times| *times == 1), "{:?}", arrivals_by_path(&vendor));
 }
 
 /// The URL of an empty database.
@@ -231,7 +231,11 @@ async fn table_lock_beyond_the_lease_is_harmless() {
                 let status = until_ended(receipt).await;
                 assert!(matches!(status, Status::Delivered { status: 200, attempts: 1, .. }), "{mode}: {status:?}");
             }
-            assert!(arrived(&vendor).values().all(|times| *times == 1), "{mode}: {:?}", arrived(&vendor));
+            assert!(
+                arrivals_by_path(&vendor).values().all(|times| *times == 1),
+                "{mode}: {:?}",
+                arrivals_by_path(&vendor)
+            );
         });
     }
     runs.join_all().await;
@@ -266,7 +270,7 @@ async fn removed_lock_file_admits_no_second_worker() {
 }
 
 /// Does `harm` to the files of a store in use, asserts that it accepts no more jobs, and returns the error's text.
-async fn harmed(harm: impl Fn(&Path)) -> String {
+async fn error_after_harm(harm: impl Fn(&Path)) -> String {
     let vendor = vendor(Duration::from_millis(10)).await;
     let path = folder().join("s.db");
     let client = client(&vendor, &Store::sqlite(&path)).await.unwrap();
@@ -289,14 +293,14 @@ async fn harmed(harm: impl Fn(&Path)) -> String {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_store_file_acknowledges_nothing() {
-    let said = harmed(|path| std::fs::remove_file(path).unwrap()).await;
+    let said = error_after_harm(|path| std::fs::remove_file(path).unwrap()).await;
     assert!(said.contains("deleted or replaced"), "{said}");
 }
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_store_file_acknowledges_nothing() {
-    let said = harmed(|path| {
+    let said = error_after_harm(|path| {
         let copy = path.with_extension("copy");
         std::fs::copy(path, &copy).unwrap();
         std::fs::rename(copy, path).unwrap();
@@ -308,6 +312,6 @@ async fn replaced_store_file_acknowledges_nothing() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_write_ahead_log_acknowledges_nothing() {
-    let said = harmed(|path| std::fs::remove_file(path.with_extension("db-wal")).unwrap()).await;
+    let said = error_after_harm(|path| std::fs::remove_file(path.with_extension("db-wal")).unwrap()).await;
     assert!(said.contains("-wal"), "{said}");
 }

@@ -56,7 +56,7 @@ fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> IntegrationClientB
         .store(store.clone())
 }
 
-async fn until(receipt: &Receipt, what: impl Fn(&Status) -> bool) -> Status {
+async fn wait_for_status(receipt: &Receipt, what: impl Fn(&Status) -> bool) -> Status {
     let mut status = receipt.status().await.unwrap();
     for _ in 0..1_000 {
         if what(&status) {
@@ -69,7 +69,7 @@ async fn until(receipt: &Receipt, what: impl Fn(&Status) -> bool) -> Status {
 }
 
 async fn until_ended(receipt: &Receipt) -> Status {
-    until(receipt, |status| !matches!(status, Status::Waiting { .. } | Status::UnderWay)).await
+    wait_for_status(receipt, |status| !matches!(status, Status::Waiting { .. } | Status::UnderWay)).await
 }
 
 fn post(path: &str) -> Request {
@@ -77,12 +77,12 @@ fn post(path: &str) -> Request {
 }
 
 #[derive(Clone, Default)]
-struct Collected {
+struct CollectingHandler {
     delivered: Arc<Mutex<Vec<Delivered>>>,
     letters: Arc<Mutex<Vec<DeadLetter>>>,
 }
 
-impl ResponseHandler for Collected {
+impl ResponseHandler for CollectingHandler {
     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
         self.delivered.lock().unwrap().push(answer.clone());
         Box::pin(async { Ok(()) })
@@ -98,7 +98,7 @@ impl ResponseHandler for Collected {
 async fn accepted_job_is_delivered_and_receipt_says_so() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
-    let collected = Collected::default();
+    let collected = CollectingHandler::default();
     let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
     let request = post("/labels").metadata("order", "17").keep_response();
     let receipt = client.outbox().enqueue("acme", Priority::High, request).await.unwrap();
@@ -174,11 +174,11 @@ async fn given_up_job_is_a_letter_that_can_be_resent() {
     let vendor = vendor(FakeVendor::builder()).await;
     vendor.set_outage(Outage::Unavailable);
     let store = Store::sqlite(folder().join("s.db"));
-    let collected = Collected::default();
+    let collected = CollectingHandler::default();
     let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
     let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a?token=s3cret")).await.unwrap();
     let status = until_ended(&receipt).await;
-    assert_eq!(status, until(&receipt, |_| true).await);
+    assert_eq!(status, wait_for_status(&receipt, |_| true).await);
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Exhausted), .. }), "{status:?}");
     assert_eq!(collected.letters.lock().unwrap().len(), 1);
     let letters = client.outbox().dead_letters().unwrap();
@@ -274,7 +274,7 @@ async fn long_retry_after_is_waited_for_in_the_store() {
     let client = client(&vendor, &store, RETRY).transport(refuses).work().build().await.unwrap();
     let receipt = client.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap();
     let is_parked = |status: &Status| matches!(status, Status::Waiting { due_in, .. } if due_in.as_secs() > 7_000);
-    until(&receipt, is_parked).await;
+    wait_for_status(&receipt, is_parked).await;
     assert!(client.shutdown(Duration::from_secs(5)).await, "nothing is held in memory for it");
     drop(client);
     let next = self::client(&vendor, &store, RETRY).build().await.unwrap();
@@ -367,7 +367,8 @@ async fn new_process_replays_usage() {
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
     for receipt in &receipts {
         let receipt = working.outbox().receipt(&receipt.id()).unwrap();
-        let status = until(&receipt, |status| matches!(status, Status::Delivered { .. } | Status::Dead { .. })).await;
+        let status =
+            wait_for_status(&receipt, |status| matches!(status, Status::Delivered { .. } | Status::Dead { .. })).await;
         assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
     }
     assert_eq!(vendor.refused(), 0);
@@ -376,7 +377,7 @@ async fn new_process_replays_usage() {
 
 /// Runs four processes in a row, each with enough jobs to use the whole limit. Each learns of the tenant only after
 /// `build`, and must still count what the ones before have sent.
-async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
+async fn assert_late_tenant_counts_usage(by: TenantArrival) {
     let limit = VendorLimit::sliding_log(20, Duration::from_secs(5));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let folder = folder();
@@ -388,7 +389,7 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
     let mut accepted = 0;
     for process in 0..4 {
         let file = folder.join(format!("{process}.toml"));
-        std::fs::write(&file, if by == Late::Vendor { other } else { &*text }).unwrap();
+        std::fs::write(&file, if by == TenantArrival::Vendor { other } else { &*text }).unwrap();
         let builder = IntegrationClient::builder().without_catalogue().without_watching().vendors_file(&file);
         let builder = builder
             .credential_resolver("keys", |key: String| async move { Ok(SecretString::from(format!("{CANARY}-{key}"))) })
@@ -400,8 +401,10 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         match by {
-            Late::SetTenant => client.tenants().set(TenantEntry::new("acme", "v").credential("keys:acme")).unwrap(),
-            Late::Reload | Late::Vendor => {
+            TenantArrival::SetTenant => {
+                client.tenants().set(TenantEntry::new("acme", "v").credential("keys:acme")).unwrap()
+            }
+            TenantArrival::Reload | TenantArrival::Vendor => {
                 std::fs::write(&file, text.clone() + tenant).unwrap();
                 client.config().reload().await.map(drop).unwrap();
             }
@@ -419,7 +422,7 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Late {
+enum TenantArrival {
     SetTenant,
     Reload,
     Vendor,
@@ -427,13 +430,13 @@ enum Late {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_replayed_for_tenants_set_later() {
-    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::SetTenant).await;
+    assert_late_tenant_counts_usage(TenantArrival::SetTenant).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_replayed_for_reloaded_tenants() {
-    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Reload).await;
-    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Vendor).await;
+    assert_late_tenant_counts_usage(TenantArrival::Reload).await;
+    assert_late_tenant_counts_usage(TenantArrival::Vendor).await;
 }
 
 /// The usage of a lane is read even behind a million older rows of other lanes, which is more than an earlier version
@@ -474,7 +477,7 @@ async fn usage_is_replayed_behind_a_million_rows() {
 }
 
 /// Enqueues `request` in a process that dies in the middle of the exchange, and returns the id of the job.
-fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
+fn enqueue_in_dying_process(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let id = runtime.block_on(async {
         let client = client(vendor, store, retry).work().build().await.unwrap();
@@ -496,7 +499,7 @@ fn process_death_leaves_a_letter_or_the_same_key() {
         let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);
         let vendor = runtime.block_on(vendor(stalls));
         let store = Store::sqlite(folder().join("s.db"));
-        let id = dies_in_the_middle(&vendor, &store, retry, post("/a"));
+        let id = enqueue_in_dying_process(&vendor, &store, retry, post("/a"));
         runtime.block_on(async {
             let next = client(&vendor, &store, retry).work().build().await.unwrap();
             let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
@@ -580,7 +583,7 @@ async fn job_is_accepted_in_the_callers_transaction() {
         }
         ids.push(receipt);
     }
-    assert!(matches!(until(&ids[1], |status| *status != Status::Unknown).await, _));
+    assert!(matches!(wait_for_status(&ids[1], |status| *status != Status::Unknown).await, _));
     assert!(matches!(until_ended(&ids[1]).await, Status::Delivered { .. }));
     assert_eq!(ids[0].status().await.unwrap(), Status::Unknown);
     let orders: i64 = sqlx::query("SELECT count(*) FROM orders").fetch_one(&mut own).await.unwrap().get(0);

@@ -55,7 +55,7 @@ async fn enqueue(client: &IntegrationClient, paths: &[&str]) -> Vec<Receipt> {
     receipts
 }
 
-async fn ended_within(receipt: &Receipt, limit: Duration) -> Status {
+async fn wait_for_end(receipt: &Receipt, limit: Duration) -> Status {
     let began = now();
     loop {
         let status = receipt.status().await.unwrap();
@@ -69,7 +69,7 @@ async fn ended_within(receipt: &Receipt, limit: Duration) -> Status {
 
 /// A handler that blocks the calling thread for each of the first [`BLOCKED_CALLS`] responses and dead letters.
 #[derive(Clone, Default)]
-struct Blocking {
+struct BlockingHandler {
     calls: Arc<AtomicU32>,
 }
 
@@ -77,7 +77,7 @@ const BLOCKED_CALLS: u32 = 8;
 /// Longer than the lease, and than the time after which the store gives a job to another process.
 const BLOCKED: Duration = Duration::from_secs(9);
 
-impl Blocking {
+impl BlockingHandler {
     #[expect(clippy::disallowed_methods, reason = "a handler that blocks its thread is what is tested")]
     fn block(&self) {
         if self.calls.fetch_add(1, Relaxed) < BLOCKED_CALLS {
@@ -86,7 +86,7 @@ impl Blocking {
     }
 }
 
-impl ResponseHandler for Blocking {
+impl ResponseHandler for BlockingHandler {
     fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
         self.block();
         Box::pin(async { Ok(()) })
@@ -104,16 +104,16 @@ impl ResponseHandler for Blocking {
 async fn blocking_handler_delays_no_send() {
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/bad", 422).start().await.unwrap();
     let store = Store::sqlite(folder("blocks").join("s.db")).lease(Duration::from_secs(2));
-    let client = client(&vendor, store, Blocking::default()).await;
+    let client = client(&vendor, store, BlockingHandler::default()).await;
     let receipts = enqueue(&client, &["/bad/1", "/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8", "/9"]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let began = now();
     client.send("umbra", Priority::High, Request::post("v", "/now")).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(3), "another tenant's send took {:?}", began.elapsed());
-    let status = ended_within(&receipts[0], Duration::from_secs(4)).await;
+    let status = wait_for_end(&receipts[0], Duration::from_secs(4)).await;
     assert!(matches!(status, Status::Dead { .. }), "{status:?}");
     for receipt in &receipts[1..] {
-        let status = ended_within(receipt, Duration::from_secs(4)).await;
+        let status = wait_for_end(receipt, Duration::from_secs(4)).await;
         assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
     }
     // Waits beyond the end of the lease: without the recorded outcomes the store would take the jobs for lost by then.
@@ -127,9 +127,9 @@ async fn blocking_handler_delays_no_send() {
 }
 
 /// A handler that never returns.
-struct Endless;
+struct EndlessHandler;
 
-impl ResponseHandler for Endless {
+impl ResponseHandler for EndlessHandler {
     fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(std::future::pending())
     }
@@ -138,10 +138,10 @@ impl ResponseHandler for Endless {
 #[tokio::test(flavor = "multi_thread")]
 async fn outcome_is_stored_while_the_handler_runs() {
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).start().await.unwrap();
-    let client = client(&vendor, Store::sqlite(folder("endless").join("s.db")), Endless).await;
+    let client = client(&vendor, Store::sqlite(folder("endless").join("s.db")), EndlessHandler).await;
     let receipts = enqueue(&client, &["/1", "/2", "/3", "/4", "/5"]).await;
     for receipt in &receipts {
-        let status = ended_within(receipt, Duration::from_secs(8)).await;
+        let status = wait_for_end(receipt, Duration::from_secs(8)).await;
         let Status::Delivered { status: 200, response: Some(kept), .. } = status else { panic!("{status:?}") };
         assert_eq!(&kept.body()[..], b"{}");
     }

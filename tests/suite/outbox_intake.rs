@@ -61,11 +61,11 @@ fn broker(name: &'static str, messages: &[(&'static str, &'static str, &'static 
 }
 
 impl Broker {
-    fn taken(&self) -> Vec<String> {
+    fn taken_ids(&self) -> Vec<String> {
         self.taken.lock().unwrap().clone()
     }
 
-    fn postponed(&self) -> Vec<String> {
+    fn postponed_ids(&self) -> Vec<String> {
         self.postponed.lock().unwrap().clone()
     }
 }
@@ -114,7 +114,7 @@ impl IntakeSource for Broker {
     }
 }
 
-async fn sent(transport: &FakeTransport, count: usize) -> Vec<String> {
+async fn sent_paths(transport: &FakeTransport, count: usize) -> Vec<String> {
     for _ in 0..1_000 {
         if transport.calls().len() >= count {
             break;
@@ -134,12 +134,12 @@ async fn repeated_message_is_one_job() {
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("acme", "1", "a")]);
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
-    assert_eq!(messages.taken(), ["1", "2", "1"]);
-    assert_eq!(sent(&transport, 2).await, ["/acme/a", "/acme/b"]);
+    assert_eq!(messages.taken_ids(), ["1", "2", "1"]);
+    assert_eq!(sent_paths(&transport, 2).await, ["/acme/a", "/acme/b"]);
     // The jobs have ended by now, and their ids are still known.
     let again = broker("orders", &[("acme", "2", "b")]);
-    assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
-    assert_eq!(sent(&transport, 2).await.len(), 2);
+    assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken_ids().len()), (0, 1));
+    assert_eq!(sent_paths(&transport, 2).await.len(), 2);
 }
 
 /// A message that is delivered twice is one job. As two jobs each would get another idempotency key.
@@ -150,9 +150,9 @@ async fn repeated_message_to_a_vendor_with_keys_is_one_job() {
     let client = client_with(keys, &transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "a")]);
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 1);
-    assert_eq!(messages.taken(), ["1", "1"]);
+    assert_eq!(messages.taken_ids(), ["1", "1"]);
     assert!(messages.refused.lock().unwrap().is_empty());
-    assert_eq!(sent(&transport, 1).await, ["/acme/a"]);
+    assert_eq!(sent_paths(&transport, 1).await, ["/acme/a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +163,7 @@ async fn message_ids_are_separate_by_source() {
         let messages = broker(source, &[("acme", "1", body), ("umbra", "1", body)]);
         assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2, "{source}");
     }
-    assert_eq!(sent(&transport, 4).await, ["/acme/a", "/acme/b", "/umbra/a", "/umbra/b"]);
+    assert_eq!(sent_paths(&transport, 4).await, ["/acme/a", "/acme/b", "/umbra/a", "/umbra/b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,9 +172,9 @@ async fn reused_message_id_is_refused_not_lost() {
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "other"), ("acme", "2", "b")]);
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
-    assert_eq!(messages.taken(), ["1", "2"]);
+    assert_eq!(messages.taken_ids(), ["1", "2"]);
     assert_eq!(*messages.refused.lock().unwrap(), [("1".to_owned(), ErrorKind::KeyReused)]);
-    assert_eq!(sent(&transport, 2).await, ["/acme/a", "/acme/b"]);
+    assert_eq!(sent_paths(&transport, 2).await, ["/acme/a", "/acme/b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,13 +186,13 @@ async fn message_for_a_full_outbox_waits_for_room() {
     let mut feeding = std::pin::pin!(accepting.outbox().feed_from(&messages));
     let full = tokio::time::timeout(Duration::from_millis(1_500), &mut feeding).await;
     assert!(full.is_err(), "it goes on");
-    assert_eq!(messages.taken(), ["1", "2", "3"]);
+    assert_eq!(messages.taken_ids(), ["1", "2", "3"]);
     let _working = client(&transport, &store).work().build().await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(30), feeding).await;
     assert_eq!(ended.expect("there is room again").unwrap(), 5);
-    assert_eq!(messages.taken(), ["1", "2", "3", "4", "5"], "in their order");
+    assert_eq!(messages.taken_ids(), ["1", "2", "3", "4", "5"], "in their order");
     assert!(messages.refused.lock().unwrap().is_empty());
-    assert_eq!(sent(&transport, 5).await.len(), 5);
+    assert_eq!(sent_paths(&transport, 5).await.len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +202,7 @@ async fn message_for_a_full_lane_holds_up_no_other() {
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c")]);
     let feeding = tokio::time::timeout(Duration::from_secs(2), client.outbox().feed_from(&messages)).await;
     assert!(feeding.is_err(), "one message is held");
-    assert_eq!(messages.taken(), ["1", "3"]);
+    assert_eq!(messages.taken_ids(), ["1", "3"]);
     assert!(messages.refused.lock().unwrap().is_empty());
 }
 
@@ -213,7 +213,10 @@ async fn message_for_a_full_lane_goes_back_where_the_source_can_postpone_it() {
     let all = [("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c"), ("acme", "4", "d")];
     let messages = Broker { can_postpone: true, ..broker("orders", &all) };
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
-    assert_eq!((messages.taken(), messages.postponed()), (vec!["1".into(), "3".into()], vec!["2".into(), "4".into()]));
+    assert_eq!(
+        (messages.taken_ids(), messages.postponed_ids()),
+        (vec!["1".into(), "3".into()], vec!["2".into(), "4".into()])
+    );
     assert!(messages.refused.lock().unwrap().is_empty());
 }
 
@@ -230,19 +233,19 @@ async fn message_that_is_no_request_is_refused_and_holds_up_no_other() {
     ];
     let messages = broker("orders", &all);
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
-    assert_eq!(messages.taken(), ["2", "5"]);
+    assert_eq!(messages.taken_ids(), ["2", "5"]);
     let invalid = ErrorKind::InvalidRequest;
     let expected = [("1".into(), invalid), ("3".into(), ErrorKind::UnknownTenant), ("4".into(), invalid)];
     assert_eq!(*messages.refused.lock().unwrap(), expected);
-    assert_eq!(sent(&transport, 2).await, ["/a", "/umbra/c"]);
+    assert_eq!(sent_paths(&transport, 2).await, ["/a", "/umbra/c"]);
 }
 
 /// All messages of a fetch are accepted in one transaction, and not in one each.
 #[tokio::test(flavor = "multi_thread")]
 async fn fetched_messages_share_a_commit() {
     #[derive(Default)]
-    struct Commits(AtomicU32);
-    impl Watch for Commits {
+    struct CommitCounter(AtomicU32);
+    impl Watch for CommitCounter {
         fn at(&self, what: &'static str, moment: Moment) -> Fault {
             if what == "commit" && matches!(moment, Moment::Before) {
                 self.0.fetch_add(1, Relaxed);
@@ -250,7 +253,7 @@ async fn fetched_messages_share_a_commit() {
             Fault::None
         }
     }
-    let commits = Arc::new(Commits::default());
+    let commits = Arc::new(CommitCounter::default());
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().watched_by(commits.clone()));
     let client = client(&transport, &store).build().await.unwrap();
     let ids: Vec<&'static str> = (0..1_000).map(|number: u32| &*number.to_string().leak()).collect();
@@ -258,7 +261,7 @@ async fn fetched_messages_share_a_commit() {
     let messages = broker("orders", &all);
     let before = commits.0.load(Relaxed);
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 1_000);
-    assert_eq!(messages.taken(), ids, "in their order");
+    assert_eq!(messages.taken_ids(), ids, "in their order");
     let commits = commits.0.load(Relaxed) - before;
     assert!(commits < 50, "{commits} commits for a thousand messages");
 }
@@ -267,22 +270,22 @@ async fn fetched_messages_share_a_commit() {
 async fn messages_wait_while_the_store_is_away() {
     /// A store into which nothing can be written while the flag is set.
     #[derive(Default)]
-    struct Down(AtomicBool);
-    impl Watch for Down {
+    struct UnwritableStore(AtomicBool);
+    impl Watch for UnwritableStore {
         fn at(&self, what: &'static str, _: Moment) -> Fault {
             if what == "accept" && self.0.load(Relaxed) { Fault::Full } else { Fault::None }
         }
     }
-    let down = Arc::new(Down(AtomicBool::new(true)));
+    let down = Arc::new(UnwritableStore(AtomicBool::new(true)));
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().watched_by(down.clone()));
     let client = client(&transport, &store).build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("umbra", "2", "b")]);
     let mut feeding = std::pin::pin!(client.outbox().feed_from(&messages));
     let away = tokio::time::timeout(Duration::from_secs(9), &mut feeding).await;
-    assert!(away.is_err() && messages.taken().is_empty(), "it waits");
+    assert!(away.is_err() && messages.taken_ids().is_empty(), "it waits");
     down.0.store(false, Relaxed);
     let ended = tokio::time::timeout(Duration::from_secs(30), feeding).await;
-    assert_eq!((ended.unwrap().unwrap(), messages.taken().len()), (2, 2));
+    assert_eq!((ended.unwrap().unwrap(), messages.taken_ids().len()), (2, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,14 +296,14 @@ async fn shutdown_ends_the_hand_over() {
     let messages = Broker { never_ends: true, can_postpone: false, ..broker("orders", &all) };
     let feeding = client.outbox().feed_from(&messages);
     let stopping = async {
-        while messages.taken().is_empty() {
+        while messages.taken_ids().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         client.shutdown(Duration::from_secs(5)).await;
     };
     let (fed, ()) =
         tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(feeding, stopping) }).await.unwrap();
-    assert_eq!((fed.unwrap(), messages.taken()), (1, vec!["1".to_owned()]), "what is held is the broker's");
+    assert_eq!((fed.unwrap(), messages.taken_ids()), (1, vec!["1".to_owned()]), "what is held is the broker's");
     let error = client.outbox().feed_from(&messages).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);
 }

@@ -66,11 +66,11 @@ async fn enqueue(
     }
 }
 
-fn at(transport: &FakeTransport, path: &str) -> usize {
+fn calls_below(transport: &FakeTransport, path: &str) -> usize {
     transport.calls().iter().filter(|call| call.path().starts_with(path)).count()
 }
 
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let began = now();
     while !done() {
         assert!(began.elapsed() < Duration::from_secs(30), "{what}");
@@ -80,12 +80,12 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Enqueues jobs of `umbra` at `vendor` one after another, while jobs of `acme` at `one` hang, and asserts that each is
 /// sent within [`SOON`].
-async fn are_sent_soon(client: &IntegrationClient, transport: &FakeTransport, vendor: &str) {
+async fn assert_sent_soon(client: &IntegrationClient, transport: &FakeTransport, vendor: &str) {
     let mut waits = Vec::new();
     for number in 0..30 {
         let (began, path) = (now(), format!("/well/{number}"));
         enqueue(client, "umbra", vendor, vec![(Priority::High, path.clone(), String::new())]).await;
-        while at(transport, &path) == 0 && began.elapsed() < SOON {
+        while calls_below(transport, &path) == 0 && began.elapsed() < SOON {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         waits.push(began.elapsed());
@@ -100,9 +100,9 @@ async fn hanging_vendor_delays_no_job_of_another() {
     let client = client(&transport).max_jobs(200).build().await.unwrap();
     let jobs = (0..1_000).map(|number| (Priority::High, format!("/hangs/{number}"), String::new())).collect();
     enqueue(&client, "acme", "one", jobs).await;
-    until("the pool is used by the only one with work", || at(&transport, "/hangs") >= 200).await;
-    are_sent_soon(&client, &transport, "two").await;
-    assert_eq!(at(&transport, "/hangs"), 200, "one vendor has what is configured, and no more");
+    wait_until("the pool is used by the only one with work", || calls_below(&transport, "/hangs") >= 200).await;
+    assert_sent_soon(&client, &transport, "two").await;
+    assert_eq!(calls_below(&transport, "/hangs"), 200, "one vendor has what is configured, and no more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +111,7 @@ async fn hanging_tenant_delays_no_other() {
     let client = client(&transport).max_jobs(200).build().await.unwrap();
     // Both tenants have jobs before those of `acme` hang.
     let jobs = (0..1_000).map(|number| (Priority::High, format!("/hangs/{number}"), String::new())).collect();
-    let (hangs, well) = (enqueue(&client, "acme", "one", jobs), are_sent_soon(&client, &transport, "one"));
+    let (hangs, well) = (enqueue(&client, "acme", "one", jobs), assert_sent_soon(&client, &transport, "one"));
     tokio::join!(hangs, well);
 }
 
@@ -122,8 +122,8 @@ async fn tiers_keep_their_shares_of_a_slow_vendor() {
     let tiers = [(Priority::High, "high"), (Priority::Normal, "normal"), (Priority::Low, "low")];
     let job = |number: usize| (tiers[number % 3].0, format!("/slow/{}/{number}", tiers[number % 3].1), String::new());
     enqueue(&client, "acme", "one", (0..900).map(job).collect()).await;
-    let before = at(&transport, "/slow");
-    until("400 are sent", || at(&transport, "/slow") >= before + 400).await;
+    let before = calls_below(&transport, "/slow");
+    wait_until("400 are sent", || calls_below(&transport, "/slow") >= before + 400).await;
     let calls = transport.calls();
     let share = |tier: &str| {
         let calls = calls[before..before + 400].iter();
@@ -141,8 +141,8 @@ async fn claimed_jobs_are_bounded_by_bytes() {
     let body = "x".repeat(500 << 10);
     let jobs = (0..40).map(|number| (Priority::High, format!("/hangs/{number}"), body.clone())).collect();
     enqueue(&client, "acme", "one", jobs).await;
-    until("as many are sent as fit", || at(&transport, "/hangs") >= 8).await;
-    are_sent_soon(&client, &transport, "two").await;
-    let in_hand = at(&transport, "/hangs");
+    wait_until("as many are sent as fit", || calls_below(&transport, "/hangs") >= 8).await;
+    assert_sent_soon(&client, &transport, "two").await;
+    let in_hand = calls_below(&transport, "/hangs");
     assert!((8..=11).contains(&in_hand), "{in_hand} jobs of 500 KiB, and 4 MiB are allowed");
 }

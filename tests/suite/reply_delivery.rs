@@ -21,18 +21,18 @@ struct Target {
     failing: AtomicU32,
     hangs: bool,
     /// The ids of the replies that each call passed.
-    given: Mutex<Vec<Vec<String>>>,
+    calls: Mutex<Vec<Vec<String>>>,
     /// The replies that the target has accepted.
-    had: Mutex<Vec<Reply>>,
+    accepted: Mutex<Vec<Reply>>,
 }
 
 impl Target {
-    fn had(&self) -> usize {
-        self.had.lock().unwrap().len()
+    fn accepted_count(&self) -> usize {
+        self.accepted.lock().unwrap().len()
     }
 
-    fn given(&self) -> Vec<Vec<String>> {
-        self.given.lock().unwrap().clone()
+    fn ids_by_call(&self) -> Vec<Vec<String>> {
+        self.calls.lock().unwrap().clone()
     }
 }
 
@@ -42,10 +42,10 @@ impl ReplyTarget for Target {
     }
 
     fn deliver<'a>(&'a self, replies: &'a [Reply]) -> BoxFuture<'a, Vec<Result<(), BoxError>>> {
-        self.given.lock().unwrap().push(replies.iter().map(Reply::message_id).collect());
+        self.calls.lock().unwrap().push(replies.iter().map(Reply::message_id).collect());
         let fails = self.failing.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
         if !fails {
-            self.had.lock().unwrap().extend(replies.iter().cloned());
+            self.accepted.lock().unwrap().extend(replies.iter().cloned());
         }
         Box::pin(async move {
             match (self.hangs, fails) {
@@ -79,7 +79,7 @@ async fn enqueue(client: &IntegrationClient, count: usize) {
 }
 
 /// Waits until `holds` returns true, and fails after 30 s.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if holds() {
             return;
@@ -93,23 +93,27 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 async fn target_that_is_away_gets_every_reply_later_and_holds_up_no_job() {
     let (client, transport) = client(&folder("replies-away").join("s.db")).await;
     enqueue(&client, 3).await;
-    until("the jobs end", || transport.calls().len() == 3).await;
+    wait_until("the jobs end", || transport.calls().len() == 3).await;
     let target = Target { failing: 2.into(), ..Target::default() };
     let looking = async {
-        until("it has failed", || !target.given().is_empty()).await;
+        wait_until("it has failed", || !target.ids_by_call().is_empty()).await;
         enqueue(&client, 2).await;
-        until("jobs go on", || transport.calls().len() == 5).await;
-        until("all are there", || target.had() == 5).await;
+        wait_until("jobs go on", || transport.calls().len() == 5).await;
+        wait_until("all are there", || target.accepted_count() == 5).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     let (delivered, ()) = tokio::join!(client.outbox().deliver_replies(&target), looking);
     assert_eq!(delivered.unwrap(), 5);
-    let mut ids: Vec<String> = target.had.lock().unwrap().iter().map(Reply::message_id).collect();
+    let mut ids: Vec<String> = target.accepted.lock().unwrap().iter().map(Reply::message_id).collect();
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 5, "each once, for each try said how it ended");
     // Each try has the same ids.
-    assert!(target.given().len() >= 3 && target.given()[0].iter().all(|id| ids.contains(id)), "{:?}", target.given());
+    assert!(
+        target.ids_by_call().len() >= 3 && target.ids_by_call()[0].iter().all(|id| ids.contains(id)),
+        "{:?}",
+        target.ids_by_call()
+    );
     let error = client.outbox().deliver_replies(&target).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);
 }
@@ -120,11 +124,11 @@ async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     let store = folder("replies-killed").join("s.db");
     let (client, transport) = client(&store).await;
     enqueue(&client, 3).await;
-    until("the jobs end", || transport.calls().len() == 3).await;
+    wait_until("the jobs end", || transport.calls().len() == 3).await;
     let killed = Target { hangs: true, ..Target::default() };
     {
         let delivering = client.outbox().deliver_replies(&killed);
-        let all = until("it has all of them", || killed.had() == 3);
+        let all = wait_until("it has all of them", || killed.accepted_count() == 3);
         tokio::select! {
             _ = delivering => panic!("it hangs"),
             () = all => {}
@@ -132,7 +136,7 @@ async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     }
     let next = Target::default();
     let looking = async {
-        until("all come again", || next.had() == 3).await;
+        wait_until("all come again", || next.accepted_count() == 3).await;
         // By then the delivered replies are deleted.
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(client.outbox().replies(10).await.unwrap().is_empty());
@@ -140,7 +144,7 @@ async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
     };
     assert_eq!(tokio::join!(client.outbox().deliver_replies(&next), looking).0.unwrap(), 3);
     let ids = |target: &Target| {
-        let mut ids: Vec<String> = target.had.lock().unwrap().iter().map(Reply::message_id).collect();
+        let mut ids: Vec<String> = target.accepted.lock().unwrap().iter().map(Reply::message_id).collect();
         ids.sort();
         ids
     };
@@ -184,12 +188,12 @@ async fn replies_say_where_they_go() {
     assert_eq!(client.outbox().feed_from(&Broker(Mutex::new(messages))).await.unwrap(), 4);
     let target = Target::default();
     let looking = async {
-        until("all are there", || target.had() == 3).await;
+        wait_until("all are there", || target.accepted_count() == 3).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     tokio::join!(client.outbox().deliver_replies(&target), looking).0.unwrap();
     let mut found: Vec<_> = target
-        .had
+        .accepted
         .lock()
         .unwrap()
         .iter()

@@ -66,7 +66,7 @@ async fn until_ended(receipt: &Receipt) -> Status {
 }
 
 /// How often the vendor acted on each path.
-fn acted(vendor: &FakeVendor) -> BTreeMap<String, usize> {
+fn successes_by_path(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     let mut acted = BTreeMap::new();
     for arrival in vendor.arrivals().iter().filter(|arrival| arrival.status == 200) {
         *acted.entry(arrival.path.to_string()).or_default() += 1;
@@ -180,11 +180,11 @@ async fn nonsense_rows_hold_up_nobody() {
         "SELECT (SELECT count(*) FROM ic_job) + (SELECT count(*) FROM ic_done) + (SELECT count(*) FROM ic_dead)";
     let kept: i64 = sqlx::query(places).fetch_one(&mut connection).await.unwrap().get(0);
     assert_eq!(kept as usize, receipts.len() + 1 + 2, "nothing went away");
-    assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
+    assert!(successes_by_path(&vendor).values().all(|times| *times == 1), "{:?}", successes_by_path(&vendor));
 }
 
 /// The ids that are in more than one of the three tables of a SQLite store, or in none.
-async fn misplaced(path: &Path, receipts: &[Receipt]) -> Vec<String> {
+async fn misplaced_ids(path: &Path, receipts: &[Receipt]) -> Vec<String> {
     use sqlx::{Connection, Row};
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
@@ -196,14 +196,14 @@ async fn misplaced(path: &Path, receipts: &[Receipt]) -> Vec<String> {
 }
 
 /// Makes the statement of one number fail.
-struct Nth {
+struct FaultAtNth {
     number: u64,
     moment: Moment,
     fault: Fault,
     seen: AtomicU64,
 }
 
-impl Watch for Nth {
+impl Watch for FaultAtNth {
     fn at(&self, what: &'static str, moment: Moment) -> Fault {
         if moment != self.moment || what == "read" {
             return Fault::None;
@@ -216,7 +216,7 @@ impl Watch for Nth {
 /// Runs five jobs while statement `number` fails. Returns whether the run ended before that statement.
 async fn run_with(number: u64, moment: Moment, fault: Fault) -> bool {
     let (vendor, path) = (vendor().await, folder().join("s.db"));
-    let watch = Arc::new(Nth { number, moment, fault, seen: AtomicU64::new(0) });
+    let watch = Arc::new(FaultAtNth { number, moment, fault, seen: AtomicU64::new(0) });
     let store = Store::sqlite(&path).watched_by(watch.clone());
     let client = match client(&vendor, &store).await {
         Ok(client) => client,
@@ -240,8 +240,8 @@ async fn run_with(number: u64, moment: Moment, fault: Fault) -> bool {
         }
     }
     let expected = ["/a", "/b", "/c", "/late"].map(|path| (path.to_owned(), 1));
-    assert_eq!(acted(&vendor), BTreeMap::from(expected), "{number} {moment:?} {fault:?}");
-    assert_eq!(misplaced(&path, &receipts).await, [""; 0]);
+    assert_eq!(successes_by_path(&vendor), BTreeMap::from(expected), "{number} {moment:?} {fault:?}");
+    assert_eq!(misplaced_ids(&path, &receipts).await, [""; 0]);
     let is_clean = watch.seen.load(Relaxed) < number;
     client.shutdown(Duration::from_secs(5)).await;
     let _ = std::fs::remove_dir_all(path.parent().unwrap());
@@ -284,12 +284,12 @@ async fn connection_breaks_once_after_every_write() {
 /// Loses the confirmation of the first commit after it is armed. Then no connection can be made until the test ends
 /// that.
 #[derive(Default)]
-struct LostWord {
+struct LostReply {
     is_armed: AtomicBool,
     is_down: AtomicBool,
 }
 
-impl Watch for LostWord {
+impl Watch for LostReply {
     fn at(&self, what: &'static str, moment: Moment) -> Fault {
         if what == "accept" && moment == Moment::Committed && self.is_armed.swap(false, Relaxed) {
             self.is_down.store(true, Relaxed);
@@ -304,7 +304,7 @@ impl Watch for LostWord {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doubtful_commit_is_ambiguous_and_names_the_job() {
-    let (vendor, watch) = (vendor().await, Arc::new(LostWord::default()));
+    let (vendor, watch) = (vendor().await, Arc::new(LostReply::default()));
     let store = Store::sqlite(folder().join("s.db")).watched_by(watch.clone());
     let client = client(&vendor, &store).await.unwrap();
     watch.is_armed.store(true, Relaxed);
@@ -319,7 +319,7 @@ async fn doubtful_commit_is_ambiguous_and_names_the_job() {
     watch.is_down.store(false, Relaxed);
     let status = until_ended(&client.outbox().receipt(&id).unwrap()).await;
     assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
-    assert_eq!(acted(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
+    assert_eq!(successes_by_path(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
 }
 
 /// Overwrites a page of a SQLite file that contains `text`, so that the text's row cannot be read.
@@ -373,19 +373,19 @@ async fn damaged_page_stops_its_lane_only() {
     damage(&path, &format!("{marker}-umbra"));
     let client = builder().work().build().await.unwrap();
     let arrived = async {
-        while acted(&vendor).len() < 2 {
+        while successes_by_path(&vendor).len() < 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("the others' jobs are sent");
-    assert!(!acted(&vendor).contains_key("/umbra"), "{:?}", acted(&vendor));
+    assert!(!successes_by_path(&vendor).contains_key("/umbra"), "{:?}", successes_by_path(&vendor));
     // The problem is reported as long as it lasts, even if other operations succeed meanwhile.
     let receipt =
         client.outbox().enqueue("acme", Priority::High, Request::post("v", "/later").json(&[1])).await.unwrap();
     assert!(matches!(until_ended(&receipt).await, Status::Delivered { status: 200, .. }));
     let problem = client.outbox().problem().expect("it is said");
     assert!(problem.contains("tenant umbra, vendor v") && problem.contains("damaged"), "{problem}");
-    assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
+    assert!(successes_by_path(&vendor).values().all(|times| *times == 1), "{:?}", successes_by_path(&vendor));
 }
 
 /// A disk that becomes full, or fails all writes, when a test sets a flag.
@@ -440,9 +440,9 @@ async fn full_disk_loses_nothing_and_work_resumes() {
     for receipt in &receipts {
         assert!(matches!(until_ended(receipt).await, Status::Delivered { status: 200, .. }));
     }
-    assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
-    assert_eq!(acted(&vendor).len(), receipts.len());
-    assert_eq!(misplaced(&path, &receipts).await, [""; 0]);
+    assert!(successes_by_path(&vendor).values().all(|times| *times == 1), "{:?}", successes_by_path(&vendor));
+    assert_eq!(successes_by_path(&vendor).len(), receipts.len());
+    assert_eq!(misplaced_ids(&path, &receipts).await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
