@@ -69,9 +69,9 @@ fn ms(n: u64) -> Duration {
 }
 
 /// A resolver that takes a while, so that a send waits for its credential.
-struct Keys;
+struct SlowResolver;
 
-impl CredentialResolver for Keys {
+impl CredentialResolver for SlowResolver {
     fn resolve<'a>(
         &'a self,
         key: &'a str,
@@ -90,11 +90,11 @@ async fn client(transport: &FakeTransport) -> IntegrationClient {
         let account = if tenant < "c" { "ab" } else { "cd" };
         builder = builder.tenant(TenantEntry::new(tenant, "v").account(account).credential("keys:k"));
     }
-    builder.credential_resolver("keys", Keys).transport(transport.clone()).build().await.unwrap()
+    builder.credential_resolver("keys", SlowResolver).transport(transport.clone()).build().await.unwrap()
 }
 
 /// Polls a future up to `times` times and then drops it. `None` if it was not ready by then.
-async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+async fn poll_then_drop<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
     std::future::poll_fn(|context| {
@@ -159,7 +159,7 @@ async fn dropped_after_every_number_of_polls() {
                 tokio::time::sleep(ms(7)).await;
                 held.pop().unwrap().finish();
             };
-            let (outcome, ()) = tokio::join!(polled(send, polls), free_one);
+            let (outcome, ()) = tokio::join!(poll_then_drop(send, polls), free_one);
             held.into_iter().for_each(|permit| permit.finish());
             assert_nothing_is_left(&client).await;
             points += 1;
@@ -178,7 +178,7 @@ async fn dropped_after_every_number_of_polls() {
 }
 
 /// Makes one request and perhaps drops it: a whole send, or now and then a permit that is held for a while.
-async fn one(client: IntegrationClient, seed: u64, dropped: Arc<AtomicU64>) {
+async fn request_and_perhaps_drop(client: IntegrationClient, seed: u64, dropped: Arc<AtomicU64>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let tenant = TENANTS[random.usize(..4)];
     let priority = TIERS[random.usize(..3)];
@@ -196,7 +196,7 @@ async fn one(client: IntegrationClient, seed: u64, dropped: Arc<AtomicU64>) {
         }
     };
     let ended = if random.bool() {
-        polled(work, random.usize(..6)).await.is_some()
+        poll_then_drop(work, random.usize(..6)).await.is_some()
     } else {
         tokio::time::timeout(ms(random.u64(..40)), work).await.is_ok()
     };
@@ -226,7 +226,7 @@ async fn dropped_at_random_a_hundred_thousand_times() {
         let mut sends = tokio::task::JoinSet::new();
         for _ in 0..2_000 {
             started += 1;
-            sends.spawn(one(client.clone(), started, dropped.clone()));
+            sends.spawn(request_and_perhaps_drop(client.clone(), started, dropped.clone()));
         }
         while let Some(ended) = sends.join_next().await {
             ended.unwrap();

@@ -115,7 +115,7 @@ impl Load {
 
     /// Starts [`LETTERS`] sends to the failing vendor, in all three tiers, and waits until all are under way. Each task
     /// returns the id of its dead letter once its send has failed.
-    async fn hold(&self) -> JoinSet<Option<String>> {
+    async fn start_failing_sends(&self) -> JoinSet<Option<String>> {
         let mut sends = JoinSet::new();
         for number in 0..LETTERS {
             let client = self.client.clone();
@@ -131,7 +131,7 @@ impl Load {
     }
 
     /// The latencies of 20 senders that send to the healthy vendor for `run`.
-    async fn healthy(&self, run: Duration) -> Vec<Duration> {
+    async fn healthy_latencies(&self, run: Duration) -> Vec<Duration> {
         let until = now() + run;
         let mut senders = JoinSet::new();
         for number in 0..20 {
@@ -159,7 +159,7 @@ fn p99(mut latencies: Vec<Duration>) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_letters_are_written_high_first() {
     let load = Load::new(true).await;
-    let sends = load.hold().await;
+    let sends = load.start_failing_sends().await;
     let began = now();
     load.vendors.breaks.add_permits(LETTERS);
     let ids: Vec<String> = sends.join_all().await.into_iter().map(Option::unwrap).collect();
@@ -227,10 +227,10 @@ struct Storm {
 /// Makes a storm in a new client.
 async fn measure(parks: bool) -> (Quiet, Storm) {
     let load = Load::new(parks).await;
-    let sends = load.hold().await;
-    let before = p99(load.healthy(ms(500)).await);
+    let sends = load.start_failing_sends().await;
+    let before = p99(load.healthy_latencies(ms(500)).await);
     let began = now();
-    let (during, took) = tokio::join!(load.healthy(ms(1000)), async {
+    let (during, took) = tokio::join!(load.healthy_latencies(ms(1000)), async {
         for _ in 0..LETTERS / 100 {
             load.vendors.breaks.add_permits(100);
             tokio::time::sleep(ms(9)).await;
@@ -244,6 +244,6 @@ async fn measure(parks: bool) -> (Quiet, Storm) {
         assert_eq!((counts.waiting + counts.written, counts.lost), (LETTERS as u64, 0));
         assert!(counts.waiting > LETTERS as u64 / 2, "somebody has waited for the sink: {counts:?}");
     }
-    let afterwards = p99(load.healthy(ms(500)).await);
+    let afterwards = p99(load.healthy_latencies(ms(500)).await);
     (Quiet { p99: before }, Storm { p99: p99(during), afterwards, took, waiting: counts.waiting })
 }

@@ -44,7 +44,7 @@ fn get(path: &str) -> Request {
     Request::get("v", path).deadline(Duration::from_secs(600))
 }
 
-fn heard(events: &mut Events) -> Vec<EventKind> {
+fn pending_event_kinds(events: &mut Events) -> Vec<EventKind> {
     let mut kinds = Vec::new();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     while let std::task::Poll::Ready(Some(event)) = Pin::new(&mut *events).poll_next(&mut context) {
@@ -54,7 +54,7 @@ fn heard(events: &mut Events) -> Vec<EventKind> {
 }
 
 /// Answers the first `n` calls by `refuse` and the others by `take`.
-fn first(
+fn refuse_first(
     n: usize,
     refuse: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync,
     take: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync,
@@ -66,7 +66,7 @@ fn first(
 #[tokio::test(start_paused = true)]
 async fn refusal_in_a_200_body_is_retried_after_the_default_wait() {
     let refuse = |_: &FakeCall| FakeAnswer::status(200).body("{\"ok\":false,\"error\":\"ratelimited\"}");
-    let client = client(first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
+    let client = client(refuse_first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
     let began = Instant::now();
     // A POST is not idempotent. It is sent again all the same, because the vendor has not acted.
     let post = Request::post("v", "/x").deadline(Duration::from_secs(600));
@@ -85,13 +85,13 @@ async fn status_429_that_is_no_limit_is_returned() {
     let response = client.send("a", Priority::High, get("/x")).await.unwrap();
     assert_eq!((response.status().as_u16(), response.attempts()), (429, 1));
     assert_eq!(response.text().await.unwrap(), "{\"error\":\"quota\"}");
-    assert!(!heard(&mut events).iter().any(|kind| matches!(kind, EventKind::Refused { .. })));
+    assert!(!pending_event_kinds(&mut events).iter().any(|kind| matches!(kind, EventKind::Refused { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn wait_in_a_body_is_waited_for() {
     let refuse = |_: &FakeCall| FakeAnswer::status(429).body("{\"parameters\":{\"retry_after\":123}}");
-    let client = client(first(1, refuse, |_| FakeAnswer::status(204))).await;
+    let client = client(refuse_first(1, refuse, |_| FakeAnswer::status(204))).await;
     let began = Instant::now();
     assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().attempts(), 2);
     assert!(began.elapsed() >= Duration::from_secs(123), "{:?}", began.elapsed());
@@ -102,7 +102,7 @@ async fn forbidden_with_nothing_left_is_a_refusal() {
     let refuse = |_: &FakeCall| {
         FakeAnswer::status(403).header("x-acme-ratelimit-remaining", "0").header("x-acme-ratelimit-reset", "40")
     };
-    let client = client(first(1, refuse, |_| FakeAnswer::status(204))).await;
+    let client = client(refuse_first(1, refuse, |_| FakeAnswer::status(204))).await;
     let began = Instant::now();
     assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().attempts(), 2);
     assert!(began.elapsed() >= Duration::from_secs(40), "{:?}", began.elapsed());
@@ -142,7 +142,7 @@ async fn lower_stated_limit_is_kept_and_reported_once() {
     // The pace is 80 % of 30 requests a minute. At a limit of 100 a minute all would have been sent at once.
     assert!(began.elapsed() >= Duration::from_secs(45), "{:?}", began.elapsed());
     let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 30, .. });
-    assert_eq!(heard(&mut events).iter().filter(|kind| stated(kind)).count(), 1);
+    assert_eq!(pending_event_kinds(&mut events).iter().filter(|kind| stated(kind)).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,14 +160,14 @@ async fn higher_stated_limit_is_reported_only() {
     assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
     let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 200, .. });
     // The event comes at once, and again after each minute.
-    let said = heard(&mut events).iter().filter(|kind| stated(kind)).count();
+    let said = pending_event_kinds(&mut events).iter().filter(|kind| stated(kind)).count();
     assert_eq!(said, 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap());
 }
 
 /// All forms in which a server can state a wait of `wait` seconds, as headers and a body. The server's clock shows
 /// 2026-01-15T10:00:00Z, whatever the client's clock shows.
 #[expect(clippy::type_complexity, reason = "a table: what it is called, headers, body")]
-fn stated(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)> {
+fn stated_wait_forms(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)> {
     const NOW: i64 = 1_768_471_200;
     let moment = NOW + i64::try_from(wait).unwrap();
     let iso = jiff::Timestamp::from_second(moment).unwrap();
@@ -204,7 +204,7 @@ async fn stated_time_is_waited_for_in_any_form() {
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..12 {
         let wait = random.u64(2..=600);
-        for (form, lines, body) in stated(wait) {
+        for (form, lines, body) in stated_wait_forms(wait) {
             let refuse = move |_: &FakeCall| {
                 let answer = FakeAnswer::status(429).header("date", "Thu, 15 Jan 2026 10:00:00 GMT");
                 lines.iter().fold(answer, |answer, (name, value)| answer.header(name, value)).body(body.clone())
@@ -218,7 +218,7 @@ async fn stated_time_is_waited_for_in_any_form() {
                     FakeAnswer::status(204)
                 }
             };
-            let client = client(first(1, refuse, take)).await;
+            let client = client(refuse_first(1, refuse, take)).await;
             let began = Instant::now();
             // One request is refused, and another one arrives during the wait.
             let other = tokio::spawn({
@@ -242,7 +242,7 @@ async fn stated_time_is_waited_for_in_any_form() {
 #[tokio::test(start_paused = true)]
 async fn codes_of_vendors_that_turned_a_request_down_are_tried_again() {
     for (vendor, status) in [("anthropic", 529), ("notion", 529), ("github", 420), ("github", 509)] {
-        let transport = FakeTransport::new(first(
+        let transport = FakeTransport::new(refuse_first(
             1,
             move |_| FakeAnswer::status(status).header("retry-after", "3"),
             |_| FakeAnswer::status(200),

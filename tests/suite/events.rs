@@ -48,7 +48,7 @@ async fn send(client: &IntegrationClient, path: &str) -> Result<Response, Error>
 }
 
 /// The events that the listener has not read yet.
-async fn heard(events: &mut Events) -> Vec<Event> {
+async fn pending_events(events: &mut Events) -> Vec<Event> {
     let mut heard = Vec::new();
     while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
         heard.push(event);
@@ -79,7 +79,7 @@ async fn uncounted_cost_is_an_event_once() {
         EventKind::CostIgnored { cost, .. } => Some((event.request_id, event.vendor.as_deref() == Some("v"), cost)),
         _ => None,
     };
-    let ignored: Vec<_> = heard(&mut events).await.iter().filter_map(ignored).collect();
+    let ignored: Vec<_> = pending_events(&mut events).await.iter().filter_map(ignored).collect();
     assert_eq!(ignored, [(Some(2), true, 7)], "a cost of 1 is that of every request, and the second is known");
 }
 
@@ -93,7 +93,7 @@ async fn cost_of_an_unknown_kind_is_an_event() {
         EventKind::CostIgnored { kind, cost, .. } => Some((kind.to_string(), *cost)),
         _ => None,
     };
-    let ignored: Vec<_> = heard(&mut events).await.iter().filter_map(ignored).collect();
+    let ignored: Vec<_> = pending_events(&mut events).await.iter().filter_map(ignored).collect();
     assert_eq!(ignored, [("input_token".to_owned(), 1)], "a kind is not misspelled in silence");
 }
 
@@ -106,7 +106,7 @@ async fn cost_in_points_is_no_event() {
     let mut events = client.events();
     let request = Request::get("v", "/x").cost("points", 7).deadline(Duration::from_secs(3_600));
     client.send("a", Priority::High, request).await.unwrap();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     assert!(!heard.iter().any(|event| matches!(event.kind, EventKind::CostIgnored { .. })), "{heard:?}");
 }
 
@@ -116,7 +116,7 @@ async fn answer_is_dispatched_and_completed() {
     let mut events = client.events();
     assert_eq!(send(&client, "/x").await.unwrap().request_id(), 1);
     assert_eq!(send(&client, "/orders/7").await.unwrap().request_id(), 2);
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     assert_eq!(
         kinds(&heard[..2], 1),
         [
@@ -144,7 +144,7 @@ async fn refusal_a_pause_and_a_recovery() {
     .await;
     let mut events = client.events();
     let response = send(&client, "/orders/7").await.unwrap();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     let EventKind::Exhausted { wait, .. } = heard[2].kind else { panic!("{heard:?}") };
     assert!((7_000..=7_700).contains(&wait.as_millis()), "{wait:?}");
     let EventKind::Dispatched { waited, .. } = heard[3].kind else { panic!("{heard:?}") };
@@ -173,7 +173,7 @@ async fn low_headroom_and_lower_limit_are_events() {
     .await;
     let mut events = client.events();
     let response = send(&client, "/x").await.unwrap();
-    let throttled = heard(&mut events).await;
+    let throttled = pending_events(&mut events).await;
     let EventKind::Throttled { delay, .. } = throttled[1].kind else { panic!("{throttled:?}") };
     assert!(delay > Duration::from_micros(12_500), "slower than 80 a second: {delay:?}");
     assert_eq!(
@@ -182,7 +182,7 @@ async fn low_headroom_and_lower_limit_are_events() {
     );
     // The vendor refuses although its limit is hardly used, which may be an accident.
     let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
-    let refused = heard(&mut events).await;
+    let refused = pending_events(&mut events).await;
     let kinds = kinds(&refused, 2);
     assert!(kinds.iter().any(|kind| kind.starts_with("Exhausted { wait: ")), "{kinds:?} {error:?}");
 }
@@ -195,7 +195,7 @@ async fn refusal_of_a_used_limit_lowers_the_rate() {
     }
     let mut events = client.events();
     let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
-    let refused = heard(&mut events).await;
+    let refused = pending_events(&mut events).await;
     let kinds = kinds(&refused, 61);
     assert!(kinds.iter().any(|kind| kind.starts_with("Yielded { per_window: ")), "{kinds:?} {error:?}");
 }
@@ -205,7 +205,7 @@ async fn given_up_request_is_a_letter_and_a_failure() {
     let client = client(|_| FakeAnswer::status(429).header("retry-after", "1")).await;
     let mut events = client.events();
     let error = send(&client, "/x").await.unwrap_err();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     let [.., letter, failed] = &kinds(&heard, error.request_id().unwrap())[..] else { panic!("{heard:?}") };
     let id = error.letter_id().unwrap();
     assert_eq!(*letter, format!("DeadLettered {{ id: {id:?}, attempts: 6, reason: Exhausted }}"));
@@ -219,7 +219,7 @@ async fn unsent_request_fails_without_attempts() {
     let unknown = client.send("nobody", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
     client.tenants().pause("a", "v").unwrap();
     let late = client.send("a", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     let failed =
         |kind, elapsed| format!("Failed {{ kind: {kind}, delivery: NotSent, attempts: 0, elapsed: {elapsed} }}");
     assert_eq!(format!("{:?}", heard[0].kind), failed("UnknownTenant", "0ns"));
@@ -237,7 +237,7 @@ async fn host_is_left_alone_and_comes_back() {
     .await;
     let mut events = client.events();
     let response = send(&client, "/x").await.unwrap();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     let kinds = kinds(&heard, response.request_id());
     let breaker: Vec<&String> = kinds.iter().filter(|kind| kind.starts_with("Breaker")).collect();
     assert_eq!(
@@ -250,9 +250,9 @@ async fn host_is_left_alone_and_comes_back() {
 
 /// A source whose first two loads return a valid configuration, and all later ones a broken one.
 #[derive(Debug)]
-struct Breaking(std::sync::atomic::AtomicU32);
+struct BreakingSource(std::sync::atomic::AtomicU32);
 
-impl ConfigSource for Breaking {
+impl ConfigSource for BreakingSource {
     fn load(&self) -> LoadFuture<'_> {
         let text = match self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => "# nothing yet".to_owned(),
@@ -265,12 +265,12 @@ impl ConfigSource for Breaking {
 
 #[tokio::test(start_paused = true)]
 async fn reloads_are_accepted_or_rejected() {
-    let builder = builder(|_| FakeAnswer::status(200)).config_source(Breaking(0.into()));
+    let builder = builder(|_| FakeAnswer::status(200)).config_source(BreakingSource(0.into()));
     let client = builder.build().await.unwrap();
     let mut events = client.events();
     client.config().reload().await.unwrap();
     let error = client.config().reload().await.unwrap_err();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     assert_eq!((error.kind(), error.request_id(), client.config().current().version()), (ErrorKind::Config, None, 2));
     assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.is_none() && event.vendor.is_none()));
     let kinds: Vec<String> = heard.iter().map(|event| format!("{:?}", event.kind)).collect();
@@ -286,10 +286,10 @@ async fn slow_listener_learns_what_it_missed() {
     let mut seen = 0_u64;
     for _ in 0..10_000 {
         client.send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
-        seen += heard(&mut quick).await.len() as u64;
+        seen += pending_events(&mut quick).await.len() as u64;
     }
     assert_eq!(seen, 20_000);
-    let heard = heard(&mut slow).await;
+    let heard = pending_events(&mut slow).await;
     assert_eq!(heard.len(), 1 + 128, "the capacity is a power of two");
     assert!(matches!(heard[0].kind, EventKind::Missed { count, .. } if count == 20_000 - 128), "{:?}", heard[0]);
     assert!(matches!(heard[128].kind, EventKind::Completed { .. }));
@@ -327,7 +327,7 @@ async fn dropped_listener_gets_no_events() {
     let mut events = client.events();
     let response = send(&client, "/x").await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     assert_eq!(heard.len(), 2, "{heard:?}");
     let id = response.request_id();
     assert_eq!(response.json::<u32>().await.unwrap_err().request_id(), Some(id));
@@ -366,7 +366,7 @@ async fn eight_refusals(vendors: String) -> Vec<Event> {
     for send in sends {
         send.await.unwrap().unwrap();
     }
-    heard(&mut events).await
+    pending_events(&mut events).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -397,7 +397,7 @@ async fn operator_pause_and_resume_are_one_event_each() {
     client.tenants().pause("a", "v").unwrap();
     client.tenants().resume("a", "v").unwrap();
     client.tenants().resume("a", "v").unwrap();
-    let heard = heard(&mut events).await;
+    let heard = pending_events(&mut events).await;
     assert_eq!((heard.len(), pauses(&heard)), (2, [0, 1, 1]), "{heard:?}");
     assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.as_deref() == Some("a")));
 }
@@ -408,10 +408,10 @@ async fn pause_without_traffic_ends_by_itself() {
     let mut events = client.events();
     let answer = client.try_send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
     assert_eq!(answer.status(), 429);
-    assert_eq!(pauses(&heard(&mut events).await), [1, 0, 0]);
+    assert_eq!(pauses(&pending_events(&mut events).await), [1, 0, 0]);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(pauses(&heard(&mut events).await), [0, 0, 0], "who asks now would go alone");
+    assert_eq!(pauses(&pending_events(&mut events).await), [0, 0, 0], "who asks now would go alone");
     tokio::time::sleep(Duration::from_secs(1_900)).await;
-    let over = heard(&mut events).await;
+    let over = pending_events(&mut events).await;
     assert_eq!((over.len(), pauses(&over)), (1, [0, 0, 1]), "{over:?}");
 }

@@ -41,13 +41,13 @@ fn now() -> Instant {
 
 /// Wraps the client's own transport and counts its exchanges. There is one exchange for each started permit, so this
 /// also counts permits.
-struct Counted {
+struct CountingTransport {
     inner: ReqwestTransport,
-    counts: Arc<Started>,
+    counts: Arc<StartedPermits>,
 }
 
 #[derive(Default)]
-struct Started {
+struct StartedPermits {
     permits: AtomicU64,
     /// The permits whose exchange was never sent.
     never_left: AtomicU64,
@@ -59,7 +59,7 @@ struct Started {
     late: AtomicU64,
 }
 
-impl Transport for Counted {
+impl Transport for CountingTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         self.counts.permits.fetch_add(1, Relaxed);
         let (counts, exchange) = (self.counts.clone(), self.inner.execute(exchange));
@@ -80,13 +80,13 @@ impl Transport for Counted {
 struct Sender {
     client: IntegrationClient,
     sink: Arc<MemorySink>,
-    started: Arc<Started>,
-    told: Arc<Told>,
+    started: Arc<StartedPermits>,
+    told: Arc<CallerOutcomes>,
 }
 
 /// The outcomes that the callers got.
 #[derive(Default)]
-struct Told {
+struct CallerOutcomes {
     /// The sum of the attempts of all responses.
     attempts: AtomicU64,
     answered: AtomicU64,
@@ -97,14 +97,14 @@ struct Told {
 
 impl Sender {
     async fn new(toml: &str) -> Sender {
-        let (sink, started) = (Arc::new(MemorySink::new(1_000_000)), Arc::<Started>::default());
+        let (sink, started) = (Arc::new(MemorySink::new(1_000_000)), Arc::<StartedPermits>::default());
         let client = IntegrationClient::builder()
             .without_catalogue()
             .vendors_toml(format!("{toml}\n[vendors.v.retry]\nmax_retries = 3\nfirst_wait = \"10ms\"\n"))
             .tenant(TenantEntry::new("a", "v").account("a").credential("keys:a"))
             .credential_resolver("keys", literal)
             .dead_letter_sink(sink.clone())
-            .transport(Counted { inner: ReqwestTransport::new(), counts: started.clone() })
+            .transport(CountingTransport { inner: ReqwestTransport::new(), counts: started.clone() })
             .build()
             .await
             .unwrap();
@@ -112,7 +112,7 @@ impl Sender {
     }
 
     /// Starts `sends` sends, divided among callers who each wait for a response before the next send.
-    fn sends(&self, sends: u64) -> tokio::task::JoinSet<()> {
+    fn start_sends(&self, sends: u64) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
         for caller in 0..CALLERS {
             let (client, told) = (self.client.clone(), self.told.clone());
@@ -176,7 +176,7 @@ impl Sender {
     }
 }
 
-async fn all(mut tasks: tokio::task::JoinSet<()>) {
+async fn join_all(mut tasks: tokio::task::JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
@@ -197,17 +197,17 @@ async fn vendor_sees_each_started_exchange() {
         .unwrap();
     let sender = Sender::new(&vendor.vendors_toml("v")).await;
     let began = now();
-    all(sender.sends(SENDS / 2)).await;
+    join_all(sender.start_sends(SENDS / 2)).await;
 
     // No request is under way, so all failures come from connections that cannot be made.
     vendor.set_outage(Some(Outage::Refuse));
     tokio::time::sleep(ms(100)).await;
     let before = vendor.summary().arrived;
-    let tasks = sender.sends(SENDS / 2);
+    let tasks = sender.start_sends(SENDS / 2);
     tokio::time::sleep(ms(200)).await;
     assert_eq!(vendor.summary().arrived, before, "nothing gets through");
     vendor.set_outage(None);
-    all(tasks).await;
+    join_all(tasks).await;
 
     let left = sender.may_have_left().await;
     let summary = vendor.summary();
@@ -254,7 +254,7 @@ concurrency = 40
     ))
     .await;
     let began = now();
-    all(sender.sends(SENDS)).await;
+    join_all(sender.start_sends(SENDS)).await;
 
     let arrived = sender.may_have_left().await;
     let left = arrived - sender.started.unprocessed.load(Relaxed);
@@ -288,7 +288,13 @@ concurrency = 40
 
 /// Makes `sends` POSTs without an idempotency key through a client of an HTTP/2 vendor with a limit of `limit` requests
 /// a second, and counts their outcomes.
-async fn posts(vendor: &Http2Vendor, authority: &Authority, limit: u32, sends: usize, deadline: Duration) -> Posts {
+async fn send_posts(
+    vendor: &Http2Vendor,
+    authority: &Authority,
+    limit: u32,
+    sends: usize,
+    deadline: Duration,
+) -> PostOutcomes {
     let toml = format!(
         r#"
 [vendors.v]
@@ -319,7 +325,7 @@ window = "1s"
             client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
         });
     }
-    let mut posts = Posts::default();
+    let mut posts = PostOutcomes::default();
     while let Some(ended) = tasks.join_next().await {
         match ended.unwrap() {
             Ok(_) => posts.answered += 1,
@@ -332,7 +338,7 @@ window = "1s"
 }
 
 #[derive(Default)]
-struct Posts {
+struct PostOutcomes {
     answered: usize,
     errors: Vec<integration_client::Error>,
     letters: u64,
@@ -344,7 +350,7 @@ async fn refused_streams_spend_permits_and_pause_the_lane() {
     let authority = Authority::new();
     let troubles = Troubles { refused_every: 1, ..Troubles::default() };
     let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
-    let posts = posts(&vendor, &authority, 10, 1000, secs(3)).await;
+    let posts = send_posts(&vendor, &authority, 10, 1000, secs(3)).await;
     let (heads, most) = (vendor.counts.heads.load(Relaxed), vendor.counts.most_within(secs(1)));
     println!("{heads} streams in 3 s at a limit of 10/s, {most} within a second");
     assert!(most <= 10, "{most} streams within a second at a limit of 10");
@@ -361,7 +367,7 @@ async fn disowned_streams_spend_permits_and_are_resent() {
         let authority = Authority::new();
         let troubles = Troubles { disown_after: 3, goaway_code: code, ..Troubles::default() };
         let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
-        let posts = posts(&vendor, &authority, 20, 40, secs(40)).await;
+        let posts = send_posts(&vendor, &authority, 20, 40, secs(40)).await;
         let (counts, most) = (&vendor.counts, vendor.counts.most_within(secs(1)));
         println!("GOAWAY({code}): {} streams, {} disowned", counts.heads.load(Relaxed), counts.disowned.load(Relaxed));
         assert!(most <= 20, "{most} streams within a second at a limit of 20");

@@ -167,13 +167,13 @@ async fn outage_may_refuse_connections() {
     get(&client, &vendor, "/").await.bytes().await.unwrap();
     for _ in 0..3 {
         vendor.set_outage(Outage::Refuse);
-        until(|| async { try_get(&client, &vendor, "/").await.is_err_and(|error| error.is_connect()) }).await;
+        wait_until(|| async { try_get(&client, &vendor, "/").await.is_err_and(|error| error.is_connect()) }).await;
         let arrived = vendor.summary().arrived;
         let refused = try_get(&client, &vendor, "/").await.unwrap_err();
         assert!(refused.is_connect() && format!("{refused:?}").contains("ConnectionRefused"), "{refused:?}");
         assert_eq!(vendor.summary().arrived, arrived, "nothing reaches it");
         vendor.set_outage(None);
-        until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
+        wait_until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
     }
 }
 
@@ -185,14 +185,14 @@ async fn refusing_connections_ends_those_that_are_open() {
     let vendor = started(builder.outage(HOUR, 2 * HOUR, Outage::Refuse)).await;
     let client = client();
     let down = async {
-        until(|| async { vendor.summary().admitted == 1 }).await;
+        wait_until(|| async { vendor.summary().admitted == 1 }).await;
         vendor.set_outage(Outage::Refuse);
     };
     let (stalled, ()) = tokio::join!(try_get(&client, &vendor, "/stall"), down);
     let error = stalled.unwrap_err();
     assert!(format!("{error:?}").contains("ConnectionReset"), "{error:?}");
     vendor.set_outage(None);
-    until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
+    wait_until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn declared_outages_come_and_go_by_themselves() {
     let ms = Duration::from_millis;
     let client = client();
     let vendor = started(FakeVendor::builder().outage(ms(0), ms(150), Outage::Refuse)).await;
-    until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
+    wait_until(|| async { try_get(&client, &vendor, "/").await.is_ok_and(|answer| answer.status() == 200) }).await;
     let admitted = vendor.arrivals().into_iter().find(|arrival| arrival.admitted).unwrap();
     assert!(admitted.at.as_nanos() >= 150_000_000, "{:?}", admitted.at);
 }
@@ -235,7 +235,7 @@ async fn one_poisoned_path_leaves_the_rest_alone() {
 }
 
 /// Waits until `so` returns true, for two seconds at most.
-async fn until<F: Future<Output = bool>>(so: impl Fn() -> F) {
+async fn wait_until<F: Future<Output = bool>>(so: impl Fn() -> F) {
     for _ in 0..400 {
         if so().await {
             return;

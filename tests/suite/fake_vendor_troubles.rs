@@ -26,12 +26,12 @@ fn call(tenant: u32) -> Call {
 }
 
 /// The wall clock at the vendor's time `at_ns`: at second 2.25 it shows 2023-11-14 22:13:20.6 GMT.
-fn wall(at_ns: u64) -> SystemTime {
+fn wall_clock_at(at_ns: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(1_700_000_000_600 - 2_250) + Duration::from_nanos(at_ns)
 }
 
-fn said(vendor: &mut ScriptedVendor, style: HeaderStyle, at_ns: u64, call: &Call, verdict: &Verdict) -> String {
-    let headers = style.headers(&vendor.notice(at_ns, call, verdict), wall(at_ns));
+fn header_lines(vendor: &mut ScriptedVendor, style: HeaderStyle, at_ns: u64, call: &Call, verdict: &Verdict) -> String {
+    let headers = style.headers(&vendor.notice(at_ns, call, verdict), wall_clock_at(at_ns));
     let mut lines: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect();
     lines.sort();
@@ -40,7 +40,7 @@ fn said(vendor: &mut ScriptedVendor, style: HeaderStyle, at_ns: u64, call: &Call
 
 /// A vendor with 3 units in each of the windows [0 s, 10 s), [10 s, 20 s)…, and 50 a minute, of which `units` were
 /// requested at 1.5 s; with the verdict on the last request.
-fn spent(units: u32) -> (ScriptedVendor, Verdict) {
+fn vendor_after_requests(units: u32) -> (ScriptedVendor, Verdict) {
     let mut vendor = ScriptedVendor::new([
         VendorLimit::fixed_window(3, 10 * SECOND).named("burst"),
         VendorLimit::sliding_log(50, 60 * SECOND),
@@ -55,8 +55,8 @@ fn every_style_has_its_words() {
     let mut all = String::new();
     for (what, units) in [("admitted", 2), ("refused", 4)] {
         for style in STYLES {
-            let (mut vendor, verdict) = spent(units);
-            let said = said(&mut vendor, style, 2_250 * MS, &call(1), &verdict);
+            let (mut vendor, verdict) = vendor_after_requests(units);
+            let said = header_lines(&mut vendor, style, 2_250 * MS, &call(1), &verdict);
             let said = if said.is_empty() { "(nothing)" } else { &said };
             all += &format!("-- {what}, {style:?}\n{said}\n");
         }
@@ -121,18 +121,18 @@ fn every_style_has_its_words() {
 
 #[test]
 fn headers_are_true_at_the_response() {
-    let (mut vendor, first) = spent(1);
+    let (mut vendor, first) = vendor_after_requests(1);
     assert_eq!(first.reading.map(|reading| reading.remaining), Some(2));
     vendor.arrive(4_000 * MS, &call(1));
-    let later = said(&mut vendor, HeaderStyle::XRateLimit, 9_100 * MS, &call(1), &first);
+    let later = header_lines(&mut vendor, HeaderStyle::XRateLimit, 9_100 * MS, &call(1), &first);
     assert_eq!(later, "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1");
-    let next_window = said(&mut vendor, HeaderStyle::XRateLimit, 10_000 * MS, &call(1), &first);
+    let next_window = header_lines(&mut vendor, HeaderStyle::XRateLimit, 10_000 * MS, &call(1), &first);
     let of_the_other = "x-ratelimit-limit: 50\nx-ratelimit-remaining: 48\nx-ratelimit-reset: 54";
     assert_eq!(next_window, of_the_other, "the burst is whole again, so the other limit has less left");
 
-    let (mut vendor, refused) = spent(4);
+    let (mut vendor, refused) = vendor_after_requests(4);
     for (at, wait) in [(2_000, 8), (9_999, 1), (10_500, 1)] {
-        let line = said(&mut vendor, HeaderStyle::RetryAfter, at * MS, &call(1), &refused);
+        let line = header_lines(&mut vendor, HeaderStyle::RetryAfter, at * MS, &call(1), &refused);
         assert_eq!(line, format!("retry-after: {wait}"), "{at} ms");
     }
 }
@@ -144,7 +144,7 @@ fn timeless_refusal_names_no_wait() {
     let refused = vendor.arrive(1, &call(1));
     assert_eq!((refused.refused_by, refused.retry_at_ns), (Some(0), None));
     for style in STYLES {
-        let said = said(&mut vendor, style, 2, &call(1), &refused);
+        let said = header_lines(&mut vendor, style, 2, &call(1), &refused);
         assert!(!said.contains("retry"), "{style:?}: {said}");
     }
 }
@@ -171,8 +171,8 @@ fn every_hit_makes_a_block_longer() {
         ]
     );
     let blocked = vendor.arrive(30_099 * MS, &call(1));
-    assert_eq!(said(&mut vendor, HeaderStyle::RetryAfter, 30_099 * MS, &call(1), &blocked), "retry-after: 6");
-    assert_eq!(said(&mut vendor, HeaderStyle::Silent, 30_099 * MS, &call(1), &blocked), "");
+    assert_eq!(header_lines(&mut vendor, HeaderStyle::RetryAfter, 30_099 * MS, &call(1), &blocked), "retry-after: 6");
+    assert_eq!(header_lines(&mut vendor, HeaderStyle::Silent, 30_099 * MS, &call(1), &blocked), "");
     assert!(vendor.arrive(30_099 * MS, &call(2)).admitted, "another key");
     assert!(vendor.arrive(35_100 * MS, &call(1)).admitted, "a block does not hold its end");
 }
@@ -226,7 +226,7 @@ fn outage_includes_its_start_only() {
         .penalty(minute);
     let mut at = |ms: u64| {
         let verdict = vendor.arrive(ms * MS, &call(1));
-        (verdict.status(), said(&mut vendor, HeaderStyle::XRateLimit, ms * MS, &call(1), &verdict))
+        (verdict.status(), header_lines(&mut vendor, HeaderStyle::XRateLimit, ms * MS, &call(1), &verdict))
     };
     assert_eq!(at(59_999).0, 200);
     assert_eq!(at(60_000), (503, "retry-after: 5".into()), "the first declared, and nothing about limits");
@@ -243,7 +243,7 @@ fn outage_includes_its_start_only() {
     assert_eq!(vendor.arrive(180_003 * MS, &call(7)).status(), 200);
     let blocked = vendor.arrive(180_003 * MS, &call(1));
     assert_eq!(blocked.refusal, Some(Refusal::Blocked), "and no hit in between: the vendor was not there");
-    assert_eq!(said(&mut vendor, HeaderStyle::Silent, 180_003 * MS, &call(1), &blocked), "");
+    assert_eq!(header_lines(&mut vendor, HeaderStyle::Silent, 180_003 * MS, &call(1), &blocked), "");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn poisoned_endpoint_counts_nowhere() {
     for _ in 0..5 {
         let verdict = vendor.arrive(0, &poisoned);
         assert_eq!((verdict.refusal, verdict.status(), verdict.retry_at_ns), (Some(Refusal::Poisoned(429)), 429, None));
-        let told = said(&mut vendor, HeaderStyle::RateLimit, 0, &poisoned, &verdict);
+        let told = header_lines(&mut vendor, HeaderStyle::RateLimit, 0, &poisoned, &verdict);
         assert_eq!(told, "ratelimit-limit: 2\nratelimit-remaining: 2\nratelimit-reset: 1", "and no retry-after");
     }
     let admitted: Vec<bool> = (0..3).map(|_| vendor.arrive(0, &call(1)).admitted).collect();
@@ -356,7 +356,7 @@ proptest! {
             let verdict = vendor.arrive(now, &call(1));
             now += service;
             let notice = vendor.notice(now, &call(1), &verdict);
-            let say = |style: HeaderStyle| style.headers(&notice, wall(now));
+            let say = |style: HeaderStyle| style.headers(&notice, wall_clock_at(now));
             if verdict.admitted {
                 let mut probe = vendor.clone();
                 let fits = (0..99).take_while(|_| probe.arrive(now, &call(1)).admitted).count() as u64;
@@ -371,7 +371,7 @@ proptest! {
             } else {
                 let wait = number(&say(HeaderStyle::RetryAfter), "retry-after").map(Duration::from_secs);
                 let epoch = number(&say(HeaderStyle::XRateLimitRetryAfter), "x-ratelimit-retryafter");
-                let wait_by_epoch = epoch.map(|epoch| (UNIX_EPOCH + Duration::from_secs(epoch)).duration_since(wall(now)));
+                let wait_by_epoch = epoch.map(|epoch| (UNIX_EPOCH + Duration::from_secs(epoch)).duration_since(wall_clock_at(now)));
                 for wait in [wait, wait_by_epoch.and_then(Result::ok)] {
                     let back = now + u64::try_from(wait.map_or(0, |wait| wait.as_nanos())).unwrap_or(u64::MAX);
                     prop_assert!(back > now && vendor.clone().arrive(back, &call(1)).admitted, "back at {}", back);

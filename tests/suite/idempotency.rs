@@ -22,7 +22,7 @@ async fn client(entry: &str, transport: &FakeTransport) -> IntegrationClient {
     builder(entry, transport).build().await.unwrap()
 }
 
-fn fine() -> FakeTransport {
+fn transport_of_200() -> FakeTransport {
     FakeTransport::new(|_| FakeAnswer::status(200))
 }
 
@@ -30,7 +30,7 @@ fn order() -> Request {
     Request::post("v", "/orders").json(&serde_json::json!({"total": 17}))
 }
 
-async fn refused(client: &IntegrationClient, request: Request) -> Error {
+async fn refusal_of(client: &IntegrationClient, request: Request) -> Error {
     let error = client.send("a", Priority::Normal, request).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::InvalidRequest, Delivery::NotSent));
     error
@@ -66,9 +66,9 @@ async fn stated_keys_go_where_the_entry_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_an_entry_is_refused_in_words() {
-    let transport = fine();
+    let transport = transport_of_200();
     let client = client("", &transport).await;
-    let error = refused(&client, order().idempotency_key("order-17")).await;
+    let error = refusal_of(&client, order().idempotency_key("order-17")).await;
     assert!(error.to_string().contains("[vendors.v.idempotency] header ="), "{error}");
     assert!(!error.to_string().contains("order-17"), "{error}");
     client.send("a", Priority::Normal, order()).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_key_without_an_entry_is_refused_in_words() {
 async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
     let entry =
         "[vendors.v.idempotency]\nbody = \"key\"\nmethods = [\"POST\"]\npaths = [\"/orders/**\"]\nmax_length = 40";
-    let transport = fine();
+    let transport = transport_of_200();
     let client = client(entry, &transport).await;
     let json = |request: Request| request.json(&serde_json::json!({})).idempotency_key("order-17");
     for (request, why) in [
@@ -97,7 +97,7 @@ async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
             "another key in the member",
         ),
     ] {
-        let error = refused(&client, request).await;
+        let error = refusal_of(&client, request).await;
         assert!(error.to_string().contains(why), "{error}");
     }
     assert!(transport.calls().is_empty());
@@ -117,7 +117,7 @@ async fn the_key_that_stands_in_the_request_already_counts() {
     let both = order().header("Idempotency-Key", "mine").idempotency_key("mine");
     client.send("a", Priority::Normal, both).await.unwrap();
     assert!(transport.calls().iter().all(|call| call.header("idempotency-key") == Some("mine")));
-    refused(&client, order().header("Idempotency-Key", "mine").idempotency_key("other")).await;
+    refusal_of(&client, order().header("Idempotency-Key", "mine").idempotency_key("other")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +159,7 @@ async fn accepted_requests_outlive_the_entry_that_said_how() {
     let folder = std::env::temp_dir().join(format!("ic-idempotency-entry-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let store = Store::sqlite(folder.join("store.db"));
-    let transport = fine();
+    let transport = transport_of_200();
     let keyed = builder("idempotency = { header = \"idempotency-key\" }", &transport);
     let client = keyed.store(store.clone()).build().await.unwrap();
     client.outbox().enqueue("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap();

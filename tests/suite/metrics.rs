@@ -47,13 +47,13 @@ fn get() -> Request {
 }
 
 /// Waits for a second, after which the client has recorded its metrics.
-async fn a_second() {
+async fn sleep_a_second() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 /// The recorded series, as `name{label=value,…}` and the value; for histograms the count. Each value can be read only
 /// once.
-fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
+fn recorded_series(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
     let values = recorder.snapshotter().snapshot().into_vec().into_iter();
     values
         .map(|(key, _, _, value)| {
@@ -71,7 +71,7 @@ fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
 }
 
 /// The series of one metric, without its name. Of a counter only those above zero, because all begin with zero.
-fn of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
+fn series_of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
     let series = told.iter().filter_map(|(name, value)| {
         let labels = name.strip_prefix(metric)?.strip_prefix('{')?.strip_suffix('}')?;
         (!metric.ends_with("_total") || *value > 0.0).then(|| (labels.to_owned(), *value))
@@ -82,7 +82,7 @@ fn of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
 #[track_caller]
 fn check(told: &BTreeMap<String, f64>, metric: &str, expected: &[(&str, f64)]) {
     let expected: Vec<(String, f64)> = expected.iter().map(|(labels, value)| ((*labels).to_owned(), *value)).collect();
-    assert_eq!(of(told, metric), expected, "{metric}");
+    assert_eq!(series_of(told, metric), expected, "{metric}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,8 +107,8 @@ async fn every_number_is_what_happened() {
     let permit = client.lane("c", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     permit.not_sent();
     let kept = client.send("b", Priority::Normal, Request::get("v", "/kept")).await.unwrap();
-    a_second().await;
-    let told = told(&recorder);
+    sleep_a_second().await;
+    let told = recorded_series(&recorder);
     check(
         &told,
         "integration_client_requests_total",
@@ -169,9 +169,9 @@ async fn metrics_count_waiting_and_paused() {
     client.tenants().resume("c", "v").unwrap();
     let wait = async |priority| client.send("a", priority, get()).await.unwrap();
     let looks = async {
-        a_second().await;
-        a_second().await;
-        let told = told(&recorder);
+        sleep_a_second().await;
+        sleep_a_second().await;
+        let told = recorded_series(&recorder);
         let depth =
             [("priority=high,vendor=v", 2.0), ("priority=low,vendor=v", 1.0), ("priority=normal,vendor=v", 0.0)];
         check(&told, "integration_client_queue_depth", &depth);
@@ -179,11 +179,11 @@ async fn metrics_count_waiting_and_paused() {
         client.tenants().resume("a", "v").unwrap();
     };
     tokio::join!(wait(Priority::High), wait(Priority::High), wait(Priority::Low), looks);
-    a_second().await;
-    a_second().await;
+    sleep_a_second().await;
+    sleep_a_second().await;
     // Reading has set the debugging recorder's gauges to zero, so these values are differences.
     let depth = [("priority=high,vendor=v", -2.0), ("priority=low,vendor=v", -1.0), ("priority=normal,vendor=v", 0.0)];
-    check(&told(&recorder), "integration_client_queue_depth", &depth);
+    check(&recorded_series(&recorder), "integration_client_queue_depth", &depth);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +195,7 @@ async fn metrics_rate_is_over_busy_time() {
         client.send("a", Priority::High, get()).await.unwrap().bytes().await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let told = told(&recorder);
+    let told = recorded_series(&recorder);
     check(&told, "integration_client_requests_per_second", &[("vendor=v", 10.0)]);
     check(&told, "integration_client_response_mean_seconds", &[("vendor=v", 0.1)]);
     check(&told, "integration_client_headroom_ratio", &[("vendor=v", 0.95)]);
@@ -214,8 +214,8 @@ async fn metrics_label_tenants_up_to_a_bound() {
     client.send("nobody", Priority::High, get()).await.unwrap_err();
     client.send("a", Priority::High, Request::get("nowhere", "/x")).await.unwrap_err();
     client.try_acquire("nobody", "nowhere", Priority::High, 1).unwrap_err();
-    a_second().await;
-    let told = told(&recorder);
+    sleep_a_second().await;
+    let told = recorded_series(&recorder);
     assert!(!told.keys().any(|series| series.contains("nobody") || series.contains("nowhere")), "{told:?}");
     check(
         &told,
@@ -231,9 +231,9 @@ async fn metrics_label_tenants_up_to_a_bound() {
 
 /// A source whose first load returns a valid configuration, and all later ones a broken one.
 #[derive(Debug)]
-struct Breaking(std::sync::atomic::AtomicBool);
+struct BreakingSource(std::sync::atomic::AtomicBool);
 
-impl ConfigSource for Breaking {
+impl ConfigSource for BreakingSource {
     fn load(&self) -> LoadFuture<'_> {
         let text = match self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
             false => "# nothing yet",
@@ -252,7 +252,7 @@ impl Watch for FullDisk {
     }
 }
 
-async fn a_cleanup_that_retires_two() {
+async fn retire_two_tenants() {
     let active = || async { Ok(["a".to_owned()].into()) };
     let client = builder(|_| FakeAnswer::status(200)).cleanup_every(Duration::from_secs(1), active);
     let client = client.build().await.unwrap();
@@ -261,7 +261,7 @@ async fn a_cleanup_that_retires_two() {
 }
 
 /// A store on a full disk. In real time, because a thread of its own reads and writes the file.
-async fn a_store_that_fails() {
+async fn fail_a_store_write() {
     tokio::time::resume();
     let path = std::env::temp_dir().join(format!("ic-metrics-{}.db", std::process::id()));
     let store = Store::sqlite(&path).watched_by(Arc::new(FullDisk(true.into())));
@@ -273,7 +273,7 @@ async fn a_store_that_fails() {
 }
 
 /// A client that shares its limits through a file. In real time, for the same reason.
-async fn a_client_that_shares() {
+async fn share_limits_through_a_file() {
     let path = std::env::temp_dir().join(format!("ic-metrics-shared-{}.db", std::process::id()));
     let builder = builder(|_| FakeAnswer::status(200)).share_through(format!("sqlite:{}", path.display()));
     let client = builder.build().await.unwrap();
@@ -291,8 +291,8 @@ async fn counters_begin_with_zero() {
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
     client.send("a", Priority::High, get()).await.unwrap();
-    a_second().await;
-    let told = told(&recorder);
+    sleep_a_second().await;
+    let told = recorded_series(&recorder);
     for series in [
         "integration_client_refusals_total{vendor=v}",
         "integration_client_pauses_total{vendor=v}",
@@ -317,7 +317,7 @@ async fn metrics_page_and_dashboard_match_the_client() {
         "/base/unreachable" if call.number < 13 => FakeAnswer::not_connected(),
         _ => FakeAnswer::status(200).header("x-ratelimit-limit", "100").header("x-ratelimit-remaining", "15"),
     });
-    let client = client.config_source(Breaking(false.into())).watch_config(Duration::from_secs(36_000));
+    let client = client.config_source(BreakingSource(false.into())).watch_config(Duration::from_secs(36_000));
     let client = client.event_capacity(1).build().await.unwrap();
     let _serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
     let mut events = client.events();
@@ -327,11 +327,11 @@ async fn metrics_page_and_dashboard_match_the_client() {
     client.send("c", Priority::Low, get("/unreachable")).await.unwrap();
     client.config().reload().await.unwrap_err();
     events.next().await.unwrap();
-    a_second().await;
+    sleep_a_second().await;
     drop(client);
-    a_cleanup_that_retires_two().await;
-    a_store_that_fails().await;
-    a_client_that_shares().await;
+    retire_two_tenants().await;
+    fail_a_store_write().await;
+    share_limits_through_a_file().await;
 
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut kinds = BTreeMap::new();

@@ -45,18 +45,18 @@ impl Secrets {
 
 /// A token keeper in memory. Its first `failures` writes fail.
 #[derive(Clone, Default)]
-struct Kept {
+struct MemoryKeeper {
     tokens: Arc<Mutex<Vec<KeptToken>>>,
     failures: Arc<AtomicU32>,
 }
 
-impl Kept {
+impl MemoryKeeper {
     fn newest(&self) -> Option<String> {
         self.tokens.lock().unwrap().last().map(|token| token.refresh_token().expose_secret().to_owned())
     }
 }
 
-impl TokenKeeper for Kept {
+impl TokenKeeper for MemoryKeeper {
     fn keep<'a>(&'a self, _: &'a TokenOwner, token: &'a KeptToken) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
@@ -96,7 +96,7 @@ fn builder(vendors: String, secrets: &Secrets) -> IntegrationClientBuilder {
     )
 }
 
-fn refreshing(vendor: &TokenVendor, secrets: &Secrets) -> IntegrationClientBuilder {
+fn builder_with_refresh(vendor: &TokenVendor, secrets: &Secrets) -> IntegrationClientBuilder {
     builder(vendor.entry("v", REFRESH), secrets).tenant(TenantEntry::new("a", "v").oauth(oauth()))
 }
 
@@ -109,7 +109,7 @@ fn token(client: &IntegrationClient) -> TokenStatus {
     client.status("a", "v").unwrap().token.unwrap()
 }
 
-fn is_credential(error: &Error) {
+fn assert_credential_error(error: &Error) {
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Credential, Delivery::NotSent), "{error}");
     for secret in ["refresh-", "access-", "the secret"] {
         assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
@@ -119,8 +119,8 @@ fn is_credential(error: &Error) {
 #[tokio::test]
 async fn fifty_sends_share_one_refresh() {
     let vendor = TokenVendor::start(Rules { takes: Duration::from_millis(100), ..rules() }).await.unwrap();
-    let kept = Kept::default();
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
+    let kept = MemoryKeeper::default();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
     assert_eq!(token(&client).state, TokenState::None);
     let mut sends = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -157,8 +157,8 @@ async fn refused_tokens_are_refreshed_once() {
 #[tokio::test]
 async fn each_refresh_uses_the_newest_token() {
     let vendor = TokenVendor::start(Rules { life: 1, ..rules() }).await.unwrap();
-    let kept = Kept::default();
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
+    let kept = MemoryKeeper::default();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
     for _ in 0..3 {
         assert_eq!(send(&client).await.unwrap(), 200);
         tokio::time::sleep(Duration::from_millis(1_100)).await;
@@ -172,7 +172,8 @@ async fn each_refresh_uses_the_newest_token() {
 async fn vendor_that_dies_after_issuing_locks_nobody_out() {
     let vendor = TokenVendor::start(Rules { grace: Duration::from_secs(60), ..rules() }).await.unwrap();
     vendor.trouble(Trouble::DiesAfterIssuing);
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default()).build().await.unwrap();
+    let client =
+        builder_with_refresh(&vendor, &Secrets::new()).token_keeper(MemoryKeeper::default()).build().await.unwrap();
     assert_eq!(send(&client).await.unwrap(), 200);
     assert_eq!(vendor.asked().len(), 2);
 }
@@ -182,26 +183,26 @@ async fn vendor_without_grace_needs_a_new_grant() {
     let vendor = TokenVendor::start(rules()).await.unwrap();
     vendor.trouble(Trouble::DiesAfterIssuing);
     let secrets = Secrets::new();
-    let client = refreshing(&vendor, &secrets).token_keeper(Kept::default()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &secrets).token_keeper(MemoryKeeper::default()).build().await.unwrap();
     let error = send(&client).await.unwrap_err();
-    is_credential(&error);
+    assert_credential_error(&error);
     assert!(error.to_string().contains("invalid_grant") && error.to_string().contains("connect again"), "{error}");
     let status = token(&client);
     assert_eq!(status.state, TokenState::NeedsReconnect);
     let asked = vendor.asked().len();
-    is_credential(&send(&client).await.unwrap_err());
+    assert_credential_error(&send(&client).await.unwrap_err());
     assert_eq!(vendor.asked().len(), asked, "a grant that is void is not asked for again at once");
     // A new client, because a client uses a resolved secret for a minute.
     secrets.set(&vendor.newest_refresh_token());
-    let client = refreshing(&vendor, &secrets).token_keeper(Kept::default()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &secrets).token_keeper(MemoryKeeper::default()).build().await.unwrap();
     assert_eq!((send(&client).await.unwrap(), token(&client).state), (200, TokenState::Fresh));
 }
 
 #[tokio::test]
 async fn callers_that_go_away_lose_no_refresh_token() {
     let vendor = TokenVendor::start(Rules { takes: Duration::from_millis(200), ..rules() }).await.unwrap();
-    let kept = Kept::default();
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
+    let kept = MemoryKeeper::default();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(100), send(&client)).await.is_err(), "it goes in the middle");
     client.shutdown(Duration::from_secs(5)).await;
     assert_eq!(kept.newest().as_deref(), Some("refresh-1"), "a shutdown waits for it");
@@ -210,15 +211,15 @@ async fn callers_that_go_away_lose_no_refresh_token() {
 #[tokio::test]
 async fn refresh_tokens_that_cannot_be_kept_are_tried_again() {
     let vendor = TokenVendor::start(rules()).await.unwrap();
-    let kept = Kept::default();
+    let kept = MemoryKeeper::default();
     kept.failures.store(2, Ordering::SeqCst);
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
     assert_eq!(send(&client).await.unwrap(), 200);
     assert_eq!((kept.newest().as_deref(), token(&client).problem), (Some("refresh-1"), None));
 
-    let (vendor, kept) = (TokenVendor::start(rules()).await.unwrap(), Kept::default());
+    let (vendor, kept) = (TokenVendor::start(rules()).await.unwrap(), MemoryKeeper::default());
     kept.failures.store(3, Ordering::SeqCst);
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
     assert_eq!(send(&client).await.unwrap(), 200, "the access token is good");
     let status = token(&client);
     assert!(status.problem.as_ref().is_some_and(|why| why.contains("the disk is full")), "{status:?}");
@@ -232,21 +233,22 @@ async fn refresh_tokens_that_cannot_be_kept_are_tried_again() {
 #[tokio::test]
 async fn vendors_that_replace_tokens_need_a_keeper() {
     let vendor = TokenVendor::start(rules()).await.unwrap();
-    let client = refreshing(&vendor, &Secrets::new()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).build().await.unwrap();
     let error = send(&client).await.unwrap_err();
-    is_credential(&error);
+    assert_credential_error(&error);
     assert!(error.to_string().contains("token_keeper") && vendor.asked().is_empty(), "{error}");
     let folder = std::env::temp_dir().join(format!("ic-oauth-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let store = Store::sqlite(folder.join("store.db"));
-    let client = refreshing(&vendor, &Secrets::new()).store(store.clone()).build().await.unwrap();
+    let client = builder_with_refresh(&vendor, &Secrets::new()).store(store.clone()).build().await.unwrap();
     let error = send(&client).await.unwrap_err();
     assert!(error.to_string().contains("Store::seal_key") && vendor.asked().is_empty(), "{error}");
     client.shutdown(Duration::from_secs(5)).await;
 
     // With a seal key the store keeps the token, and another process uses it.
     for asked in 1..=2 {
-        let client = refreshing(&vendor, &Secrets::new()).store(store.clone().seal_key(SEAL)).build().await.unwrap();
+        let client =
+            builder_with_refresh(&vendor, &Secrets::new()).store(store.clone().seal_key(SEAL)).build().await.unwrap();
         assert_eq!((send(&client).await.unwrap(), vendor.asked().len()), (200, asked));
         client.shutdown(Duration::from_secs(5)).await;
     }
@@ -267,8 +269,8 @@ async fn two_processes_use_each_refresh_token_once() {
     std::fs::create_dir_all(&folder).unwrap();
     let store = || Store::sqlite(folder.join("store.db")).seal_key(SEAL);
     let secrets = Secrets::new();
-    let one = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
-    let other = refreshing(&vendor, &secrets).store(store()).build().await.unwrap();
+    let one = builder_with_refresh(&vendor, &secrets).store(store()).build().await.unwrap();
+    let other = builder_with_refresh(&vendor, &secrets).store(store()).build().await.unwrap();
     for _ in 0..5 {
         // The vendor accepts only the newest access token, so both clients need a new one in every round.
         vendor.revoke_access();
@@ -303,16 +305,18 @@ async fn dead_tokens_are_told_from_answers_with_200() {
     ] {
         let vendor = TokenVendor::start(rules()).await.unwrap();
         vendor.trouble(Trouble::Says(200, body.to_owned()));
-        let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default()).build().await.unwrap();
+        let client =
+            builder_with_refresh(&vendor, &Secrets::new()).token_keeper(MemoryKeeper::default()).build().await.unwrap();
         let error = send(&client).await.unwrap_err();
-        is_credential(&error);
+        assert_credential_error(&error);
         assert!(error.to_string().contains("connect again"), "{error}");
         assert_eq!((vendor.asked().len(), token(&client).state), (1, TokenState::NeedsReconnect), "{body}");
     }
     let vendor = TokenVendor::start(rules()).await.unwrap();
     (0..3).for_each(|_| vendor.trouble(Trouble::Says(200, "{\"ok\":false,\"error\":\"ratelimited\"}".to_owned())));
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default()).build().await.unwrap();
-    is_credential(&send(&client).await.unwrap_err());
+    let client =
+        builder_with_refresh(&vendor, &Secrets::new()).token_keeper(MemoryKeeper::default()).build().await.unwrap();
+    assert_credential_error(&send(&client).await.unwrap_err());
     assert_eq!(token(&client).state, TokenState::Failing);
 }
 
@@ -338,7 +342,7 @@ async fn answers_that_are_no_tokens_are_told_in_words() {
         let client = builder(vendor.entry("v", CLIENT), &Secrets::new());
         let client = client.tenant(TenantEntry::new("a", "v").oauth(OAuthEntry::default())).build().await.unwrap();
         let error = send(&client).await.unwrap_err();
-        is_credential(&error);
+        assert_credential_error(&error);
         assert!(error.to_string().contains(why), "{error}");
         assert_eq!((vendor.asked().len(), token(&client).state), (asked, TokenState::Failing), "{why}");
     }
@@ -392,8 +396,8 @@ async fn tokens_are_replaced_before_they_expire() {
     assert_eq!(asked(), 2);
     hangs.store(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    is_credential(&send(&client).await.unwrap_err());
-    is_credential(&send(&client).await.unwrap_err());
+    assert_credential_error(&send(&client).await.unwrap_err());
+    assert_credential_error(&send(&client).await.unwrap_err());
     assert_eq!((asked(), token(&client).state), (5, TokenState::Failing));
     hangs.store(0, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(61)).await;
@@ -449,7 +453,7 @@ async fn jwts_are_signed_and_exchanged() {
     let tenant = TenantEntry::new("a", "v").oauth(OAuthEntry::default());
     let client = builder(bad, &Secrets::new()).tenant(tenant).build().await.unwrap();
     let error = send(&client).await.unwrap_err();
-    is_credential(&error);
+    assert_credential_error(&error);
     assert!(error.to_string().contains("no PEM of a key for RS256"), "{error}");
 }
 
@@ -457,7 +461,7 @@ async fn jwts_are_signed_and_exchanged() {
 #[tokio::test]
 async fn tenants_of_an_account_share_the_token() {
     let vendor = TokenVendor::start(rules()).await.unwrap();
-    let client = refreshing(&vendor, &Secrets::new()).token_keeper(Kept::default());
+    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(MemoryKeeper::default());
     let client = client.tenant(TenantEntry::new("b", "v").account("a").oauth(oauth())).build().await.unwrap();
     assert_eq!(send(&client).await.unwrap(), 200);
     client.send("b", Priority::Normal, Request::get("v", "/x")).await.unwrap();

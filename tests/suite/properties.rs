@@ -146,7 +146,7 @@ prop_compose! {
 }
 
 #[derive(Clone, Debug)]
-struct Story {
+struct Scenario {
     entry: Entry,
     network: Network,
     phase: Duration,
@@ -168,12 +168,12 @@ prop_compose! {
         // A reload may lower the configured limit, or raise it again, but never above the vendor's real limit.
         reloads in prop::collection::vec((0u64..8_000, 1..=entry.limit, 0.5f64..=1.0), 0..3),
         entry in Just(entry),
-    ) -> Story {
+    ) -> Scenario {
         let span = entry.window * windows;
         // The client can only guess how long a vendor works on an abandoned request, so slots are not exact then.
         let slots = if network.abandoned > 0 { 1_000 } else { entry.slots };
         let entry = Entry { slots, ..entry };
-        Story { entry, network, phase: ms(phase), seed, jobs, span, evict, reloads }
+        Scenario { entry, network, phase: ms(phase), seed, jobs, span, evict, reloads }
     }
 }
 
@@ -194,8 +194,8 @@ fn submit_random(world: &mut World, rng: &mut fastrand::Rng, jobs: usize, span: 
     }
 }
 
-fn tell(story: &Story) -> World {
-    let Story { entry, network, phase, seed, jobs, span, evict, reloads } = story;
+fn run_scenario(story: &Scenario) -> World {
+    let Scenario { entry, network, phase, seed, jobs, span, evict, reloads } = story;
     let mut world = World::new(entry.sources(), entry.vendor(*phase), *seed).unwrap().network(network.clone());
     if *evict {
         world = world.evicting_every(ms(137));
@@ -218,7 +218,7 @@ proptest! {
     /// evictions are. Every job ends exactly once (the world checks that), and nothing is left behind.
     #[test]
     fn never_above_the_limit(story in stories()) {
-        let mut world = tell(&story);
+        let mut world = run_scenario(&story);
         prop_assert_eq!(world.refused(), 0, "refused by the vendor");
         prop_assert_eq!(story.entry.violations(&world), 0, "found by the checker");
         world.run_to_end().unwrap();
@@ -230,7 +230,7 @@ proptest! {
     /// The same story has the same trace each time, and eviction of idle lanes does not change it.
     #[test]
     fn same_with_and_without_eviction(story in stories()) {
-        let trace = |evict| tell(&Story { evict, ..story.clone() }).trace();
+        let trace = |evict| run_scenario(&Scenario { evict, ..story.clone() }).trace();
         prop_assert_eq!(trace(false), trace(false));
         prop_assert_eq!(trace(false), trace(true));
     }
@@ -238,7 +238,7 @@ proptest! {
     /// A request to which time t was promised is granted at t, if nothing interferes.
     #[test]
     fn promised_moment_is_kept(story in stories()) {
-        let Story { entry, network, phase, seed, span, .. } = &story;
+        let Scenario { entry, network, phase, seed, span, .. } = &story;
         let mut world = World::new(entry.sources(), entry.vendor(*phase), *seed).unwrap().network(Network {
             pick_up: Duration::ZERO..=Duration::ZERO,
             lost_answers: 0,

@@ -37,9 +37,9 @@ const KEYS: &str = "idempotency = { header = \"idempotency-key\" }\n";
 
 /// A resolver whose credential changes with each call.
 #[derive(Clone, Default)]
-struct Keys(Arc<Mutex<u32>>);
+struct ChangingCredential(Arc<Mutex<u32>>);
 
-impl CredentialResolver for Keys {
+impl CredentialResolver for ChangingCredential {
     fn resolve<'a>(
         &'a self,
         _: &'a str,
@@ -59,7 +59,7 @@ fn builder_with(vendor: &str, transport: &FakeTransport) -> IntegrationClientBui
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(vendor)
-        .credential_resolver("keys", Keys::default())
+        .credential_resolver("keys", ChangingCredential::default())
         .transport(transport.clone())
         .tenant(TenantEntry::new("a", "v").credential("keys:a"))
 }
@@ -71,7 +71,7 @@ async fn client(
     (builder(&transport).build().await.unwrap(), transport)
 }
 
-fn hours(request: Request) -> Request {
+fn with_long_deadline(request: Request) -> Request {
     request.deadline(Duration::from_secs(36_000))
 }
 
@@ -153,31 +153,31 @@ async fn wait_beyond_the_deadline_is_returned() {
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::RetryLater, Delivery::Rejected));
     assert!(error.retry_after().unwrap() >= Duration::from_secs(3_600));
     assert_eq!((error.response().unwrap().status().as_u16(), error.letter_id()), (429, None));
-    let error = client.send("a", Priority::High, hours(Request::get("v", "/x"))).await.unwrap_err();
+    let error = client.send("a", Priority::High, with_long_deadline(Request::get("v", "/x"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RetryLater, "longer than anybody is kept");
     assert_eq!((transport.calls().len(), began.elapsed().as_secs()), (1, 0));
     assert_eq!(client.overview().failed, BTreeMap::from([("retry_later", 2)]));
 }
 
 /// A client with a sink that the test can read, and a vendor with the default retry waits.
-async fn with_sink(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Sunk {
+async fn client_with_sink(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> ClientWithSink {
     let transport = FakeTransport::new(script);
     let sink = Arc::new(MemorySink::new(100));
     let vendor = VENDOR.replace("first_wait = \"1s\", longest_wait = \"10s\"", "");
     let client = builder_with(&vendor, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
-    Sunk { client, transport, sink }
+    ClientWithSink { client, transport, sink }
 }
 
-struct Sunk {
+struct ClientWithSink {
     client: IntegrationClient,
     transport: FakeTransport,
     sink: Arc<MemorySink>,
 }
 
-impl Sunk {
+impl ClientWithSink {
     /// Sends a request that must fail. Returns the kind of the error, the reasons of all dead letters so far, and the
     /// number of exchanges.
-    async fn fails(&self, request: Request) -> (ErrorKind, Vec<Reason>, usize) {
+    async fn expect_failure(&self, request: Request) -> (ErrorKind, Vec<Reason>, usize) {
         let error = self.client.send("a", Priority::Normal, request).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(10)).await;
         let letters = self.sink.letters();
@@ -195,14 +195,14 @@ async fn retries_without_deadline_use_the_whole_schedule() {
             None => FakeAnswer::status(429),
         };
         let began = now();
-        let end = with_sink(refused).await.fails(get()).await;
+        let end = client_with_sink(refused).await.expect_failure(get()).await;
         assert_eq!(end, (ErrorKind::Exhausted, vec![Reason::Exhausted], 6), "{wait:?}");
         let took = began.elapsed().as_secs();
         assert!((least..=most).contains(&took), "{wait:?}: {took}");
     }
-    let end = with_sink(|_| FakeAnswer::status(503)).await.fails(get()).await;
+    let end = client_with_sink(|_| FakeAnswer::status(503)).await.expect_failure(get()).await;
     assert_eq!(end, (ErrorKind::Exhausted, vec![Reason::Exhausted], 6));
-    let (kind, reasons, calls) = with_sink(|_| FakeAnswer::not_connected()).await.fails(get()).await;
+    let (kind, reasons, calls) = client_with_sink(|_| FakeAnswer::not_connected()).await.expect_failure(get()).await;
     assert_eq!((kind, reasons), (ErrorKind::Exhausted, vec![Reason::Exhausted]), "for `max_age`, {calls} tries");
 }
 
@@ -210,7 +210,7 @@ async fn retries_without_deadline_use_the_whole_schedule() {
 async fn shorter_retry_policy_makes_no_letter() {
     let refused = |_: &FakeCall| FakeAnswer::status(429).header("retry-after", "60");
     let minute = Duration::from_secs(60);
-    let end = with_sink(refused).await.fails(Request::get("v", "/x").deadline(minute)).await;
+    let end = client_with_sink(refused).await.expect_failure(Request::get("v", "/x").deadline(minute)).await;
     assert_eq!(end, (ErrorKind::RetryLater, vec![], 1));
 
     let transport = FakeTransport::new(refused);
@@ -233,8 +233,8 @@ async fn shorter_retry_policy_makes_no_letter() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_request_becomes_a_letter_without_a_deadline() {
-    let sunk = with_sink(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
-    let end = sunk.fails(Request::get("v", "/x")).await;
+    let sunk = client_with_sink(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
+    let end = sunk.expect_failure(Request::get("v", "/x")).await;
     assert_eq!(end, (ErrorKind::RetryLater, vec![Reason::Expired], 1));
     assert_eq!(sunk.sink.letters()[0].endpoint.as_deref(), Some("/x"));
     // A request that was never sent does not become a dead letter: its caller gets the error.
@@ -262,7 +262,7 @@ async fn pause_extends_the_default_deadline() {
     assert!(gaps(&transport)[0] >= 120_000);
 
     let slow = |_: &FakeCall| FakeAnswer::status(429).header("retry-after", "120").delay(Duration::from_millis(50));
-    let sunk = with_sink(slow).await;
+    let sunk = client_with_sink(slow).await;
     let began = now();
     let sends = (0..40).map(|_| sunk.client.send("a", Priority::Normal, Request::get("v", "/x")));
     let results = join_all(sends).await;
@@ -297,7 +297,7 @@ async fn exhausted_retries_make_a_letter_that_can_be_resent() {
     let sink = Arc::new(MemorySink::new(10));
     let client = builder(&transport).dead_letter_sink(sink.clone()).build().await.unwrap();
     let request = Request::post("v", "/poisoned/1").query("q", 1).body("content").metadata("order", "17");
-    let error = client.send("a", Priority::High, hours(request)).await.unwrap_err();
+    let error = client.send("a", Priority::High, with_long_deadline(request)).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Exhausted, Delivery::Rejected));
     let last = error.response().unwrap();
     assert_eq!((last.status().as_u16(), &last.body()[..]), (429, &b"slow down"[..]));
@@ -342,7 +342,7 @@ async fn ambiguous_request_is_not_resent_without_a_key() {
         let error = client.send("a", Priority::Normal, Request::post("v", path)).await.unwrap_err();
         assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "{path}");
         let again = Request::post("v", path).on_ambiguous(OnAmbiguous::Resend);
-        client.send("a", Priority::Normal, hours(again)).await.unwrap_err();
+        client.send("a", Priority::Normal, with_long_deadline(again)).await.unwrap_err();
         assert_eq!(transport.calls().len(), 1 + 6, "{path}");
         client.tenants().resume("a", "v").unwrap();
     }
@@ -385,7 +385,7 @@ async fn ambiguous_request_is_parked_on_request() {
         let error = client.send("a", Priority::High, Request::post("v", path).on_ambiguous(OnAmbiguous::Fail)).await;
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.delivery(), error.letter_id()), (kind, Delivery::Ambiguous, None), "{path}");
-        let error = client.send("a", Priority::High, hours(Request::put("v", path))).await.unwrap_err();
+        let error = client.send("a", Priority::High, with_long_deadline(Request::put("v", path))).await.unwrap_err();
         assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Exhausted, "{path}");
         client.tenants().resume("a", "v").unwrap();
     }

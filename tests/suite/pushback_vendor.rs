@@ -46,16 +46,16 @@ async fn client(toml: String) -> IntegrationClient {
 }
 
 /// Runs a number of callers for each path, who send again as soon as they have got a response, for the time `run`. Then
-/// drops the requests under way and returns the log of arrivals. `told` changes the vendor's entry that the client
+/// drops the requests under way and returns the log of arrivals. `edit_entry` changes the vendor's entry that the client
 /// gets.
 async fn saturate(
     vendor: FakeVendorBuilder,
-    told: impl Fn(String) -> String,
+    edit_entry: impl Fn(String) -> String,
     load: &[(&str, usize)],
     run: Duration,
 ) -> Vec<Arrival> {
     let vendor = vendor.start().await.unwrap();
-    let client = client(told(vendor.vendors_toml("v"))).await;
+    let client = client(edit_entry(vendor.vendors_toml("v"))).await;
     let mut tasks = tokio::task::JoinSet::new();
     for (path, callers) in load {
         for n in 0..*callers {
@@ -78,19 +78,19 @@ async fn saturate(
     vendor.arrivals()
 }
 
-fn own(log: &[Arrival]) -> impl Iterator<Item = &Arrival> {
+fn own_arrivals(log: &[Arrival]) -> impl Iterator<Item = &Arrival> {
     log.iter().filter(|arrival| !arrival.foreign)
 }
 
-fn refused(log: &[Arrival]) -> usize {
-    own(log).filter(|arrival| arrival.judged && !arrival.admitted).count()
+fn count_refused(log: &[Arrival]) -> usize {
+    own_arrivals(log).filter(|arrival| arrival.judged && !arrival.admitted).count()
 }
 
 fn is_in(arrival: &Arrival, from: Duration, until: Duration) -> bool {
-    (from..until).contains(&at(arrival))
+    (from..until).contains(&arrival_time(arrival))
 }
 
-fn at(arrival: &Arrival) -> Duration {
+fn arrival_time(arrival: &Arrival) -> Duration {
     Duration::from_nanos(arrival.at.as_nanos())
 }
 
@@ -103,8 +103,8 @@ async fn exact_limit_meets_no_penalty() {
     for_each(limits().map(|(what, limit)| async move {
         let vendor = vendor().headers(HeaderStyle::Silent).limit(limit).penalty(BLOCK);
         let log = saturate(vendor, |toml| toml, &[("/", 60)], secs(5)).await;
-        println!("{what}, told the truth: {} sent, {} refused", log.len(), refused(&log));
-        assert_eq!(refused(&log), 0, "{what}");
+        println!("{what}, told the truth: {} sent, {} refused", log.len(), count_refused(&log));
+        assert_eq!(count_refused(&log), 0, "{what}");
         assert!(log.len() >= 170, "{what}: {} of 200", log.len());
     }))
     .await;
@@ -120,7 +120,7 @@ async fn for_each<F: Future<Output = ()> + Send + 'static>(futures: impl IntoIte
 
 /// Runs a measurement with five vendors whose windows begin at different times, and returns the figures in ascending
 /// order.
-async fn five<T: PartialOrd + Send + 'static, F: Future<Output = T> + Send + 'static>(
+async fn measure_five_phases<T: PartialOrd + Send + 'static, F: Future<Output = T> + Send + 'static>(
     run: impl Fn(u64) -> F,
 ) -> Vec<T> {
     let tasks: tokio::task::JoinSet<T> = (0..5).map(|phase| run(phase * 200)).collect();
@@ -137,33 +137,35 @@ fn sliding(limit: u32, _: u64) -> VendorLimit {
     VendorLimit::sliding_log(limit, WINDOW)
 }
 
-type Limited = fn(u32, u64) -> VendorLimit;
+type LimitOfPhase = fn(u32, u64) -> VendorLimit;
 
 /// The client believes twice the real limit. It sends two requests at a time, because each request under way at the
 /// first refusal makes the block longer. Returns the used percentage of the real limit in the second ten windows after
 /// the first refusal, the most refusals in one of these windows, and the number of all refusals.
-async fn told_twice(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize, usize)> {
-    five(move |phase| async move {
+async fn use_with_doubled_limit(limit: LimitOfPhase, style: HeaderStyle) -> Vec<(f64, usize, usize)> {
+    measure_five_phases(move |phase| async move {
         let vendor = FakeVendor::builder().limit(limit(50, phase)).limit(VendorLimit::concurrency(2));
         let vendor = vendor.headers(style).penalty(BLOCK);
         let twice = |toml: String| toml.replace("limit = 50", "limit = 100");
         let log = saturate(vendor, twice, &[("/", 60)], secs(24)).await;
-        let first = own(&log).find(|arrival| !arrival.admitted).map(at).unwrap();
+        let first = own_arrivals(&log).find(|arrival| !arrival.admitted).map(arrival_time).unwrap();
         let since = |second| first + secs(second);
         let used = log.iter().filter(|arrival| arrival.admitted && is_in(arrival, since(10), since(20))).count();
         let refusals = |second| {
-            own(&log).filter(|arrival| !arrival.admitted && is_in(arrival, since(second), since(second + 1))).count()
+            own_arrivals(&log)
+                .filter(|arrival| !arrival.admitted && is_in(arrival, since(second), since(second + 1)))
+                .count()
         };
-        (used as f64 / 5.0, (10..20).map(refusals).max().unwrap(), refused(&log))
+        (used as f64 / 5.0, (10..20).map(refusals).max().unwrap(), count_refused(&log))
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doubled_limit_is_learned_from_refusals() {
-    let trials: [(&str, Limited); 2] = [("fixed window", fixed), ("sliding log", sliding)];
+    let trials: [(&str, LimitOfPhase); 2] = [("fixed window", fixed), ("sliding log", sliding)];
     for_each(trials.map(|(what, limit)| async move {
-        let learnt = told_twice(limit, HeaderStyle::RetryAfter).await;
+        let learnt = use_with_doubled_limit(limit, HeaderStyle::RetryAfter).await;
         println!("{what}, told twice the limit: (% used, most refused in a window, refused in all) {learnt:.0?}");
         assert!(learnt.iter().all(|(_, most, all)| *most <= 1 && *all <= 8), "{what}: {learnt:?}");
         assert!(learnt[2].0 >= 90.0, "{what}: {learnt:?}");
@@ -173,12 +175,12 @@ async fn doubled_limit_is_learned_from_refusals() {
 
 /// Another user of the key takes 50 of 100 requests a second, from second 5 to 15. Returns the used percentage of the
 /// other half, and the number of refusals.
-async fn half_taken(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize)> {
-    five(move |phase| async move {
+async fn use_beside_other_traffic(limit: LimitOfPhase, style: HeaderStyle) -> Vec<(f64, usize)> {
+    measure_five_phases(move |phase| async move {
         let vendor = vendor().headers(style).limit(limit(100, phase)).other_traffic("a", 50, secs(5), secs(15));
         let log = saturate(vendor, |toml| toml, &[("/", 60)], secs(16)).await;
-        let used = own(&log).filter(|arrival| arrival.admitted && is_in(arrival, secs(5), secs(15))).count();
-        (used as f64 / 5.0, refused(&log))
+        let used = own_arrivals(&log).filter(|arrival| arrival.admitted && is_in(arrival, secs(5), secs(15))).count();
+        (used as f64 / 5.0, count_refused(&log))
     })
     .await
 }
@@ -187,7 +189,7 @@ async fn half_taken(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize)> {
 async fn somebody_else_takes_half() {
     let trials = [("x-ratelimit", HeaderStyle::XRateLimit, 5), ("silent", HeaderStyle::Silent, 30)];
     for_each(trials.map(|(said, style, most)| async move {
-        let used = half_taken(fixed, style).await;
+        let used = use_beside_other_traffic(fixed, style).await;
         println!("{said}, half taken: (% of what was left used, refused) {used:.0?}");
         assert!(used.iter().all(|(_, refused)| *refused <= most), "{said}: {used:?}");
         assert!(used[2].0 >= 95.0, "{said}: {used:?}");
@@ -213,7 +215,7 @@ async fn poisoned_endpoint_leaves_the_others_alone() {
                 saturate(vendor.clone(), schedule, &load[..1], RUN),
                 saturate(vendor.poisoned("/bad", 429), schedule, &load, RUN),
             );
-            let bad = own(&log).filter(|arrival| &*arrival.endpoint == "bad").count();
+            let bad = own_arrivals(&log).filter(|arrival| &*arrival.endpoint == "bad").count();
             let share = |from| good(&log, from) as f64 / good(&alone, from) as f64;
             println!(
                 "{said}, poisoned endpoint: the good one sent {} beside {bad} to the poisoned one, {:.0} % of what it sends \

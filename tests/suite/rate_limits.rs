@@ -43,30 +43,30 @@ fn limit(algorithm: &str, window: &str) -> String {
 }
 
 /// A request whose deadline is longer than any wait that is measured here.
-fn patient(method: Method, path: &str) -> Request {
+fn request_with_long_deadline(method: Method, path: &str) -> Request {
     Request::new(method, "v", path).deadline(Duration::from_secs(36_000))
 }
 
 async fn send(client: &IntegrationClient, tier: Priority, path: &str) -> Result<Response, Error> {
-    client.send("a", tier, patient(Method::GET, path)).await
+    client.send("a", tier, request_with_long_deadline(Method::GET, path)).await
 }
 
 /// Starts `count` sends at once.
-fn start(tasks: &mut JoinSet<()>, client: &IntegrationClient, tier: Priority, path: &'static str, count: usize) {
+fn spawn_sends(tasks: &mut JoinSet<()>, client: &IntegrationClient, tier: Priority, path: &'static str, count: usize) {
     for _ in 0..count {
         let client = client.clone();
         tasks.spawn(async move { drop(send(&client, tier, path).await) });
     }
 }
 
-fn moments(transport: &FakeTransport) -> Vec<u128> {
+fn call_times_ns(transport: &FakeTransport) -> Vec<u128> {
     let calls = transport.calls();
     calls.iter().map(|call| call.at.since(calls[0].at).as_nanos()).collect()
 }
 
 /// The gaps between successive calls, in milliseconds.
 fn gaps(transport: &FakeTransport) -> Vec<u128> {
-    moments(transport).windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect()
+    call_times_ns(transport).windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect()
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
@@ -84,13 +84,13 @@ fn duration(text: &str) -> Duration {
 
 /// The value of the one figure whose name begins with `name`.
 #[track_caller]
-fn figure(name: &str) -> String {
+fn figure_of_page(name: &str) -> String {
     let found: Vec<_> = rows(PAGE, "figure").into_iter().filter(|row| row[0].starts_with(name)).collect();
     let [row] = &found[..] else { panic!("{name:?}: {found:?}") };
     row[1].clone()
 }
 
-fn says_left(left: &str, reset: &str) -> FakeAnswer {
+fn answer_with_left(left: &str, reset: &str) -> FakeAnswer {
     FakeAnswer::status(200)
         .header("x-ratelimit-limit", "100")
         .header("x-ratelimit-remaining", left)
@@ -100,7 +100,7 @@ fn says_left(left: &str, reset: &str) -> FakeAnswer {
 /// The time between two requests, in milliseconds, at a vendor with a limit of 100 in 12 s that reports how much is
 /// left. At full rate it is 150 ms.
 async fn spacing(throttle: &str, tier: Priority, left: &'static str, reset: &'static str) -> u128 {
-    let transport = FakeTransport::new(move |_| says_left(left, reset));
+    let transport = FakeTransport::new(move |_| answer_with_left(left, reset));
     let vendor = format!("throttle = \"{throttle}\"\n{}", limit("fixed_window", "12s"));
     let client = client(&vendor, &transport).await;
     for _ in 0..5 {
@@ -110,7 +110,7 @@ async fn spacing(throttle: &str, tier: Priority, left: &'static str, reset: &'st
     gaps(&transport)[2]
 }
 
-fn leaked(text: String) -> &'static str {
+fn leak_text(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
@@ -134,7 +134,7 @@ async fn bands_are_those_of_the_page() {
                 (false, true) => 12_000,
                 _ => panic!("{name} in {row:?}"),
             };
-            let seen = spacing("bands", tier, leaked(left.to_string()), "600").await;
+            let seen = spacing("bands", tier, leak_text(left.to_string()), "600").await;
             assert_eq!(seen, expected, "{name}, {left} left: {row:?}");
         }
     }
@@ -142,20 +142,20 @@ async fn bands_are_those_of_the_page() {
 
 #[tokio::test(start_paused = true)]
 async fn exhaustion_and_recovery_match_the_page() {
-    let added = duration(&figure("added to the vendor's reset")).as_millis();
-    let least = duration(&figure("least pause")).as_millis();
+    let added = duration(&figure_of_page("added to the vendor's reset")).as_millis();
+    let least = duration(&figure_of_page("least pause")).as_millis();
     assert_eq!(spacing("bands", Priority::High, "0", "7").await, 7_000 + added);
     assert_eq!(spacing("bands", Priority::High, "0", "0.1").await, least);
 
     // The share is first just below a threshold, then above it by not quite enough, and then by enough.
-    let above: u64 = number(&figure("percent above its threshold"));
+    let above: u64 = number(&figure_of_page("percent above its threshold"));
     let transport = FakeTransport::new(move |call| {
         let left = match call.number {
             0..5 => 29,
             5..10 => 30 + above - 1,
             _ => 30 + above,
         };
-        says_left(&left.to_string(), "600")
+        answer_with_left(&left.to_string(), "600")
     });
     let vendor = format!("throttle = \"bands\"\n{}", limit("fixed_window", "12s"));
     let client = client(&vendor, &transport).await;
@@ -169,18 +169,18 @@ async fn exhaustion_and_recovery_match_the_page() {
 #[tokio::test(start_paused = true)]
 async fn refusal_pauses_as_the_page_says() {
     // The refusals state no wait, so a pause is no longer than the wait that is drawn for the request.
-    let share: f64 = number(&figure("windows that a lane waits after a refusal"));
+    let share: f64 = number(&figure_of_page("windows that a lane waits after a refusal"));
     let transport = FakeTransport::new(|_| FakeAnswer::status(429));
     let vendor = limit("fixed_window", "12s") + "retry = { first_wait = \"60s\" }\n";
     let refused = client(&vendor, &transport).await;
     for expected in [12.0 * share, 24.0 * share] {
-        refused.try_send("a", Priority::High, patient(Method::GET, "/x")).await.unwrap();
+        refused.try_send("a", Priority::High, request_with_long_deadline(Method::GET, "/x")).await.unwrap();
         let paused = refused.tenants().paused_for("a", "v").unwrap().unwrap();
         assert_eq!(paused.as_secs_f64(), expected);
         tokio::time::sleep(paused).await;
     }
 
-    let percent: u128 = number(&figure("percent of its rate"));
+    let percent: u128 = number(&figure_of_page("percent of its rate"));
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "20"),
         _ => FakeAnswer::status(200),
@@ -197,7 +197,7 @@ async fn refusal_pauses_as_the_page_says() {
 /// catalogue that have no throttle because of that.
 #[tokio::test(start_paused = true)]
 async fn exhausted_endpoint_stops_alone() {
-    let transport = FakeTransport::new(|_| says_left("0", "7"));
+    let transport = FakeTransport::new(|_| answer_with_left("0", "7"));
     let of_an_endpoint = format!("[vendors.v.endpoints.rest]\npaths = [\"/x\"]\n{}", limit("fixed_window", "12s"));
     let client = client(&of_an_endpoint, &transport).await;
     for _ in 0..3 {
@@ -242,7 +242,7 @@ async fn algorithm_guards_match_the_page() {
     assert_eq!(named.iter().collect::<BTreeSet<_>>(), known.iter().collect::<BTreeSet<_>>());
     for (name, row) in named.iter().zip(&table) {
         for (window, cells) in [("1m", &row[2..4]), ("1s", &row[4..6])] {
-            let (at_once, in_any) = most(name, window, Priority::High).await;
+            let (at_once, in_any) = sent_at_once_and_per_window(name, window, Priority::High).await;
             assert_eq!([at_once.to_string(), in_any.to_string()], *cells, "{name}, 100 in {window}");
         }
     }
@@ -257,13 +257,13 @@ fn rate(vendor: &Vendor) -> &Rate {
 }
 
 /// Of 400 requests that come together: how many are sent at once, and how many at most in any window.
-async fn most(algorithm: &str, window: &str, tier: Priority) -> (usize, usize) {
+async fn sent_at_once_and_per_window(algorithm: &str, window: &str, tier: Priority) -> (usize, usize) {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = client(&limit(algorithm, window), &transport).await;
     let mut tasks = JoinSet::new();
-    start(&mut tasks, &client, tier, "/x", 400);
+    spawn_sends(&mut tasks, &client, tier, "/x", 400);
     while tasks.join_next().await.is_some() {}
-    let (moments, window) = (moments(&transport), duration(window).as_nanos());
+    let (moments, window) = (call_times_ns(&transport), duration(window).as_nanos());
     let within = |from: &u128| moments.iter().filter(|at| (*from..*from + window).contains(*at)).count();
     assert_eq!(moments.len(), 400);
     (moments.iter().filter(|at| **at == 0).count(), moments.iter().map(within).max().unwrap())
@@ -279,7 +279,7 @@ async fn tiers_share_as_the_page_says() {
     client.tenants().pause("a", "v").unwrap();
     let mut tasks = JoinSet::new();
     for (path, tier) in [("/high", Priority::High), ("/normal", Priority::Normal), ("/low", Priority::Low)] {
-        start(&mut tasks, &client, tier, path, 100);
+        spawn_sends(&mut tasks, &client, tier, path, 100);
     }
     tokio::time::sleep(Duration::from_millis(1)).await;
     client.tenants().resume("a", "v").unwrap();
@@ -291,7 +291,7 @@ async fn tiers_share_as_the_page_says() {
         let granted = calls[..100].iter().filter(|call| call.path().ends_with(name)).count();
         assert_eq!(granted.to_string(), row[2], "{row:?}");
         assert_eq!((number::<u64>(&row[1]) * 100 / weights).to_string(), row[2], "{row:?}");
-        assert_eq!(most("fixed_window", "1m", tier).await.1.to_string(), row[3], "{row:?}");
+        assert_eq!(sent_at_once_and_per_window("fixed_window", "1m", tier).await.1.to_string(), row[3], "{row:?}");
     }
 }
 
@@ -325,8 +325,8 @@ fn defaults_are_those_of_the_page() {
 
     // Figures that no client shows are read from the source code.
     let builder = include_str!("../../src/client/builder.rs").replace('_', "");
-    let per_tier = figure("requests of one tenant, vendor and tier that wait");
-    let all = figure("requests that wait altogether");
+    let per_tier = figure_of_page("requests of one tenant, vendor and tier that wait");
+    let all = figure_of_page("requests that wait altogether");
     let plan = include_str!("../../src/dispatch/plan.rs").replace('_', "");
     assert!(plan.contains(&format!("maxwaiting: {per_tier},")), "{per_tier}");
     assert!(include_str!("../../engine/src/tier.rs").contains("WEIGHTS: [u32; 3] = [6, 3, 1];"));
@@ -369,8 +369,8 @@ fn fills(drawn: &[Vec<u128>], ranges: &[(u128, u128)]) {
 #[tokio::test(start_paused = true)]
 async fn stated_wait_supplement_matches_the_page() {
     fastrand::seed(7);
-    let percent: u128 = number(&figure("percent that jitter adds"));
-    let most = duration(&figure("most that jitter adds")).as_secs().into();
+    let percent: u128 = number(&figure_of_page("percent that jitter adds"));
+    let most = duration(&figure_of_page("most that jitter adds")).as_secs().into();
     for wait in [20, 200] {
         let mut drawn = Vec::new();
         for _ in 0..100 {
@@ -394,11 +394,11 @@ async fn deadline_and_breakers_match_the_page() {
     paused.tenants().pause("a", "v").unwrap();
     let began = now();
     paused.send("a", Priority::High, Request::get("v", "/x")).await.unwrap_err();
-    assert_eq!(began.elapsed(), duration(&figure("deadline of each try")));
+    assert_eq!(began.elapsed(), duration(&figure_of_page("deadline of each try")));
 
-    let failures: usize = number(&figure("breaker: failures in a row"));
-    let first = duration(&figure("breaker: first pause")).as_millis();
-    let longest = duration(&figure("breaker: longest pause")).as_millis();
+    let failures: usize = number(&figure_of_page("breaker: failures in a row"));
+    let first = duration(&figure_of_page("breaker: first pause")).as_millis();
+    let longest = duration(&figure_of_page("breaker: longest pause")).as_millis();
     let doubled = (0..7).map(|step| (first << step).min(longest));
     let expected: Vec<u128> = std::iter::repeat_n(0, failures - 1).chain(doubled).collect();
     for answer in [FakeAnswer::status(500), FakeAnswer::not_connected()] {
@@ -419,8 +419,8 @@ fn now() -> tokio::time::Instant {
 
 #[tokio::test(start_paused = true)]
 async fn retry_budget_matches_the_page() {
-    let free: usize = number(&figure("retry budget: retries after failures"));
-    let each: usize = number(&figure("retry budget: requests of that minute"));
+    let free: usize = number(&figure_of_page("retry budget: retries after failures"));
+    let each: usize = number(&figure_of_page("retry budget: requests of that minute"));
     let transport = FakeTransport::new(|call| match call.path() {
         "/base/bad" => FakeAnswer::reset(),
         _ => FakeAnswer::status(200),
@@ -430,9 +430,9 @@ async fn retry_budget_matches_the_page() {
     let retries = async |good: usize, bad: usize| {
         transport.reset_calls();
         let mut tasks = JoinSet::new();
-        start(&mut tasks, &client, Priority::High, "/good", good);
+        spawn_sends(&mut tasks, &client, Priority::High, "/good", good);
         while tasks.join_next().await.is_some() {}
-        start(&mut tasks, &client, Priority::High, "/bad", bad);
+        spawn_sends(&mut tasks, &client, Priority::High, "/bad", bad);
         while tasks.join_next().await.is_some() {}
         transport.calls().len() - good - bad
     };
@@ -471,7 +471,7 @@ async fn meaning_of(answer: FakeAnswer, method: Method, setting: &str) -> &'stat
     let transport = FakeTransport::new(move |_| answer.clone());
     let vendor = format!("retry = {{ max_retries = 3, first_wait = \"1s\", max_age = \"30s\"{setting} }}\n");
     let client = client(&vendor, &transport).await;
-    let result = client.send("a", Priority::High, patient(method, "/x")).await;
+    let result = client.send("a", Priority::High, request_with_long_deadline(method, "/x")).await;
     match (result, transport.calls().len()) {
         (Ok(_), 1) => "the caller's",
         (Ok(response), 2) if response.status() == 401 => "once more, with a fresh credential",

@@ -23,9 +23,9 @@ const LIMIT: u32 = 40;
 
 /// A configuration source whose text a test can replace.
 #[derive(Clone, Debug, Default)]
-struct Text(Arc<Mutex<String>>);
+struct TextSource(Arc<Mutex<String>>);
 
-impl ConfigSource for Text {
+impl ConfigSource for TextSource {
     fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
         let sources = Sources::new().without_catalogue().file("vendors.toml", self.0.lock().unwrap().as_str());
         Box::pin(async { Ok(sources) })
@@ -60,13 +60,13 @@ fn configuration(number: usize) -> String {
     text
 }
 
-struct Load {
+struct LoadCounters {
     sent: AtomicUsize,
     retired: AtomicUsize,
     stop: AtomicBool,
 }
 
-async fn send_on_and_on(client: IntegrationClient, tenant: String, task: usize, load: Arc<Load>) {
+async fn send_until_stopped(client: IntegrationClient, tenant: String, task: usize, load: Arc<LoadCounters>) {
     let mut number = 0;
     while !load.stop.load(Ordering::Relaxed) {
         let request = Request::get("v", format!("/{tenant}/{task}/{number}"));
@@ -92,14 +92,14 @@ async fn ten_thousand_reloads_lose_and_credit_nothing() {
         let delay = Duration::from_micros(call.number as u64 % 5 * 700);
         FakeAnswer::status(200).delay(delay).body("done")
     });
-    let source = Text(Arc::new(Mutex::new(configuration(0))));
+    let source = TextSource(Arc::new(Mutex::new(configuration(0))));
     let client = IntegrationClient::builder().config_source(source.clone()).transport(transport.clone()).shards(8);
     let client = client.build().await.unwrap();
-    let load = Arc::new(Load { sent: 0.into(), retired: 0.into(), stop: false.into() });
+    let load = Arc::new(LoadCounters { sent: 0.into(), retired: 0.into(), stop: false.into() });
     let mut tasks = Vec::new();
     for tenant in (0..TENANTS).map(|tenant| format!("t{tenant}")).chain(["guest".to_owned()]) {
         for task in 0..4 {
-            tasks.push(tokio::spawn(send_on_and_on(client.clone(), tenant.clone(), task, load.clone())));
+            tasks.push(tokio::spawn(send_until_stopped(client.clone(), tenant.clone(), task, load.clone())));
         }
     }
 

@@ -68,7 +68,7 @@ async fn client(scope: &str, shared: &str, script: Script) -> (IntegrationClient
 }
 
 /// Sends a request of each of these tenants, all at once.
-async fn all(client: &IntegrationClient, tenants: &[&'static str], path: &'static str) {
+async fn send_all(client: &IntegrationClient, tenants: &[&'static str], path: &'static str) {
     let mut sends = JoinSet::new();
     for tenant in tenants.iter().copied() {
         let client = client.clone();
@@ -95,9 +95,9 @@ async fn nine_percent_left_slows_four_tenants_together() {
             _ => (200, ""),
         })
         .await;
-        all(&client, &TENANTS[..1], "/x").await;
+        send_all(&client, &TENANTS[..1], "/x").await;
         let four: Vec<&str> = TENANTS[..4].iter().copied().cycle().take(8).collect();
-        all(&client, &four, "/x").await;
+        send_all(&client, &four, "/x").await;
         let arrivals = since_first(&log);
         assert_eq!(arrivals.len(), 9);
         // The first of the eight requests is sent at once, and each further one a quarter of a second later.
@@ -116,8 +116,8 @@ async fn exhausted_shared_limit_stops_all_its_tenants() {
             _ => (200, ""),
         })
         .await;
-        all(&client, &TENANTS[..1], "/x").await;
-        all(&client, &TENANTS[..2], "/x").await;
+        send_all(&client, &TENANTS[..1], "/x").await;
+        send_all(&client, &TENANTS[..2], "/x").await;
         let arrivals = since_first(&log);
         assert_eq!(arrivals.len(), 3);
         assert!(arrivals[1..].iter().all(|(at, ..)| *at >= Duration::from_secs(2)), "{scope}: {arrivals:?}");
@@ -136,7 +136,7 @@ async fn shared_refusal_is_met_by_one_tenant() {
         .await;
         let first = client.try_send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
         assert_eq!(first.status(), 429);
-        all(&client, &TENANTS, "/x").await;
+        send_all(&client, &TENANTS, "/x").await;
         let arrivals = since_first(&log);
         assert_eq!(arrivals.len(), 11, "{scope}");
         assert_eq!(arrivals.iter().filter(|(_, _, status)| *status == 429).count(), 1, "{scope}: {arrivals:?}");
@@ -153,8 +153,8 @@ async fn endpoint_limit_holds_up_its_requests_only() {
             _ => (200, ""),
         })
         .await;
-        all(&client, &TENANTS[..1], "/search").await;
-        tokio::join!(all(&client, &TENANTS[..2], "/search"), all(&client, &TENANTS[..4], "/other"));
+        send_all(&client, &TENANTS[..1], "/search").await;
+        tokio::join!(send_all(&client, &TENANTS[..2], "/search"), send_all(&client, &TENANTS[..4], "/other"));
         let arrivals = since_first(&log);
         assert_eq!(arrivals.len(), 7);
         for (at, path, _) in &arrivals[1..] {

@@ -104,7 +104,7 @@ fn same_seed_gives_the_same_trace() {
 }
 
 /// The worst figures of `throttle = "adaptive"` with a window of one second, for each way of counting.
-fn of_a_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
+fn figures_of_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
     let figures = |counting: Counting| {
         let cell = Cell { scene, counting, window_s: 1, throttle: "adaptive", phases: 1 };
         let figures = Figures::of(&cell.runs().expect("the case is valid"));
@@ -116,7 +116,7 @@ fn of_a_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
 
 #[test]
 fn headers_slow_nobody_down_who_is_alone() {
-    for (counting, figures) in of_a_shared_key(Scene::Alone) {
+    for (counting, figures) in figures_of_shared_key(Scene::Alone) {
         assert!(figures.least >= 97.0 && figures.refused == 0.0, "{counting:?}: {figures}");
     }
 }
@@ -127,7 +127,7 @@ fn headers_slow_nobody_down_who_is_alone() {
 fn share_taken_by_others_is_left_to_them() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownBucket, UnknownWindow};
     let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow, UnknownBucket];
-    for (counting, figures) in of_a_shared_key(Scene::Beside) {
+    for (counting, figures) in figures_of_shared_key(Scene::Beside) {
         let wanted = if holding.contains(&counting) { (95.0, 1.0) } else { (87.0, 3.0) };
         assert!(figures.least >= wanted.0 && figures.refused <= wanted.1, "{counting:?}: {figures}");
     }
@@ -139,7 +139,7 @@ fn share_taken_by_others_is_left_to_them() {
 #[test]
 fn two_clients_share_one_limit_evenly() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, SlidingCounter, TokenBucket, UnknownWindow};
-    for (counting, figures) in of_a_shared_key(Scene::Two) {
+    for (counting, figures) in figures_of_shared_key(Scene::Two) {
         let (refused, split) = match counting {
             TokenBucket | LeakyBucket | LumpedRefill => (0.0, 40.0),
             FixedWindow | UnknownWindow => (4.0, 40.0),

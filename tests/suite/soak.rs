@@ -15,7 +15,7 @@ const PARCELS: usize = 0;
 const MAIL: usize = 1;
 
 /// A request of `t0` that was answered after 50 ms.
-fn seen(path: &str, at_ms: u64) -> Seen {
+fn seen_request(path: &str, at_ms: u64) -> Seen {
     Seen {
         at: at_ms * MS,
         finished: (at_ms + 50) * MS,
@@ -30,27 +30,27 @@ fn seen(path: &str, at_ms: u64) -> Seen {
     }
 }
 
-fn told(record: &mut Record, vendor: usize, path: &str, ended: Option<Outcome>) {
+fn record_request(record: &mut Record, vendor: usize, path: &str, ended: Option<Outcome>) {
     let ended = ended.map(|outcome| (SECOND, outcome));
     let vendor = vendors()[vendor].name.to_owned();
     record.told.insert(path.to_owned(), Told { vendor, tenant: "t0".to_owned(), asked: 0, ended, is_cut_off: false });
 }
 
 /// A record with one job, which was accepted as `id-1` and is at `place`.
-fn job(vendor: usize, path: &str, place: Option<Place>, arrivals: &[Seen]) -> Record {
-    let mut record = empty();
-    told(&mut record, vendor, path, Some(Outcome::Accepted("id-1".to_owned())));
+fn record_with_job(vendor: usize, path: &str, place: Option<Place>, arrivals: &[Seen]) -> Record {
+    let mut record = clean_record();
+    record_request(&mut record, vendor, path, Some(Outcome::Accepted("id-1".to_owned())));
     record.places.extend(place.map(|place| ("id-1".to_owned(), place)));
     record.vendors[vendor].seen.extend_from_slice(arrivals);
     record
 }
 
-fn empty() -> Record {
+fn clean_record() -> Record {
     let vendors = vendors().map(|plan| VendorRecord { plan, seen: Vec::new(), outages: Vec::new() });
     let mut record = Record { vendors: vendors.into(), ..Record::default() };
     // The record needs a request, because the verdict on a record without any is not clean.
-    record.vendors[2].seen.push(seen("/other/post-0.0-0", 0));
-    told(&mut record, 2, "/other/post-0.0-0", Some(Outcome::Answered(200)));
+    record.vendors[2].seen.push(seen_request("/other/post-0.0-0", 0));
+    record_request(&mut record, 2, "/other/post-0.0-0", Some(Outcome::Answered(200)));
     record
 }
 
@@ -64,9 +64,9 @@ fn figures(record: &Record) -> [u64; 5] {
 
 #[test]
 fn soak_judge_accepts_a_good_record() {
-    assert_eq!(figures(&empty()), [0; 5]);
+    assert_eq!(figures(&clean_record()), [0; 5]);
     let path = "/other/job-0.0-1";
-    let delivered = job(MAIL, path, Some(Place::Delivered(200)), &[seen(path, 10)]);
+    let delivered = record_with_job(MAIL, path, Some(Place::Delivered(200)), &[seen_request(path, 10)]);
     assert_eq!(figures(&delivered), [0; 5]);
 }
 
@@ -77,31 +77,32 @@ fn soak_judge_rejects_an_empty_record() {
 
 #[test]
 fn soak_judge_counts_refusals_and_exceeded_windows() {
-    let mut record = empty();
+    let mut record = clean_record();
     // 40 requests in two seconds are allowed. The vendor admitted the 41st, and refused the 42nd.
-    record.vendors[PARCELS]
-        .seen
-        .extend((0..41).map(|n| Seen { finished: n * 40 * MS, ..seen(&format!("/other/post-0.0-{n}"), n * 40) }));
-    let refused = Seen { status: 429, admitted: false, finished: 1_700 * MS, ..seen("/other/post-0.0-99", 1_700) };
+    record.vendors[PARCELS].seen.extend(
+        (0..41).map(|n| Seen { finished: n * 40 * MS, ..seen_request(&format!("/other/post-0.0-{n}"), n * 40) }),
+    );
+    let refused =
+        Seen { status: 429, admitted: false, finished: 1_700 * MS, ..seen_request("/other/post-0.0-99", 1_700) };
     assert_eq!(figures(&record), [0, 1, 0, 0, 0]);
     record.vendors[PARCELS].seen.push(refused);
     assert_eq!(figures(&record), [1, 2, 0, 0, 0]);
     // Two seconds later the limit has room again.
     record.vendors[PARCELS].seen.truncate(40);
-    record.vendors[PARCELS].seen.push(seen("/other/post-0.0-100", 2_000));
+    record.vendors[PARCELS].seen.push(seen_request("/other/post-0.0-100", 2_000));
     assert_eq!(figures(&record), [0; 5]);
 }
 
 #[test]
 fn soak_judge_counts_requests_at_once() {
-    let mut record = empty();
+    let mut record = clean_record();
     // An account may send eight requests at once, by any of its tenants.
     let ninth = |key: &str, account: &str| Seen {
         key: key.to_owned(),
         account: account.to_owned(),
-        ..seen("/other/get-0.0-9", 8)
+        ..seen_request("/other/get-0.0-9", 8)
     };
-    record.vendors[PARCELS].seen.extend((0..8).map(|n| seen(&format!("/other/get-0.0-{n}"), n)));
+    record.vendors[PARCELS].seen.extend((0..8).map(|n| seen_request(&format!("/other/get-0.0-{n}"), n)));
     record.vendors[PARCELS].seen.push(ninth("t2-b", "b"));
     assert_eq!(figures(&record), [0; 5]);
     record.vendors[PARCELS].seen.push(Seen { path: "/other/get-0.0-10".to_owned(), ..ninth("t1-a", "a") });
@@ -111,29 +112,33 @@ fn soak_judge_counts_requests_at_once() {
 #[test]
 fn soak_judge_counts_lost_jobs() {
     let path = "/other/job-0.0-1";
-    assert_eq!(figures(&job(MAIL, path, None, &[])), [0, 0, 1, 0, 0], "accepted, and nowhere");
+    assert_eq!(figures(&record_with_job(MAIL, path, None, &[])), [0, 0, 1, 0, 0], "accepted, and nowhere");
     let delivered = Some(Place::Delivered(200));
-    assert_eq!(figures(&job(MAIL, path, delivered, &[])), [0, 0, 1, 0, 0], "delivered, and the vendor never saw it");
+    assert_eq!(
+        figures(&record_with_job(MAIL, path, delivered, &[])),
+        [0, 0, 1, 0, 0],
+        "delivered, and the vendor never saw it"
+    );
 }
 
 #[test]
 fn soak_judge_counts_jobs_buried_without_cause() {
     let path = "/other/job-0.0-1";
     let dead = || Some(Place::Dead("ambiguous".to_owned()));
-    let mut record = job(MAIL, path, dead(), &[seen(path, 10)]);
+    let mut record = record_with_job(MAIL, path, dead(), &[seen_request(path, 10)]);
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the vendor answered, and nobody was killed");
     record.kills.push(20 * MS);
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the kill did not find it under way");
     record.begun.insert("id-1".to_owned());
     assert_eq!(figures(&record), [0; 5]);
 
-    let mut record = job(MAIL, path, dead(), &[seen(path, 10_000)]);
+    let mut record = record_with_job(MAIL, path, dead(), &[seen_request(path, 10_000)]);
     record.vendors[MAIL].outages.push(Span { from: 0, until: 5 * SECOND });
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the outage was over");
     record.vendors[MAIL].outages.push(Span { from: 10_020 * MS, until: 11 * SECOND });
     assert_eq!(figures(&record), [0; 5]);
 
-    let mut record = job(PARCELS, path, dead(), &[seen(path, 10)]);
+    let mut record = record_with_job(PARCELS, path, dead(), &[seen_request(path, 10)]);
     record.begun.insert("id-1".to_owned());
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "one with a key is sent again");
 }
@@ -141,19 +146,19 @@ fn soak_judge_counts_jobs_buried_without_cause() {
 #[test]
 fn soak_judge_counts_doubled_effects() {
     let path = "/other/job-0.0-1";
-    let again = [seen(path, 10), seen(path, 900)];
-    let mut record = job(MAIL, path, Some(Place::Delivered(200)), &again);
+    let again = [seen_request(path, 10), seen_request(path, 900)];
+    let mut record = record_with_job(MAIL, path, Some(Place::Delivered(200)), &again);
     record.begun.insert("id-1".to_owned());
     assert_eq!(figures(&record), [0, 0, 0, 1, 0], "without a key nothing excuses a second effect");
 
-    let mut record = job(PARCELS, path, Some(Place::Delivered(200)), &again);
+    let mut record = record_with_job(PARCELS, path, Some(Place::Delivered(200)), &again);
     assert_eq!(figures(&record), [0, 0, 0, 1, 0], "it was answered, and sent again with its key");
     record.begun.insert("id-1".to_owned());
     assert_eq!(figures(&record), [0; 5], "its outcome was lost with the worker");
     record.vendors[PARCELS].seen[1].idempotency_key = "another".to_owned();
     assert_eq!(figures(&record), [0, 0, 0, 1, 0], "with another key the vendor acts again");
 
-    let mut record = job(PARCELS, path, Some(Place::Delivered(200)), &again);
+    let mut record = record_with_job(PARCELS, path, Some(Place::Delivered(200)), &again);
     record.vendors[PARCELS].seen[0].status = 0;
     assert_eq!(figures(&record), [0; 5], "the vendor did not answer");
 }
@@ -161,11 +166,11 @@ fn soak_judge_counts_doubled_effects() {
 #[test]
 fn soak_judge_counts_false_not_sent_errors() {
     for path in ["/other/post-0.0-1", "/other/job-0.0-1"] {
-        let mut record = empty();
+        let mut record = clean_record();
         let failed = Outcome::Failed("NotSent".to_owned(), "store".to_owned());
-        told(&mut record, MAIL, path, Some(failed));
+        record_request(&mut record, MAIL, path, Some(failed));
         record.stalls.push(Span { from: 0, until: 5 * SECOND });
-        record.vendors[MAIL].seen.push(seen(path, 10));
+        record.vendors[MAIL].seen.push(seen_request(path, 10));
         assert_eq!(figures(&record), [0, 0, 0, 1, 0], "{path}");
     }
 }
@@ -173,15 +178,15 @@ fn soak_judge_counts_false_not_sent_errors() {
 #[test]
 fn soak_judge_counts_what_does_not_move() {
     let path = "/other/job-0.0-1";
-    assert_eq!(figures(&job(MAIL, path, Some(Place::Waiting), &[])), [0, 0, 0, 0, 1]);
+    assert_eq!(figures(&record_with_job(MAIL, path, Some(Place::Waiting), &[])), [0, 0, 0, 0, 1]);
 
-    let mut record = empty();
-    told(&mut record, MAIL, "/other/get-0.0-1", None);
+    let mut record = clean_record();
+    record_request(&mut record, MAIL, "/other/get-0.0-1", None);
     assert_eq!(figures(&record), [0, 0, 0, 0, 1], "it never ended");
 
     let deadline = Outcome::Failed("NotSent".to_owned(), "deadline".to_owned());
-    let mut record = empty();
-    told(&mut record, MAIL, "/other/get-0.0-1", Some(deadline.clone()));
+    let mut record = clean_record();
+    record_request(&mut record, MAIL, "/other/get-0.0-1", Some(deadline.clone()));
     record.told.get_mut("/other/get-0.0-1").unwrap().ended = Some((20 * SECOND, deadline));
     record.vendors[MAIL].outages.push(Span { from: 4 * SECOND, until: 6 * SECOND });
     assert_eq!(figures(&record), [0, 0, 0, 0, 1], "ten seconds after the outage and the pause of three seconds");
@@ -199,7 +204,7 @@ fn soak_judge_counts_what_does_not_move() {
     let others = |tenant: &str, count: u64| -> Vec<Seen> {
         let one = |number: u64| Seen {
             key: format!("{tenant}-a"),
-            ..seen(&format!("/other/get-0.0-{}", number + 2), 500 * number + 100)
+            ..seen_request(&format!("/other/get-0.0-{}", number + 2), 500 * number + 100)
         };
         (0..count).map(one).collect()
     };
@@ -213,8 +218,8 @@ fn soak_judge_counts_what_does_not_move() {
 #[test]
 fn soak_judge_excuses_connect_failures_after_an_outage() {
     let connect = Outcome::Failed("NotSent".to_owned(), "connect".to_owned());
-    let mut record = empty();
-    told(&mut record, MAIL, "/other/get-0.0-1", Some(connect));
+    let mut record = clean_record();
+    record_request(&mut record, MAIL, "/other/get-0.0-1", Some(connect));
     let told = record.told.get_mut("/other/get-0.0-1").unwrap();
     (told.asked, told.ended.as_mut().unwrap().0) = (8 * SECOND, 8 * SECOND);
     assert_eq!(figures(&record), [0, 0, 0, 0, 1]);

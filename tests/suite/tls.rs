@@ -81,7 +81,7 @@ concurrency = 4
     }
 }
 
-fn what(error: &Error) -> (ErrorKind, Delivery) {
+fn kind_and_delivery(error: &Error) -> (ErrorKind, Delivery) {
     (error.kind(), error.delivery())
 }
 
@@ -91,7 +91,7 @@ async fn invalid_certificate_is_an_error_at_once() {
     for leaf in [Leaf::Expired, Leaf::OtherHost, Leaf::SelfSigned] {
         let vendor = vendor(&authority, leaf).await;
         let error = send(&vendor.url, Some(&authority)).await.expect_err("it is not good");
-        assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{leaf:?}: {error:?}");
+        assert_eq!(kind_and_delivery(&error), (ErrorKind::Tls, Delivery::NotSent), "{leaf:?}: {error:?}");
         assert!(error.to_string().contains("certificate"), "{leaf:?}: {error}");
         assert_eq!((vendor.connections.load(SeqCst), vendor.requests.load(SeqCst)), (1, 0), "{leaf:?}: tried once");
     }
@@ -100,7 +100,7 @@ async fn invalid_certificate_is_an_error_at_once() {
     assert_eq!(send(&good.url, Some(&authority)).await.unwrap(), "ok");
     assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (1, 1));
     let error = send(&good.url, None).await.expect_err("nobody has said that the authority is one");
-    assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
+    assert_eq!(kind_and_delivery(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
     assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (2, 1));
 }
 
@@ -111,6 +111,6 @@ async fn old_version_of_tls_is_not_spoken() {
     let server =
         FaultServer::start(vec![vec![Step::ReadBytes(5), Step::Write(protocol_version), Step::HalfClose]]).await;
     let error = send(&server.url().replace("http:", "https:"), None).await.expect_err("no version in common");
-    assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
+    assert_eq!(kind_and_delivery(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
     assert_eq!((server.connections(), server.requests().len()), (1, 0), "tried once, and not without TLS");
 }

@@ -75,7 +75,7 @@ async fn client_with(folder: &Path, works: bool, transport: FakeTransport) -> In
 }
 
 /// The used units of the limits on requests, points, tokens and bytes.
-fn used(client: &IntegrationClient) -> [u32; 4] {
+fn used_units(client: &IntegrationClient) -> [u32; 4] {
     let status = client.status("a", "v").unwrap();
     ["requests", "points", "tokens", "bytes"].map(|name| {
         let limit = status.limits.iter().find(|limit| *limit.name == *name).unwrap();
@@ -92,13 +92,13 @@ async fn send(client: &IntegrationClient, times: u32) {
 
 async fn used_by_earlier(folder: &Path, works: bool) -> [u32; 4] {
     let client = client(folder, works).await;
-    let mut found = used(&client);
+    let mut found = used_units(&client);
     for _ in 0..300 {
         if found[0] > 0 && found[2] > 0 && found[3] > 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
-        found = used(&client);
+        found = used_units(&client);
     }
     client.shutdown(Duration::from_secs(1)).await;
     found
@@ -111,7 +111,7 @@ async fn plain_sends_are_counted_by_the_next_process() {
         let first = client(&folder, works).await;
         send(&first, 5).await;
         let expected = [5, 35, 150, 500];
-        assert_eq!(used(&first), expected, "tokens and bytes are those of the answers");
+        assert_eq!(used_units(&first), expected, "tokens and bytes are those of the answers");
         assert!(first.shutdown(Duration::from_secs(1)).await);
         drop(first);
         assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
@@ -161,7 +161,7 @@ async fn jobs_are_counted_with_what_their_answers_said() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(used(&first), [1, 7, 30, 100]);
+    assert_eq!(used_units(&first), [1, 7, 30, 100]);
     first.shutdown(Duration::from_secs(1)).await;
     drop(first);
     assert_eq!(used_by_earlier(&folder, true).await, [1, 7, 30, 100]);

@@ -43,7 +43,7 @@ async fn ends_of_a_gateways_requests_are_counted() {
     assert!(told_at_once.starts_with("HTTP/1.1 503"), "it has the one connection that it may have: {told_at_once}");
     drop(second);
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let told = told(&recorder);
+    let told = recorded_series(&recorder);
     check(
         &told,
         "integration_client_gateway_requests_total",
