@@ -101,12 +101,12 @@ pub(super) struct Refusal<'t> {
 }
 
 /// An answer.
-pub(super) struct Said {
+pub(super) struct AnswerParts {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: String,
     /// The limits whose remaining quota the answer announces, by their index in [`Truth::limits`].
-    pub(super) told: Vec<usize>,
+    pub(super) reported: Vec<usize>,
     /// How long a refusal asks to wait, in nanoseconds; `None` if neither the answer nor the documentation says it.
     pub(super) asks: Option<u64>,
 }
@@ -122,7 +122,7 @@ pub(super) fn of(vendor: &str) -> &'static Announced {
 
 impl Announced {
     /// The answer in this state.
-    pub(super) fn say(&self, truth: &Truth<'_>) -> Said {
+    pub(super) fn compose(&self, truth: &Truth<'_>) -> AnswerParts {
         let own = truth.endpoint.and_then(|name| self.endpoints.get(name));
         let here = own.unwrap_or(self);
         let usual = here.headers.as_ref().or(self.headers.as_ref()).or(of("default").headers.as_ref());
@@ -177,7 +177,7 @@ struct Page<'t> {
     truth: &'t Truth<'t>,
     foremost: Option<usize>,
     headers: HeaderMap,
-    told: Vec<usize>,
+    reported: Vec<usize>,
     waits: Option<u64>,
 }
 
@@ -186,7 +186,7 @@ impl<'t> Page<'t> {
         let by = truth.refusal.and_then(|refusal| truth.limits.iter().position(|shown| *shown.name == *refusal.limit));
         let left = |shown: &Shown| shown.remaining.saturating_mul(1_000_000) / shown.limit.max(1);
         let tightest = (0..truth.limits.len()).min_by_key(|&at| left(&truth.limits[at]));
-        Page { truth, foremost: by.or(tightest), headers: HeaderMap::new(), told: Vec::new(), waits: None }
+        Page { truth, foremost: by.or(tightest), headers: HeaderMap::new(), reported: Vec::new(), waits: None }
     }
 
     fn write(&mut self, headers: &BTreeMap<String, String>, above: u64) {
@@ -236,8 +236,8 @@ impl<'t> Page<'t> {
         let now = self.truth.at;
         let used = shown.limit.saturating_sub(shown.remaining);
         let reset = shown.reset_at.saturating_sub(now);
-        if matches!(field, "remaining" | "used" | "percent") && !self.told.contains(&at) {
-            self.told.push(at);
+        if matches!(field, "remaining" | "used" | "percent") && !self.reported.contains(&at) {
+            self.reported.push(at);
         }
         Some(match field {
             "limit" => shown.limit.to_string(),
@@ -283,7 +283,7 @@ impl<'t> Page<'t> {
         Some(text)
     }
 
-    fn done(mut self, status: u16, body: String, asks: Option<u64>) -> Said {
+    fn done(mut self, status: u16, body: String, asks: Option<u64>) -> AnswerParts {
         if let Ok(date) = HeaderValue::try_from(moment::http_floor(self.truth.at)) {
             self.headers.insert(DATE, date);
         }
@@ -291,6 +291,6 @@ impl<'t> Page<'t> {
             self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-        Said { status, headers: self.headers, body, told: self.told, asks }
+        AnswerParts { status, headers: self.headers, body, reported: self.reported, asks }
     }
 }

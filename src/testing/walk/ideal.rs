@@ -157,8 +157,8 @@ fn flow(
         }
         let is_paused = |class: &Class| {
             pauses.iter().any(|pause| {
-                let until = pause.heard.saturating_add(pause.asks.unwrap_or(0));
-                (pause.heard..until).contains(&now) && is_paused_with(case, &class.call, &pause.call)
+                let until = pause.heard_at.saturating_add(pause.asks.unwrap_or(0));
+                (pause.heard_at..until).contains(&now) && is_paused_with(case, &class.call, &pause.call)
             })
         };
         let mut open: Vec<usize> =

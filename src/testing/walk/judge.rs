@@ -3,7 +3,7 @@
 use super::case::{Case, rate};
 use super::ideal;
 use super::plan::{Class, LEAST_SHARED, SPANS, Timeline};
-use super::vendor::{Departure, Heard, State};
+use super::vendor::{Departure, ReportedState, State};
 use crate::clock::nanos;
 use crate::config::Throttle;
 
@@ -44,7 +44,7 @@ pub struct Outcome {
 pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Outcome {
     let record = &state.record;
     let mut outcome =
-        Outcome { requests: record.departures.len(), announced: !record.heard.is_empty(), ..Outcome::default() };
+        Outcome { requests: record.departures.len(), announced: !record.reports.is_empty(), ..Outcome::default() };
     outcome.refusals = record.refusals.len();
     let beside = timeline.other_every > 0;
     let is_his = |at: u64| beside && at >= timeline.other_from && at < timeline.ends;
@@ -71,7 +71,7 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         // One refusal is allowed for each change of the other user's rate. The client must wait as it says.
         let changes = [timeline.other_from..timeline.other_until, timeline.other_until..timeline.ends];
         let first =
-            |change: &std::ops::Range<u64>| record.stops.iter().find(|stop| change.contains(&stop.heard)).copied();
+            |change: &std::ops::Range<u64>| record.stops.iter().find(|stop| change.contains(&stop.heard_at)).copied();
         let allowed = changes.iter().filter(|_| beside).filter_map(first);
         let pauses: Vec<_> = record.accident.into_iter().chain(allowed).collect();
         let possible = ideal::possible(case, classes, timeline, &pauses, &record.departures);
@@ -101,7 +101,7 @@ fn leaving<'s>(
 /// Checks that nothing leaves after an answer that announced an empty quota, until a unit is free again.
 fn exhausted(state: &State) -> Option<String> {
     let (mut told, mut left) = (0, 0);
-    for heard in state.record.heard.iter().filter(|heard| heard.remaining == 0) {
+    for heard in state.record.reports.iter().filter(|heard| heard.remaining == 0) {
         told += 1;
         left += usize::from(leaving(state, &heard.call, heard.at + GRAIN, heard.regains_at).next().is_some());
     }
@@ -128,14 +128,14 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     // If the other user takes half of another limit with a far longer window, this can be less than one unit in a
     // window of this limit.
     let is_beside = others * window as f64 >= 1.0;
-    let beside = |heard: &Heard| {
+    let beside = |heard: &ReportedState| {
         is_beside
             && state.counts_with(&heard.call, &state.other())
             && (timeline.other_from..timeline.other_until).contains(&heard.at)
     };
     let is_adaptive = case.vendor.throttle == Throttle::Adaptive;
     let (mut scarce, mut granted, mut times) = (0, 0, 0);
-    let heard = &state.record.heard;
+    let heard = &state.record.reports;
     let mut at = 0;
     while at < heard.len() {
         let first = &heard[at];
@@ -170,9 +170,9 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
 /// Checks that nothing that counts in the same limit leaves after the accident, until the announced wait is over.
 fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
     let Some(accident) = state.record.accident else { return Some("unwalked: no request met the accident".into()) };
-    let until = accident.heard.saturating_add(accident.asks?);
+    let until = accident.heard_at.saturating_add(accident.asks?);
     let departures = &state.record.departures;
-    let first = departures.partition_point(|departure| departure.at <= accident.heard.saturating_add(GRAIN));
+    let first = departures.partition_point(|departure| departure.at <= accident.heard_at.saturating_add(GRAIN));
     let within = departures[first..].iter().take_while(|departure| departure.at < until);
     let left: Vec<_> = within.filter(|one| ideal::is_paused_with(case, &one.call, &accident.call)).collect();
     let of_others = left.iter().filter(|one| one.call.tenant != accident.call.tenant).count();
@@ -187,7 +187,7 @@ fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
 fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Option<String> {
     let accident = state.record.accident?;
     let wait = accident.asks?;
-    let until = accident.heard.saturating_add(wait);
+    let until = accident.heard_at.saturating_add(wait);
     let apart = |class: &&Class| {
         case.limits().all(|(endpoint, limit)| {
             let holds = |call: &crate::testing::Call| endpoint.is_none_or(|at| call.endpoint == at as u32 + 1);
@@ -200,7 +200,7 @@ fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) ->
     let others: Vec<&Class> = classes.iter().filter(|class| !class.saturates).filter(apart).collect();
     let of_one = |class: &&Class| wait as f64 / timeline.look_every(class).max(1) as f64;
     let expected = others.iter().map(of_one).fold(0.0, f64::max);
-    let first = state.record.departures.partition_point(|departure| departure.at <= accident.heard);
+    let first = state.record.departures.partition_point(|departure| departure.at <= accident.heard_at);
     let within = state.record.departures[first..].iter().take_while(|departure| departure.at < until);
     let went = within.filter(|one| others.iter().any(|class| class.call == one.call)).count();
     (expected >= 3.0 && went == 0).then(|| "stopped: others of the vendor did not go on during the pause".to_owned())

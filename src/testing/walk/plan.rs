@@ -131,8 +131,8 @@ fn is_told(case: &Case) -> bool {
     let endpoint = endpoint.or_else(|| case.vendor.match_endpoint("GET", "/walk").map(|(at, _)| at));
     let endpoint = endpoint.map(|at| &*case.vendor.endpoints[at].name);
     let truth = Truth { at: 0, cost: 1, endpoint, limits: &limits, refusal: None };
-    let said = announce::of(&case.vendor.name).say(&truth);
-    place.is_some_and(|place| said.told.contains(&place))
+    let said = announce::of(&case.vendor.name).compose(&truth);
+    place.is_some_and(|place| said.reported.contains(&place))
 }
 
 /// The number of accounts that together reach a limit of the whole vendor although each account has a limit of its own.

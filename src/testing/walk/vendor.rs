@@ -7,7 +7,7 @@ use fastrand::Rng;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::announce::{self, Announced, Refusal, Said, Shown, Truth};
+use super::announce::{self, Announced, AnswerParts, Refusal, Shown, Truth};
 use super::case::{Case, shares};
 use super::plan::{Timeline, WAY};
 use crate::BoxFuture;
@@ -33,7 +33,7 @@ pub(super) struct Departure {
 
 /// What an answer announced about the walked limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
+pub(super) struct ReportedState {
     /// When the client got the answer.
     pub(super) at: u64,
     pub(super) call: Call,
@@ -47,7 +47,7 @@ pub(super) struct Heard {
 /// A refusal that stops the client: the accident, which its own count does not explain, or one by the walked limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accident {
-    pub(super) heard: u64,
+    pub(super) heard_at: u64,
     pub(super) call: Call,
     /// How long the vendor asks to wait, in nanoseconds.
     pub(super) asks: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct Accident {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     pub(super) departures: Vec<Departure>,
-    pub(super) heard: Vec<Heard>,
+    pub(super) reports: Vec<ReportedState>,
     /// The refusals other than the accident: the time, and the index of the limit that refused.
     pub(super) refusals: Vec<(u64, usize)>,
     pub(super) accident: Option<Accident>,
@@ -150,7 +150,7 @@ impl Road {
             (state.record.departures.len() - 1, there, service, back)
         };
         sleep(there).await;
-        let (said, call, admitted) = self.state.lock().arrive(self.now(), number);
+        let (answer, call, admitted) = self.state.lock().arrive(self.now(), number);
         if self.state.lock().has_slots {
             sleep(service).await;
             if let Some(call) = admitted {
@@ -160,10 +160,10 @@ impl Road {
         } else {
             sleep(service + back).await;
         }
-        self.state.lock().heard(self.now(), call, &said);
-        let Spoken { said, .. } = said;
-        let body = AnswerBody::from_bytes(said.body, u64::MAX, exchange.deadline);
-        Ok(Answer::new(said.status, said.headers, body))
+        self.state.lock().record_report(self.now(), call, &answer);
+        let SentAnswer { parts, .. } = answer;
+        let body = AnswerBody::from_bytes(parts.body, u64::MAX, exchange.deadline);
+        Ok(Answer::new(parts.status, parts.headers, body))
     }
 }
 
@@ -196,8 +196,8 @@ fn class_of(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// An answer, and what it says about the walked limit.
-struct Spoken {
-    said: Said,
+struct SentAnswer {
+    parts: AnswerParts,
     of_walked: Option<Shown>,
     is_accident: bool,
 }
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    fn arrive(&mut self, now: u64, number: usize) -> (Spoken, Call, Option<u64>) {
+    fn arrive(&mut self, now: u64, number: usize) -> (SentAnswer, Call, Option<u64>) {
         self.others(now);
         let call = self.record.departures[number].call;
         let is_accident = self.record.accident.is_none()
@@ -237,16 +237,16 @@ impl State {
             && (self.counts(&call) || self.walked.is_none())
             && self.plain.contains(&call.endpoint);
         if is_accident {
-            self.record.accident = Some(Accident { heard: u64::MAX, call, asks: None });
+            self.record.accident = Some(Accident { heard_at: u64::MAX, call, asks: None });
             let until = now + self.timeline.asks_ns;
             let limit = self.walked.and_then(|at| self.names.get(at)).cloned().unwrap_or_else(|| "".into());
             let refusal = Refusal { limit: &limit, until, accident: true };
-            return (self.speak(now, &call, Some(refusal), true), call, None);
+            return (self.compose_answer(now, &call, Some(refusal), true), call, None);
         }
         let verdict = self.vendor.arrive(now, &call);
         self.record.departures[number].admitted = verdict.admitted;
         if verdict.admitted {
-            return (self.speak(now, &call, None, false), call, Some(verdict.call));
+            return (self.compose_answer(now, &call, None, false), call, Some(verdict.call));
         }
         let by = verdict.refused_by.unwrap_or_default();
         self.record.refusals.push((now, by));
@@ -254,35 +254,35 @@ impl State {
         // A slot is free when another request ends, which is unknown; a second is a guess.
         let until = verdict.retry_at_ns.unwrap_or(now + 1_000_000_000);
         let refusal = Refusal { limit: &limit, until, accident: false };
-        let spoken = self.speak(now, &call, Some(refusal), false);
+        let spoken = self.compose_answer(now, &call, Some(refusal), false);
         if self.walked == Some(by) {
-            self.record.stops.push(Accident { heard: now, call, asks: spoken.said.asks });
+            self.record.stops.push(Accident { heard_at: now, call, asks: spoken.parts.asks });
         }
         (spoken, call, None)
     }
 
-    fn speak(&mut self, now: u64, call: &Call, refusal: Option<Refusal<'_>>, is_accident: bool) -> Spoken {
+    fn compose_answer(&mut self, now: u64, call: &Call, refusal: Option<Refusal<'_>>, is_accident: bool) -> SentAnswer {
         let shown: Vec<Shown> = self.vendor.stated(now, call).into_iter().map(Shown::from).collect();
         let endpoint = (call.endpoint as usize).checked_sub(1).and_then(|at| self.endpoints.get(at));
         let truth = Truth { at: now, cost: call.cost, endpoint: endpoint.map(|name| &**name), limits: &shown, refusal };
-        let said = self.announced.say(&truth);
+        let parts = self.announced.compose(&truth);
         let walked = self.walked.and_then(|at| self.names.get(at));
-        let told = said.told.iter().filter_map(|at| shown.get(*at));
-        let of_walked = told.into_iter().find(|shown| Some(&shown.name) == walked).cloned();
-        Spoken { said, of_walked, is_accident }
+        let reported = parts.reported.iter().filter_map(|at| shown.get(*at));
+        let of_walked = reported.into_iter().find(|shown| Some(&shown.name) == walked).cloned();
+        SentAnswer { parts, of_walked, is_accident }
     }
 
     /// Records that the client has the answer.
-    fn heard(&mut self, now: u64, call: Call, spoken: &Spoken) {
+    fn record_report(&mut self, now: u64, call: Call, spoken: &SentAnswer) {
         if spoken.is_accident
             && let Some(accident) = &mut self.record.accident
         {
-            (accident.heard, accident.asks) = (now, spoken.said.asks);
+            (accident.heard_at, accident.asks) = (now, spoken.parts.asks);
         }
         if let Some(shown) = &spoken.of_walked {
             let Shown { limit, remaining, oldest_at, reset_at, .. } = *shown;
             let (regains_at, resets_at) = (oldest_at, reset_at);
-            self.record.heard.push(Heard { at: now, call, remaining, limit, regains_at, resets_at });
+            self.record.reports.push(ReportedState { at: now, call, remaining, limit, regains_at, resets_at });
         }
     }
 }
