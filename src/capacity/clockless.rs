@@ -213,8 +213,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn concurrent_calls_give_no_unit_twice() {
         let memory = std::sync::Arc::new(Memory::default());
-        struct Shared(std::sync::Arc<Memory>);
-        impl Swaps for Shared {
+        struct SharedMemory(std::sync::Arc<Memory>);
+        impl Swaps for SharedMemory {
             async fn read(&self, limit: &str) -> Result<Answered, String> {
                 self.0.read(limit).await
             }
@@ -222,7 +222,7 @@ mod tests {
                 self.0.write(limit, text, version).await
             }
         }
-        let pools: Vec<_> = (0..8).map(|_| Clockless::new(Shared(memory.clone()))).collect();
+        let pools: Vec<_> = (0..8).map(|_| Clockless::new(SharedMemory(memory.clone()))).collect();
         let calls: Vec<_> = (1..=8).map(|process| call(process, 1)).collect();
         let each = pools
             .iter()

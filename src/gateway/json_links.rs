@@ -152,17 +152,17 @@ mod tests {
     }
 
     /// In pieces of this length.
-    fn through(mut links: JsonLinks, body: &[u8], length: usize) -> Vec<u8> {
+    fn rewrite_in_pieces(mut links: JsonLinks, body: &[u8], length: usize) -> Vec<u8> {
         let mut out: Vec<u8> = body.chunks(length).flat_map(|piece| links.piece(piece)).collect();
         out.extend(links.rest());
         out
     }
 
     fn rewritten(body: &str) -> String {
-        let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
+        let whole = rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), usize::MAX);
         for length in [1, 2, 3, 7] {
             assert_eq!(
-                through(links(AuthScheme::None), body.as_bytes(), length),
+                rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), length),
                 whole,
                 "{body} in pieces of {length}"
             );
@@ -212,7 +212,7 @@ mod tests {
     fn key_in_the_query_stays_at_the_gateway() {
         let auth = AuthScheme::Query { name: "key".into() };
         let body = br#"["https://api.example/v3/x?key=s3cr3t&page=2"]"#;
-        let new = through(links(auth), body, 5);
+        let new = rewrite_in_pieces(links(auth), body, 5);
         assert_eq!(String::from_utf8(new).unwrap(), format!(r#"["{OWN}/x?page=2"]"#));
     }
 
@@ -240,8 +240,8 @@ mod tests {
         /// unchanged.
         #[test]
         fn any_body_goes_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
-            let whole = through(links(AuthScheme::None), body.as_bytes(), usize::MAX);
-            prop_assert_eq!(&through(links(AuthScheme::None), body.as_bytes(), length), &whole);
+            let whole = rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), usize::MAX);
+            prop_assert_eq!(&rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), length), &whole);
             prop_assert_eq!(whole, body.as_bytes());
         }
 
@@ -249,7 +249,7 @@ mod tests {
         #[test]
         fn json_stays_json(values in proptest::collection::vec("https://api\\.example/v3/[ -~]{0,20}|[ -~]{0,20}", 0..6)) {
             let body = serde_json::to_vec(&values).unwrap();
-            let new: Vec<String> = serde_json::from_slice(&through(links(AuthScheme::None), &body, 3)).unwrap();
+            let new: Vec<String> = serde_json::from_slice(&rewrite_in_pieces(links(AuthScheme::None), &body, 3)).unwrap();
             prop_assert_eq!(new.len(), values.len());
             for (new, old) in new.iter().zip(&values) {
                 prop_assert!(new == old || (old.starts_with("https://api.example/v3") && new.starts_with(OWN)), "{} {}", old, new);

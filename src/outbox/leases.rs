@@ -87,7 +87,7 @@ mod tests {
         }
 
         /// Observes after `wait`. Returns how many processes may be taken over.
-        fn sees(&mut self, wait: Duration, others: &[(u8, Option<i64>)]) -> usize {
+        fn observe_after(&mut self, wait: Duration, others: &[(u8, Option<i64>)]) -> usize {
             let asked = self.now + wait;
             // The store takes a while to answer.
             self.now = asked + Duration::from_millis(10);
@@ -102,15 +102,19 @@ mod tests {
     fn silent_process_is_taken_over_after_one_lease() {
         let mut observer = Observer::new();
         for number in 0..4 {
-            assert_eq!(observer.sees(BEAT, &[(1, Some(7)), (2, None), (3, Some(number))]), 0, "observation {number}");
+            assert_eq!(
+                observer.observe_after(BEAT, &[(1, Some(7)), (2, None), (3, Some(number))]),
+                0,
+                "observation {number}"
+            );
         }
         assert_eq!(
-            observer.sees(BEAT, &[(1, Some(7)), (2, None), (3, Some(4))]),
+            observer.observe_after(BEAT, &[(1, Some(7)), (2, None), (3, Some(4))]),
             2,
             "and not the one whose heart beats"
         );
         // A process stays silent until its jobs are gone; one that writes heartbeats again is observed anew.
-        assert_eq!(observer.sees(BEAT, &[(1, Some(7)), (2, Some(1))]), 1);
+        assert_eq!(observer.observe_after(BEAT, &[(1, Some(7)), (2, Some(1))]), 1);
     }
 
     #[test]
@@ -118,13 +122,13 @@ mod tests {
         for stall in [11, 26, 3_600, 86_400] {
             let mut observer = Observer::new();
             for _ in 0..3 {
-                assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 0);
+                assert_eq!(observer.observe_after(BEAT, &[(1, Some(7))]), 0);
             }
-            assert_eq!(observer.sees(Duration::from_secs(stall), &[(1, Some(7))]), 0, "{stall} s");
+            assert_eq!(observer.observe_after(Duration::from_secs(stall), &[(1, Some(7))]), 0, "{stall} s");
             for _ in 0..3 {
-                assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 0, "{stall} s");
+                assert_eq!(observer.observe_after(BEAT, &[(1, Some(7))]), 0, "{stall} s");
             }
-            assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 1, "{stall} s");
+            assert_eq!(observer.observe_after(BEAT, &[(1, Some(7))]), 1, "{stall} s");
         }
     }
 
@@ -168,7 +172,7 @@ mod tests {
         observer.leases.lease = Duration::from_secs(2);
         let beat = Duration::from_millis(500);
         for number in 0..30 {
-            assert_eq!(observer.sees(beat, &[(1, Some(7))]), 0, "{number}");
+            assert_eq!(observer.observe_after(beat, &[(1, Some(7))]), 0, "{number}");
         }
     }
 }

@@ -84,7 +84,7 @@ mod tests {
     const VENDOR: &str =
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
 
-    fn under() -> Sources {
+    fn sources_without_rows() -> Sources {
         Sources::new().without_catalogue().file("vendors.toml", VENDOR)
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let before = rows(&[("a", &tenant("a"))]);
         let now =
             rows(&[("a", "[[tenants]\n"), ("b", &tenant("b")), ("c", "[[tenants]]\nid = \"c\"\nvendor = \"w\"\n")]);
-        let read = lay(&under(), &now, Some(&before));
+        let read = lay(&sources_without_rows(), &now, Some(&before));
         assert_eq!(tenants(&read), ["a", "b"]);
         let why = read.sources.problem().unwrap();
         assert!(why.contains("row `a`") && why.contains("row `c`") && !why.contains("row `b`"), "{why}");
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn invalid_row_at_start_is_left_out() {
-        let read = lay(&under(), &rows(&[("a", "[[tenants]\n"), ("b", &tenant("b"))]), None);
+        let read = lay(&sources_without_rows(), &rows(&[("a", "[[tenants]\n"), ("b", &tenant("b"))]), None);
         assert_eq!(tenants(&read), ["b"]);
-        let read = lay(&under(), &rows(&[("a", "[vendors.v\n"), ("b", &tenant("b"))]), None);
+        let read = lay(&sources_without_rows(), &rows(&[("a", "[vendors.v\n"), ("b", &tenant("b"))]), None);
         assert!(read.used.is_none());
         let error = Config::load(&read.sources, 1).unwrap_err();
         assert!(error.to_string().contains("row `a` of ic_config"), "{error}");

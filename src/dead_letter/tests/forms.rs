@@ -123,13 +123,13 @@ fn letter_secrets_are_never_shown() {
 
 #[tokio::test]
 async fn log_event_names_tenant_and_reason() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     // The log event does not depend on the sink: this one logs nothing itself.
     let (writer, task) = Writer::new(Arc::new(MemorySink::new(1)), 1);
     writer.offer(letter(Priority::High, "7"));
     drop(writer);
     task.await;
-    let [event] = &events.of("dead-lettered")[..] else { panic!("one event") };
+    let [event] = &events.with_message("dead-lettered")[..] else { panic!("one event") };
     let fields: Vec<(&str, &str)> = event.iter().map(|(name, value)| (&**name, &**value)).collect();
     let expected = [
         ("attempts", "2"),

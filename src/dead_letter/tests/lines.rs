@@ -153,13 +153,13 @@ async fn moved_file_is_created_again() {
 }
 
 /// A file on a disk with room for a given number of bytes.
-struct Full {
+struct NearlyFullDisk {
     file: fs::File,
     room: usize,
     cuts: bool,
 }
 
-impl Write for Full {
+impl Write for NearlyFullDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fits = bytes.len().min(self.room);
         if fits == 0 {
@@ -174,13 +174,13 @@ impl Write for Full {
     }
 }
 
-impl Seek for Full {
+impl Seek for NearlyFullDisk {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }
 }
 
-impl Output for Full {
+impl Output for NearlyFullDisk {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         if self.cuts { self.file.set_len(length) } else { Err(io::ErrorKind::Other.into()) }
     }
@@ -199,7 +199,7 @@ async fn full_disk_leaves_no_partial_line() {
         for cuts in [true, false] {
             fs::write(folder.file(), &before).unwrap();
             let file = fs::OpenOptions::new().write(true).open(folder.file()).unwrap();
-            let error = append(&mut Full { file, room, cuts }, &line).unwrap_err();
+            let error = append(&mut NearlyFullDisk { file, room, cuts }, &line).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
             if cuts {
                 assert_eq!(fs::read(folder.file()).unwrap(), before);

@@ -82,21 +82,21 @@ fn size(path: &Path) -> u64 {
 
 /// The log events of this thread, each with its fields.
 #[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+struct LogEvents(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
-impl Events {
-    fn of(&self, message: &str) -> Vec<BTreeMap<String, String>> {
+impl LogEvents {
+    fn with_message(&self, message: &str) -> Vec<BTreeMap<String, String>> {
         self.0.lock().iter().filter(|fields| fields["message"] == message).cloned().collect()
     }
 
     /// The letters in "dead letter not written" events.
-    fn lost(&self) -> Vec<DeadLetter> {
-        let events = self.of("dead letter not written");
+    fn lost_letters(&self) -> Vec<DeadLetter> {
+        let events = self.with_message("dead letter not written");
         events.iter().map(|fields| serde_json::from_str(&fields["letter"]).unwrap()).collect()
     }
 
-    fn listen() -> (Events, tracing::subscriber::DefaultGuard) {
-        let events = Events::default();
+    fn capture() -> (LogEvents, tracing::subscriber::DefaultGuard) {
+        let events = LogEvents::default();
         let guard = tracing::subscriber::set_default(events.clone());
         (events, guard)
     }
@@ -114,7 +114,7 @@ impl Visit for Fields {
     }
 }
 
-impl tracing::Subscriber for Events {
+impl tracing::Subscriber for LogEvents {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }

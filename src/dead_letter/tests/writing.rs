@@ -75,7 +75,7 @@ fn counts(writer: &Writer) -> (usize, u64, u64) {
 
 #[tokio::test(start_paused = true)]
 async fn slow_sink_delays_no_caller() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
         Ok(())
@@ -92,7 +92,7 @@ async fn slow_sink_delays_no_caller() {
     writer.close(LONG).await;
     assert_eq!(begun.elapsed(), ms(10 * CAPACITY as u64));
     assert_eq!(counts(&writer), (0, CAPACITY as u64, 0));
-    assert_eq!(events.lost(), []);
+    assert_eq!(events.lost_letters(), []);
     let order: Vec<(Priority, usize)> =
         sink.taken.lock().iter().map(|letter| (letter.priority, note(letter).parse().unwrap())).collect();
     assert_eq!(order.len(), CAPACITY);
@@ -124,7 +124,7 @@ async fn high_priority_letter_is_written_first() {
 
 #[tokio::test(start_paused = true)]
 async fn recovered_sink_gets_the_letter() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |call| if call < 4 { Err("not yet".into()) } else { Ok(()) });
     let (writer, _task) = start(sink.clone(), 10);
     let begun = now();
@@ -133,34 +133,34 @@ async fn recovered_sink_gets_the_letter() {
     assert_eq!(begun.elapsed(), ms(100 + 200 + 400 + 800));
     assert_eq!(sink.notes(), ["1"]);
     assert_eq!(counts(&writer), (0, 1, 0));
-    assert_eq!(events.of("the dead-letter sink failed; the letter is passed again").len(), 4);
+    assert_eq!(events.with_message("the dead-letter sink failed; the letter is passed again").len(), 4);
 }
 
 /// A sink whose every call fails gets each letter five times; then the event holds the letter.
 #[track_caller]
-fn reported(events: &Events, writer: &Writer, sink: &Scripted, offered: &DeadLetter, error: &str) {
+fn assert_logged_with_letter(events: &LogEvents, writer: &Writer, sink: &Scripted, offered: &DeadLetter, error: &str) {
     assert_eq!(sink.calls.load(Relaxed), 5);
     assert_eq!(counts(writer), (0, 0, 1));
-    assert_eq!(events.lost(), [offered.redacted()]);
-    let event = &events.of("dead letter not written")[0];
+    assert_eq!(events.lost_letters(), [offered.redacted()]);
+    let event = &events.with_message("dead letter not written")[0];
     assert_eq!((&*event["why"], &*event["error"]), ("the sink failed", error));
     assert!(!format!("{event:?}").contains("hidden"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_sink_is_logged_with_the_letter() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| Err("the disk is gone".into()));
     let (writer, _task) = start(sink.clone(), 10);
     let offered = letter(Priority::High, "1");
     writer.offer(offered.clone());
     writer.close(LONG).await;
-    reported(&events, &writer, &sink, &offered, "the disk is gone");
+    assert_logged_with_letter(&events, &writer, &sink, &offered, "the disk is gone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_sink_is_logged_with_the_letter() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| std::future::pending().await);
     let (writer, _task) = start(sink.clone(), 10);
     let begun = now();
@@ -168,12 +168,12 @@ async fn hanging_sink_is_logged_with_the_letter() {
     writer.offer(offered.clone());
     writer.close(LONG).await;
     assert_eq!(begun.elapsed(), 5 * ms(30_000) + ms(1500));
-    reported(&events, &writer, &sink, &offered, "the sink took longer than 30 s");
+    assert_logged_with_letter(&events, &writer, &sink, &offered, "the sink took longer than 30 s");
 }
 
 #[tokio::test(start_paused = true)]
 async fn panicking_sink_gets_the_next_letter() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     // The call itself panics, its first poll does, and a later poll does.
     let sink = Arc::new(Scripted {
         calls: AtomicUsize::new(0),
@@ -193,7 +193,7 @@ async fn panicking_sink_gets_the_next_letter() {
     let offered = letter(Priority::High, "1");
     writer.offer(offered.clone());
     sleep(LONG).await;
-    reported(&events, &writer, &sink, &offered, "the sink panicked");
+    assert_logged_with_letter(&events, &writer, &sink, &offered, "the sink panicked");
 
     writer.offer(letter(Priority::High, "2"));
     writer.close(LONG).await;
@@ -203,9 +203,9 @@ async fn panicking_sink_gets_the_next_letter() {
 }
 
 /// Panics wherever the client calls the application's code: when dropped, and when displayed.
-struct Spiteful;
+struct PanicsOnDrop;
 
-impl Drop for Spiteful {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             panic!("in drop");
@@ -213,43 +213,43 @@ impl Drop for Spiteful {
     }
 }
 
-struct Spite;
+struct PanicsOnDisplay;
 
-impl fmt::Debug for Spite {
+impl fmt::Debug for PanicsOnDisplay {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         panic!("in Debug")
     }
 }
 
-impl fmt::Display for Spite {
+impl fmt::Display for PanicsOnDisplay {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         panic!("in Display")
     }
 }
 
-impl std::error::Error for Spite {}
+impl std::error::Error for PanicsOnDisplay {}
 
 #[tokio::test(start_paused = true)]
 async fn sink_panics_in_drop_are_contained() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |call| {
-        let _spiteful = (call < 2).then(|| Spiteful);
+        let _spiteful = (call < 2).then(|| PanicsOnDrop);
         if call < 2 {
             std::future::pending::<()>().await;
         }
-        Err(Spite.into())
+        Err(PanicsOnDisplay.into())
     });
     let (writer, task) = start(sink.clone(), 10);
     let offered = letter(Priority::High, "1");
     writer.offer(offered.clone());
     writer.close(LONG).await;
-    reported(&events, &writer, &sink, &offered, "an error that cannot be shown");
+    assert_logged_with_letter(&events, &writer, &sink, &offered, "an error that cannot be shown");
     task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn full_queue_loses_with_an_event() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| Ok(()));
     let (writer, _task) = start(sink.clone(), 3);
     // The task has not run yet, so the letters stay in the queue.
@@ -257,19 +257,19 @@ async fn full_queue_loses_with_an_event() {
         writer.offer(letter(Priority::High, &number.to_string()));
     }
     assert_eq!(counts(&writer), (3, 0, 2));
-    assert_eq!(events.lost().iter().map(note).collect::<Vec<_>>(), ["3", "4"]);
-    assert_eq!(events.of("dead letter not written")[0]["why"], "the queue is full");
+    assert_eq!(events.lost_letters().iter().map(note).collect::<Vec<_>>(), ["3", "4"]);
+    assert_eq!(events.with_message("dead letter not written")[0]["why"], "the queue is full");
     writer.close(LONG).await;
     assert_eq!(sink.notes(), ["0", "1", "2"]);
 
     writer.offer(letter(Priority::High, "late"));
     assert_eq!(counts(&writer), (0, 3, 3));
-    assert_eq!(events.of("dead letter not written")[2]["why"], "the client has shut down");
+    assert_eq!(events.with_message("dead letter not written")[2]["why"], "the client has shut down");
 }
 
 #[tokio::test(start_paused = true)]
 async fn queue_is_bounded_by_bytes() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| Ok(()));
     let (writer, _task) = start(sink.clone(), CAPACITY);
     let mut large = letter(Priority::High, "large");
@@ -278,7 +278,7 @@ async fn queue_is_bounded_by_bytes() {
         writer.offer(large.clone());
     }
     assert_eq!(counts(&writer), (2, 0, 1));
-    assert_eq!(events.lost().len(), 1);
+    assert_eq!(events.lost_letters().len(), 1);
     sleep(ms(1)).await;
     writer.offer(large.clone());
     writer.close(LONG).await;
@@ -287,7 +287,7 @@ async fn queue_is_bounded_by_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn letters_beyond_the_grace_are_logged() {
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
         Ok(())
@@ -300,7 +300,7 @@ async fn letters_beyond_the_grace_are_logged() {
     writer.close(ms(105)).await;
     assert_eq!(begun.elapsed(), ms(105));
     assert_eq!(counts(&writer), (0, 10, 90));
-    let lost = events.lost();
+    let lost = events.lost_letters();
     let mut all: Vec<usize> = lost.iter().map(|letter| note(letter).parse().unwrap()).collect();
     all.extend(sink.notes().iter().map(|note| note.parse::<usize>().unwrap()));
     all.sort_unstable();
@@ -309,38 +309,38 @@ async fn letters_beyond_the_grace_are_logged() {
     task.await.unwrap();
     assert_eq!(sink.calls.load(Relaxed), 11);
     writer.close(LONG).await;
-    assert_eq!(events.lost().len(), 90);
+    assert_eq!(events.lost_letters().len(), 90);
 }
 
 #[tokio::test(start_paused = true)]
 async fn stopped_task_logs_remaining_letters() {
     let sink = Scripted::new(async |_| std::future::pending().await);
     // The task is aborted.
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let (writer, task) = start(sink.clone(), 10);
     writer.offer(letter(Priority::High, "1"));
     writer.offer(letter(Priority::High, "2"));
     sleep(ms(1)).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    assert_eq!(events.lost().len(), 2);
+    assert_eq!(events.lost_letters().len(), 2);
     writer.offer(letter(Priority::High, "3"));
     assert_eq!(counts(&writer), (0, 0, 3));
     writer.close(LONG).await;
 
     // The task is dropped before its first poll.
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let (writer, task) = Writer::new(sink.clone(), 10);
     writer.offer(letter(Priority::High, "1"));
     drop(task);
-    assert_eq!((counts(&writer), events.lost().len()), ((0, 0, 1), 1));
+    assert_eq!((counts(&writer), events.lost_letters().len()), ((0, 0, 1), 1));
 
     // The task is never polled.
-    let (events, _guard) = Events::listen();
+    let (events, _guard) = LogEvents::capture();
     let (writer, _task) = Writer::new(sink, 10);
     writer.offer(letter(Priority::High, "1"));
     writer.close(ms(1)).await;
-    assert_eq!((counts(&writer), events.lost().len()), ((0, 0, 1), 1));
+    assert_eq!((counts(&writer), events.lost_letters().len()), ((0, 0, 1), 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ fn route(vendor: &str) -> Arc<Route> {
     Route::alone(Arc::unwrap_or_clone(config.tenant("acme", vendor).unwrap()))
 }
 
-async fn accepted<B>(request: http::Request<B>, buffer_up_to: usize) -> Result<Accepted, Error>
+async fn accept_request<B>(request: http::Request<B>, buffer_up_to: usize) -> Result<Accepted, Error>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -49,17 +49,17 @@ where
 
 async fn get(uri: &str) -> Result<Request, Error> {
     let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-    accepted(request, 1024).await.map(|accepted| accepted.request)
+    accept_request(request, 1024).await.map(|accepted| accepted.request)
 }
 
 /// A body of scripted pieces. It may state a wrong length or none, and may never end.
-struct Scripted {
+struct ScriptedBody {
     pieces: Vec<Result<&'static str, BoxError>>,
     length: Option<u64>,
     hangs: bool,
 }
 
-impl HttpBody for Scripted {
+impl HttpBody for ScriptedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -76,8 +76,8 @@ impl HttpBody for Scripted {
     }
 }
 
-fn post(pieces: Vec<Result<&'static str, BoxError>>, length: Option<u64>, hangs: bool) -> http::Request<Scripted> {
-    http::Request::post("/pay").body(Scripted { pieces, length, hangs }).unwrap()
+fn post(pieces: Vec<Result<&'static str, BoxError>>, length: Option<u64>, hangs: bool) -> http::Request<ScriptedBody> {
+    http::Request::post("/pay").body(ScriptedBody { pieces, length, hangs }).unwrap()
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn other_hosts_are_refused_by_name() {
         assert!(text.contains(words) && text.contains("api.example") && !text.contains("pass@"), "{uri}: {text}");
     }
     let tunnel = http::Request::builder().method(Method::CONNECT).uri("evil.example:443");
-    let error = accepted(tunnel.body(Empty::<Bytes>::new()).unwrap(), 0).await.unwrap_err();
+    let error = accept_request(tunnel.body(Empty::<Bytes>::new()).unwrap(), 0).await.unwrap_err();
     assert!(error.to_string().contains("CONNECT"), "{error}");
 }
 
@@ -166,12 +166,12 @@ async fn options_come_from_extensions_then_headers_then_defaults() {
     assert_eq!(parts.headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["x-kept"]);
 
     let bad = http::Request::get("/a").header("integration-priority", "urgent").body(Empty::<Bytes>::new()).unwrap();
-    let error = accepted_error(bad).await;
+    let error = refusal_of(bad).await;
     assert!(error.to_string().contains("write high, normal or low"), "{error}");
 }
 
-async fn accepted_error(request: http::Request<Empty<Bytes>>) -> Error {
-    let error = accepted(request, 0).await.unwrap_err();
+async fn refusal_of(request: http::Request<Empty<Bytes>>) -> Error {
+    let error = accept_request(request, 0).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     error
 }
@@ -179,13 +179,13 @@ async fn accepted_error(request: http::Request<Empty<Bytes>>) -> Error {
 #[tokio::test]
 async fn short_bodies_are_kept_and_others_are_sent_once() {
     let full = |length: usize| http::Request::post("/pay").body(Full::<Bytes>::from(vec![b'x'; length])).unwrap();
-    let kept = accepted(full(8), 8).await.unwrap();
+    let kept = accept_request(full(8), 8).await.unwrap();
     assert_eq!(kept.request.body_bytes().map(Bytes::len), Some(8));
     assert!(kept.request.try_clone().is_some());
-    assert_eq!(accepted(full(9), 8).await.unwrap().request.body_bytes(), None);
-    assert_eq!(accepted(full(0), 0).await.unwrap().request.body_bytes().map(Bytes::len), Some(0));
+    assert_eq!(accept_request(full(9), 8).await.unwrap().request.body_bytes(), None);
+    assert_eq!(accept_request(full(0), 0).await.unwrap().request.body_bytes().map(Bytes::len), Some(0));
 
-    let unknown = accepted(post(vec![Ok("a"), Ok("b")], None, false), 1024).await.unwrap();
+    let unknown = accept_request(post(vec![Ok("a"), Ok("b")], None, false), 1024).await.unwrap();
     assert_eq!(unknown.request.body_bytes(), None);
     let mut body = unknown.request.parts.body;
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -198,14 +198,14 @@ async fn bodies_that_lie_break_or_hang_are_errors() {
     let long = post(vec![Ok("12345"), Ok("6789")], Some(5), false);
     let broken = post(vec![Ok("12"), Err("reset".into())], Some(5), false);
     for request in [long, broken] {
-        let error = accepted(request, 5).await.unwrap_err();
+        let error = accept_request(request, 5).await.unwrap_err();
         assert_eq!((error.kind(), error.delivery()), (ErrorKind::InvalidRequest, crate::Delivery::NotSent));
     }
-    let hanging = accepted(post(vec![Ok("12")], Some(5), true), 5).await.unwrap_err();
+    let hanging = accept_request(post(vec![Ok("12")], Some(5), true), 5).await.unwrap_err();
     assert_eq!(hanging.kind(), ErrorKind::Deadline);
     let mut soon = post(vec![], Some(5), true);
     soon.extensions_mut().insert(SendOptions::new().deadline(Duration::from_millis(20)));
-    assert_eq!(accepted(soon, 5).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!(accept_request(soon, 5).await.unwrap_err().kind(), ErrorKind::Deadline);
 }
 
 #[tokio::test]
@@ -213,5 +213,5 @@ async fn errors_of_no_kind_are_taken_too() {
     // A body with an error type other than the client's.
     let body = Full::<Bytes>::from("x").map_err(|never: Infallible| match never {});
     let request = http::Request::post("/pay").body(body).unwrap();
-    assert!(accepted(request, 8).await.is_ok());
+    assert!(accept_request(request, 8).await.is_ok());
 }

@@ -186,26 +186,26 @@ fn problem(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> String {
+    fn error_text(text: &str) -> String {
         Line::read(text.as_bytes(), SystemTime::UNIX_EPOCH).expect_err("it must be refused")
     }
 
     #[test]
     fn line_error_names_its_column() {
-        assert_eq!(wrong("{\"tenant\": "), "not JSON: EOF while parsing a value (column 11)");
+        assert_eq!(error_text("{\"tenant\": "), "not JSON: EOF while parsing a value (column 11)");
         assert!(
-            wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\"}")
+            error_text("{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\"}")
                 .starts_with("not a job: missing field `method`")
         );
-        let unknown = wrong("{\"tenant\":\"a\",\"vendro\":\"v\"}");
+        let unknown = error_text("{\"tenant\":\"a\",\"vendro\":\"v\"}");
         assert!(unknown.starts_with("not a job: unknown field `vendro`, expected one of"), "{unknown}");
         let secret =
-            wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":\"hunter2\"}");
+            error_text("{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":\"hunter2\"}");
         assert!(secret.starts_with("not a job: a cost is a number of points"), "{secret}");
         let job = |rest: &str| format!("{{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\",{rest}}}");
-        assert!(wrong(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
-        assert_eq!(wrong(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");
-        assert!(wrong(&job("\"method\":\"GET\",\"deadline\":\"soon\"")).contains("\"2h\""));
+        assert!(error_text(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
+        assert_eq!(error_text(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");
+        assert!(error_text(&job("\"method\":\"GET\",\"deadline\":\"soon\"")).contains("\"2h\""));
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn fail(breaker: &mut Breaker, host: &str, now: Time) {
 }
 
 /// A breaker that is open for `host` since `ms(0)`.
-fn open(host: &str) -> Breaker {
+fn open_breaker(host: &str) -> Breaker {
     let mut breaker = Breaker::new();
     (0..5).for_each(|_| fail(&mut breaker, host, ms(0)));
     assert_eq!(breaker.allow(host, ms(0)).unwrap_err(), ms(1000));
@@ -24,7 +24,7 @@ fn open(host: &str) -> Breaker {
 }
 
 /// Starts a probe.
-fn probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
+fn start_probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
     let pass = breaker.allow(host, now).unwrap();
     assert!(pass.is_probe());
     breaker.leaves(host, &pass);
@@ -32,7 +32,7 @@ fn probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
 }
 
 /// Takes all passes that are granted at `now`, at most `most`.
-fn batch(breaker: &mut Breaker, host: &str, now: Time, most: usize) -> Vec<Pass> {
+fn take_passes(breaker: &mut Breaker, host: &str, now: Time, most: usize) -> Vec<Pass> {
     std::iter::from_fn(|| breaker.allow(host, now).ok()).take(most).collect()
 }
 
@@ -50,17 +50,17 @@ fn five_failures_in_a_row_open_one_host() {
 
 #[test]
 fn breaker_opens_twice_as_long_each_time() {
-    let mut breaker = open("a");
+    let mut breaker = open_breaker("a");
     let mut now = 1000;
     for seconds in [2, 4, 8, 16, 30, 30, 30] {
-        let pass = probe(&mut breaker, "a", ms(now));
+        let pass = start_probe(&mut breaker, "a", ms(now));
         breaker.failed("a", pass, ms(now));
         assert_eq!(breaker.allow("a", ms(now)).unwrap_err(), ms(now + seconds * 1000));
         now += seconds * 1000;
     }
     for n in 0..100 {
         now += 30_000;
-        let pass = probe(&mut breaker, "a", ms(now));
+        let pass = start_probe(&mut breaker, "a", ms(now));
         breaker.failed("a", pass, ms(now));
         assert_eq!(breaker.allow("a", ms(now)).unwrap_err(), ms(now + 30_000), "{n}");
     }
@@ -68,8 +68,8 @@ fn breaker_opens_twice_as_long_each_time() {
 
 #[test]
 fn half_open_admits_one_probe_and_a_success_closes() {
-    let mut breaker = open("a");
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     assert_eq!(breaker.allow("a", ms(1500)).unwrap_err(), Time::MAX, "only its end tells");
     assert_eq!(breaker.ready_at("a", ms(1500)), Time::MAX);
     assert!(breaker.succeeded("a", pass, ms(1500)), "it is open no longer");
@@ -88,12 +88,12 @@ fn half_open_admits_one_probe_and_a_success_closes() {
 /// All waiting requests at once could overload a host that has just come back.
 #[test]
 fn passes_double_with_each_batch_that_connects() {
-    let mut breaker = open("a");
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     breaker.succeeded("a", pass, ms(1000));
     let (mut now, mut sizes) = (1000, Vec::new());
     while !breaker.hosts.is_empty() {
-        let passes = batch(&mut breaker, "a", ms(now), 5000);
+        let passes = take_passes(&mut breaker, "a", ms(now), 5000);
         sizes.push(passes.len());
         for pass in passes {
             breaker.succeeded("a", pass, ms(now + 1));
@@ -111,34 +111,34 @@ fn passes_double_with_each_batch_that_connects() {
 /// one.
 #[test]
 fn batch_does_not_grow_before_something_connects() {
-    let mut breaker = open("a");
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     breaker.succeeded("a", pass, ms(1000));
     let mut slow = Vec::new();
     for second in 1..=5 {
         let now = second * 1000;
-        let passes = batch(&mut breaker, "a", ms(now), 5000);
+        let passes = take_passes(&mut breaker, "a", ms(now), 5000);
         assert_eq!(passes.len(), 2, "second {second}");
         slow.extend(passes);
         assert_eq!(breaker.ready_at("a", ms(now + 250)), ms(now + 1000));
     }
     breaker.succeeded("a", slow.pop().unwrap(), ms(5100));
     assert_eq!(breaker.ready_at("a", ms(5100)), ms(5250), "whoever waits may go earlier now");
-    slow.extend(batch(&mut breaker, "a", ms(5250), 5000));
+    slow.extend(take_passes(&mut breaker, "a", ms(5250), 5000));
     assert_eq!(slow.len(), 9 + 4);
     // A pass that was not used is granted to another request.
     breaker.dropped("a", slow.pop().unwrap());
-    assert_eq!(batch(&mut breaker, "a", ms(5260), 5000).len(), 1);
+    assert_eq!(take_passes(&mut breaker, "a", ms(5260), 5000).len(), 1);
 }
 
 #[test]
 fn failure_during_recovery_opens_for_longer() {
-    let mut breaker = open("a");
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     breaker.succeeded("a", pass, ms(1000));
     let mut now = 1000;
     let opened = loop {
-        let passes = batch(&mut breaker, "a", ms(now), 100);
+        let passes = take_passes(&mut breaker, "a", ms(now), 100);
         assert!((1..=2).contains(&passes.len()), "a batch of failures is followed by none that is larger");
         let opened = passes.into_iter().filter_map(|pass| breaker.failed("a", pass, ms(now)).then_some(now)).next();
         if let Some(opened) = opened {
@@ -154,10 +154,10 @@ fn failure_during_recovery_opens_for_longer() {
 /// A probe that waits for something else, such as the store, hands over to another request.
 #[test]
 fn unsent_probe_is_taken_back() {
-    let mut breaker = open("a");
+    let mut breaker = open_breaker("a");
     let stuck = breaker.allow("a", ms(1000)).unwrap();
     assert_eq!(breaker.allow("a", ms(1999)).unwrap_err(), ms(2000));
-    let other = probe(&mut breaker, "a", ms(2000));
+    let other = start_probe(&mut breaker, "a", ms(2000));
     breaker.leaves("a", &stuck);
     assert_eq!(breaker.allow("a", ms(2500)).unwrap_err(), Time::MAX);
     assert!(!breaker.failed("a", stuck, ms(2600)), "as a connection that began before");
@@ -169,9 +169,9 @@ fn unsent_probe_is_taken_back() {
 /// While the breaker has an entry, every request has to ask it, so entries of unused hosts are dropped.
 #[test]
 fn host_without_requests_is_forgotten() {
-    let mut breaker = open("a");
+    let mut breaker = open_breaker("a");
     fail(&mut breaker, "b", ms(0));
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     breaker.succeeded("a", pass, ms(1000));
     for second in 0..=61 {
         let pass = breaker.allow("c", ms(second * 1000)).unwrap();
@@ -182,10 +182,10 @@ fn host_without_requests_is_forgotten() {
 
 #[test]
 fn probe_that_goes_away_leaves_its_place() {
-    let mut breaker = open("a");
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     breaker.dropped("a", pass);
-    let pass = probe(&mut breaker, "a", ms(1000));
+    let pass = start_probe(&mut breaker, "a", ms(1000));
     assert!(breaker.allow("a", ms(1000)).is_err());
     breaker.succeeded("a", pass, ms(1000));
     let ordinary = breaker.allow("a", ms(1250)).unwrap();
@@ -203,7 +203,7 @@ fn earlier_exchange_does_not_lengthen_the_wait() {
         breaker.failed("a", pass, ms(0));
     }
     assert_eq!(breaker.allow("a", ms(0)).unwrap_err(), ms(1000));
-    let first = probe(&mut breaker, "a", ms(1000));
+    let first = start_probe(&mut breaker, "a", ms(1000));
     for pass in passes.drain(..4) {
         breaker.failed("a", pass, ms(1100));
     }
@@ -240,8 +240,8 @@ fn memory_is_bounded() {
 
 #[test]
 fn probe_is_not_forgotten_for_room() {
-    let mut breaker = open("a");
-    let _pass = probe(&mut breaker, "a", ms(1000));
+    let mut breaker = open_breaker("a");
+    let _pass = start_probe(&mut breaker, "a", ms(1000));
     for n in 0..MAX_HOSTS + 1 {
         fail(&mut breaker, &format!("h{n}"), ms(100_000));
     }
@@ -250,13 +250,13 @@ fn probe_is_not_forgotten_for_room() {
 
 #[test]
 fn any_clock_is_survived() {
-    let mut breaker = open("a");
+    let mut breaker = open_breaker("a");
     assert_eq!(breaker.allow("a", Time::ZERO).unwrap_err(), ms(1000));
-    let pass = probe(&mut breaker, "a", Time::MAX);
+    let pass = start_probe(&mut breaker, "a", Time::MAX);
     breaker.failed("a", pass, Time::ZERO);
-    let pass = probe(&mut breaker, "a", ms(0));
+    let pass = start_probe(&mut breaker, "a", ms(0));
     breaker.failed("a", pass, Time::MAX);
-    let pass = probe(&mut breaker, "a", Time::MAX);
+    let pass = start_probe(&mut breaker, "a", Time::MAX);
     breaker.succeeded("a", pass, Time::MAX);
     while !breaker.hosts.is_empty() {
         let pass = breaker.allow("a", Time::MAX).unwrap();

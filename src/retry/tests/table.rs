@@ -17,7 +17,7 @@ fn with_wait(status: u16) -> Outcome {
     Outcome::Answered { status, class: None, retry_after: true }
 }
 
-fn called(status: u16, class: Class) -> Outcome {
+fn classified(status: u16, class: Class) -> Outcome {
     Outcome::Answered { status, class: Some(class), retry_after: false }
 }
 
@@ -177,10 +177,10 @@ fn ambiguous_requests_are_parked_on_request() {
 fn classifier_comes_before_the_status() {
     let policy = RetryPolicy::default();
     for status in [200, 401, 403, 429, 500, 503] {
-        check(called(status, Class::Success), &policy, Done, Done);
-        check(called(status, Class::Rejected), &policy, Done, Done);
-        check(called(status, Class::RateLimited), &policy, Refused, Refused);
-        check(called(status, Class::Transient), &policy, Again, Ambiguous);
+        check(classified(status, Class::Success), &policy, Done, Done);
+        check(classified(status, Class::Rejected), &policy, Done, Done);
+        check(classified(status, Class::RateLimited), &policy, Refused, Refused);
+        check(classified(status, Class::Transient), &policy, Again, Ambiguous);
     }
 }
 

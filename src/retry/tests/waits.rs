@@ -13,7 +13,7 @@ fn policy(first: Duration, longest: Duration) -> RetryPolicy {
 }
 
 /// The smallest and the largest of a thousand draws.
-fn spread(mut draw: impl FnMut(&mut fastrand::Rng) -> Duration) -> (Duration, Duration) {
+fn extremes_of_draws(mut draw: impl FnMut(&mut fastrand::Rng) -> Duration) -> (Duration, Duration) {
     let mut rng = fastrand::Rng::with_seed(7);
     let all: Vec<Duration> = (0..1000).map(|_| draw(&mut rng)).collect();
     (all.iter().copied().min().unwrap(), all.iter().copied().max().unwrap())
@@ -21,7 +21,7 @@ fn spread(mut draw: impl FnMut(&mut fastrand::Rng) -> Duration) -> (Duration, Du
 
 /// Checks that draws fill the range from `low` to `high` and do not leave it.
 #[track_caller]
-fn fills((least, most): (Duration, Duration), low: Duration, high: Duration) {
+fn assert_fills((least, most): (Duration, Duration), low: Duration, high: Duration) {
     let hundredth = (high - low) / 100;
     assert!((low..=low + hundredth).contains(&least), "{least:?} in {low:?}..{high:?}");
     assert!((high - hundredth..=high).contains(&most), "{most:?} in {low:?}..{high:?}");
@@ -31,8 +31,8 @@ fn fills((least, most): (Duration, Duration), low: Duration, high: Duration) {
 fn default_waits_are_those_that_are_documented() {
     let policy = RetryPolicy::default();
     for (retry, (low, high)) in (1..).zip([(5, 10), (10, 20), (20, 40), (40, 80), (80, 120), (80, 120), (80, 120)]) {
-        let spread = spread(|rng| backoff(&policy, retry, rng));
-        fills(spread, Duration::from_secs(low), Duration::from_secs(high));
+        let spread = extremes_of_draws(|rng| backoff(&policy, retry, rng));
+        assert_fills(spread, Duration::from_secs(low), Duration::from_secs(high));
     }
 }
 
@@ -40,16 +40,24 @@ fn default_waits_are_those_that_are_documented() {
 fn waits_before_connecting_again() {
     let expected = [(250, 500), (500, 1000), (1000, 2000), (2000, 4000), (4000, 8000), (8000, 10_000), (8000, 10_000)];
     for (failures, (low, high)) in (1..).zip(expected) {
-        let spread = spread(|rng| reconnect(failures, rng));
-        fills(spread, Duration::from_millis(low), Duration::from_millis(high));
+        let spread = extremes_of_draws(|rng| reconnect(failures, rng));
+        assert_fills(spread, Duration::from_millis(low), Duration::from_millis(high));
     }
 }
 
 #[test]
 fn stated_wait_gets_a_supplement() {
-    fills(spread(|rng| later(Duration::from_secs(10), rng)), Duration::from_secs(10), Duration::from_secs(11));
-    fills(spread(|rng| later(Duration::from_secs(3600), rng)), Duration::from_secs(3600), Duration::from_secs(3605));
-    assert_eq!(spread(|rng| later(Duration::ZERO, rng)), (Duration::ZERO, Duration::ZERO));
+    assert_fills(
+        extremes_of_draws(|rng| later(Duration::from_secs(10), rng)),
+        Duration::from_secs(10),
+        Duration::from_secs(11),
+    );
+    assert_fills(
+        extremes_of_draws(|rng| later(Duration::from_secs(3600), rng)),
+        Duration::from_secs(3600),
+        Duration::from_secs(3605),
+    );
+    assert_eq!(extremes_of_draws(|rng| later(Duration::ZERO, rng)), (Duration::ZERO, Duration::ZERO));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::{ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Re
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Writes each record in `each`, except while it stalls.
-struct Stalling {
+struct StallingRecords {
     clock: Clock,
     began: Time,
     each: Duration,
@@ -35,11 +35,11 @@ struct Stalling {
     stop: watch::Sender<bool>,
 }
 
-impl Stalling {
-    fn new(each: Duration, stalls: &[(u64, u64)]) -> Arc<Stalling> {
+impl StallingRecords {
+    fn new(each: Duration, stalls: &[(u64, u64)]) -> Arc<StallingRecords> {
         let clock = Clock::system();
         let seconds = |(from, length): &(u64, u64)| (Duration::from_secs(*from), Duration::from_secs(*length));
-        Arc::new(Stalling {
+        Arc::new(StallingRecords {
             clock,
             began: clock.now(),
             each,
@@ -51,7 +51,7 @@ impl Stalling {
     }
 }
 
-impl RecordExchange for Stalling {
+impl RecordExchange for StallingRecords {
     fn start<'a>(&'a self, _: &'a str, _: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             let _writing = self.writing.begin();
@@ -125,7 +125,7 @@ async fn run(jobs: usize, answers_after: Duration, records: Arc<dyn RecordExchan
 
 #[tokio::test(start_paused = true)]
 async fn stalled_store_exceeds_no_window() {
-    let records = Stalling::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
+    let records = StallingRecords::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
     let calls = run(400, Duration::from_millis(50), records.clone()).await;
     assert_eq!((calls.len(), records.records.load(Relaxed)), (400, 400), "each is sent and recorded once");
     assert!(most_within(SECOND, &calls) <= 20, "{}", most_within(SECOND, &calls));
@@ -136,7 +136,7 @@ async fn random_stalls_exceed_no_window() {
     for seed in 0..20 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let stalls: Vec<(u64, u64)> = (0..4).map(|number| (number * 10 + rng.u64(0..6), rng.u64(1..10))).collect();
-        let records = Stalling::new(Duration::from_millis(rng.u64(0..150)), &stalls);
+        let records = StallingRecords::new(Duration::from_millis(rng.u64(0..150)), &stalls);
         let answers = Duration::from_millis(rng.u64(1..400));
         let calls = run(200, answers, records).await;
         let most = most_within(SECOND, &calls);
@@ -148,10 +148,10 @@ async fn random_stalls_exceed_no_window() {
 async fn slow_store_leaves_the_limit_in_use() {
     let ended = |calls: Vec<Time>| calls.into_iter().max().unwrap_or_default().since(Time::ZERO);
     let answers = Duration::from_millis(20);
-    let quick = ended(run(400, answers, Stalling::new(Duration::from_millis(2), &[])).await);
+    let quick = ended(run(400, answers, StallingRecords::new(Duration::from_millis(2), &[])).await);
     // Records that take longer than the engine holds a grant, and as long as the slowest disks take.
     for each in [150, 400, 1_000] {
-        let slow = ended(run(400, answers, Stalling::new(Duration::from_millis(each), &[])).await);
+        let slow = ended(run(400, answers, StallingRecords::new(Duration::from_millis(each), &[])).await);
         assert!(slow < quick.mul_f64(1.25) + Duration::from_millis(each), "{each} ms: {slow:?}, else {quick:?}");
     }
 }
@@ -160,7 +160,7 @@ async fn slow_store_leaves_the_limit_in_use() {
 async fn expired_exchange_does_not_begin_after_a_store_stall() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(TWENTY, &transport).build().await.unwrap();
-    let records = Stalling::new(Duration::ZERO, &[(0, 10)]);
+    let records = StallingRecords::new(Duration::ZERO, &[(0, 10)]);
     let ending = send_stored(client.core(), job(1, records), Some(3 * SECOND)).await;
     assert!(matches!(ending, ClaimEnd::Later { .. }));
     assert!(transport.calls().is_empty());
@@ -193,7 +193,7 @@ async fn recorded_exchange_goes_back_at_a_stop() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
     // Two exchanges are recorded while the store is slow; one of them takes the only unit of the limit.
-    let records = Stalling::new(Duration::from_millis(300), &[]);
+    let records = StallingRecords::new(Duration::from_millis(300), &[]);
     let (first, second) = (job(1, records.clone()), job(2, records.clone()));
     let begun = second.begun.clone();
     let stop = async {
@@ -214,9 +214,9 @@ fn block() {
 
 /// A signer that takes 300 ms the first time.
 #[derive(Clone, Default)]
-struct Slow(Arc<AtomicUsize>);
+struct SlowSigner(Arc<AtomicUsize>);
 
-impl Signer for Slow {
+impl Signer for SlowSigner {
     fn sign(
         &self,
         _: &mut SigningParts<'_>,
@@ -234,14 +234,14 @@ impl Signer for Slow {
 async fn late_signature_is_renewed_for_a_new_grant() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let text = format!("max_transit = \"1s\"\n{TWENTY}");
-    let signer = Slow::default();
+    let signer = SlowSigner::default();
     let client = builder(&text, &transport).signer("v", signer.clone()).build().await.unwrap();
     client.send("acme", Priority::High, Request::get("v", "/")).await.unwrap();
     assert_eq!((signer.0.load(Relaxed), transport.calls().len()), (2, 1));
 }
 
 /// A vendor whose host can be made reachable.
-fn dead(up: &Arc<AtomicBool>) -> FakeTransport {
+fn switchable_host(up: &Arc<AtomicBool>) -> FakeTransport {
     let up = up.clone();
     FakeTransport::new(move |_| match up.load(Relaxed) {
         true => FakeAnswer::status(200),
@@ -260,10 +260,10 @@ async fn open_host(client: &IntegrationClient) {
 #[tokio::test(start_paused = true)]
 async fn job_for_a_broken_host_is_not_recorded() {
     let up = Arc::<AtomicBool>::default();
-    let transport = dead(&up);
+    let transport = switchable_host(&up);
     let client = builder(TWENTY, &transport).build().await.unwrap();
     open_host(&client).await;
-    let records = Stalling::new(Duration::ZERO, &[]);
+    let records = StallingRecords::new(Duration::ZERO, &[]);
     let job = job(1, records.clone());
     let watch = async {
         tokio::time::sleep(Duration::from_millis(900)).await;
@@ -278,11 +278,11 @@ async fn job_for_a_broken_host_is_not_recorded() {
 #[tokio::test(start_paused = true)]
 async fn store_that_stalls_holds_no_probe() {
     let up = Arc::<AtomicBool>::default();
-    let transport = dead(&up);
+    let transport = switchable_host(&up);
     let client = builder(TWENTY, &transport).build().await.unwrap();
     open_host(&client).await;
     let (began, clock) = (Clock::system().now(), Clock::system());
-    let job = job(1, Stalling::new(Duration::ZERO, &[(0, 30)]));
+    let job = job(1, StallingRecords::new(Duration::ZERO, &[(0, 30)]));
     let other = async {
         // The job has waited for the host for longer than this request, so it is the first to try the host.
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -301,7 +301,7 @@ async fn unprocessed_job_is_sent_again_without_a_retry() {
         _ => FakeAnswer::status(200),
     });
     let client = builder(TWENTY, &transport).build().await.unwrap();
-    let records = Stalling::new(Duration::ZERO, &[]);
+    let records = StallingRecords::new(Duration::ZERO, &[]);
     let mut history = History::default();
     // The job is sent again even if its lane is paused for longer than a job waits in memory.
     loop {

@@ -48,7 +48,7 @@ fn duration(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9).round() as u64)
 }
 
-fn wrong(case: &Case, dialect: &Dialect) -> Option<String> {
+fn mismatch(case: &Case, dialect: &Dialect) -> Option<String> {
     let lines = case.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let status = StatusCode::from_u16(case.status).unwrap();
     let body = case.body.as_deref().unwrap_or_default().as_bytes();
@@ -89,9 +89,9 @@ fn wrong(case: &Case, dialect: &Dialect) -> Option<String> {
 
 fn check(cases: &[Case], dialects: &BTreeMap<String, Arc<Dialect>>) -> Vec<String> {
     let plain = Arc::default();
-    let with = cases.iter().filter_map(|case| wrong(case, dialects.get(&case.vendor).unwrap_or(&plain)));
+    let with = cases.iter().filter_map(|case| mismatch(case, dialects.get(&case.vendor).unwrap_or(&plain)));
     let by_shape = cases.iter().filter(|case| !case.needs_vendor_dialect);
-    let without = by_shape.filter_map(|case| Some(format!("by shape alone: {}", wrong(case, &plain)?)));
+    let without = by_shape.filter_map(|case| Some(format!("by shape alone: {}", mismatch(case, &plain)?)));
     with.chain(without).collect()
 }
 

@@ -38,13 +38,13 @@ const NAMES: [&str; 25] = [
 ];
 
 /// Arbitrary bytes that are allowed in a header.
-fn bytes() -> impl Strategy<Value = Vec<u8>> {
+fn header_bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_map(|b| if b < b' ' || b == 0x7f { b'\t' } else { b });
     prop::collection::vec(byte, 0..80)
 }
 
 /// Values that resemble numbers, dates and structured fields.
-fn nearly() -> impl Strategy<Value = Vec<u8>> {
+fn resembling_values() -> impl Strategy<Value = Vec<u8>> {
     let text = prop_oneof![
         "[-+]?[0-9]{0,25}(\\.[0-9]{0,12})?(e[0-9]{1,3})?(ms|s|m|h|ns| minutes)?",
         "17684[0-9]{5,14}",
@@ -88,7 +88,7 @@ fn read_429(headers: &HeaderMap, received: SystemTime) -> Signals {
     read(&Dialect::default(), StatusCode::TOO_MANY_REQUESTS, headers, b"", received)
 }
 
-fn holds(headers: &HeaderMap, received: SystemTime) -> Result<(), TestCaseError> {
+fn check_signals(headers: &HeaderMap, received: SystemTime) -> Result<(), TestCaseError> {
     let signals = read_429(headers, received);
     prop_assert!(signals.wait().is_none_or(|wait| wait <= MAX_WAIT), "{signals:?}");
     prop_assert!(signals.retry_after.is_none_or(|wait| signals.wait() >= Some(wait)), "{signals:?}");
@@ -105,18 +105,18 @@ fn holds(headers: &HeaderMap, received: SystemTime) -> Result<(), TestCaseError>
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_never_panic(headers in responses(bytes()), received in clocks()) {
-        holds(&headers, received)?;
+    fn arbitrary_bytes_never_panic(headers in responses(header_bytes()), received in clocks()) {
+        check_signals(&headers, received)?;
     }
 
     #[test]
-    fn mutated_values_never_panic(headers in responses(nearly()), received in clocks()) {
-        holds(&headers, received)?;
+    fn mutated_values_never_panic(headers in responses(resembling_values()), received in clocks()) {
+        check_signals(&headers, received)?;
     }
 
     #[test]
     fn value_without_a_digit_is_no_information(
-        headers in responses(bytes().prop_map(|text| text.into_iter().filter(|b| !b.is_ascii_digit()).collect())),
+        headers in responses(header_bytes().prop_map(|text| text.into_iter().filter(|b| !b.is_ascii_digit()).collect())),
         received in clocks(),
     ) {
         let signals = read_429(&headers, received);

@@ -18,7 +18,7 @@ fn message(number: u128, request: u128) -> NewJob {
     NewJob { id, message: Some(Message { id: Id::from_u128(number), keep_ms: WEEK_MS }), ..job("a") }
 }
 
-async fn taken(store: &Opened, jobs: Vec<NewJob>) -> Vec<Accepted> {
+async fn accept_jobs(store: &Opened, jobs: Vec<NewJob>) -> Vec<Accepted> {
     let all = 0..jobs.len();
     store.write((Arc::new(jobs), all), take).await.unwrap()
 }
@@ -34,7 +34,7 @@ async fn each_message_of_a_fetch_becomes_one_job() {
         let store = open(&store).await;
         // Enough jobs for statements of every size, in one transaction.
         let first: Vec<NewJob> = (0..87).map(|number| message(number, 1)).collect();
-        assert_eq!(taken(&store, first.clone()).await, [Accepted::New; 87]);
+        assert_eq!(accept_jobs(&store, first.clone()).await, [Accepted::New; 87]);
         // Some of the messages come again, together with new ones, one that comes twice, and one with another request.
         let mut again: Vec<NewJob> = (60..120).map(|number| message(number, 1)).collect();
         again.extend([message(119, 1), message(3, 2)]);
@@ -42,7 +42,7 @@ async fn each_message_of_a_fetch_becomes_one_job() {
         let mut expected: Vec<Accepted> = again[..27].iter().map(before).collect();
         expected.extend([Accepted::New; 33]);
         expected.extend([before(&message(119, 1)), Accepted::KeyOfAnother]);
-        assert_eq!(taken(&store, again).await, expected);
+        assert_eq!(accept_jobs(&store, again).await, expected);
         let jobs = store.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap();
         assert_eq!(jobs, 120);
         // The jobs are in the order in which the messages came.
@@ -58,11 +58,11 @@ async fn jobs_with_keys_and_without_keep_their_order() {
         let keyed =
             |number, key: &str| NewJob { key: Some((key.to_owned(), "print".to_owned())), ..message(number, 1) };
         let jobs = vec![message(1, 1), keyed(2, "k"), message(3, 1), NewJob { id: Id::from_u128(4 << 64), ..job("a") }];
-        assert_eq!(taken(&store, jobs).await, [Accepted::New; 4]);
+        assert_eq!(accept_jobs(&store, jobs).await, [Accepted::New; 4]);
         let order = store.read("SELECT count(*) FROM ic_job a JOIN ic_job b ON a.seq < b.seq AND a.id > b.id", COUNT);
         assert_eq!(order.await.unwrap(), 0);
         // Another message with the same key is the same request; the key of a refused message is not recorded.
-        let results = taken(&store, vec![keyed(5, "k"), keyed(2, "other")]).await;
+        let results = accept_jobs(&store, vec![keyed(5, "k"), keyed(2, "other")]).await;
         assert_eq!(results, [Accepted::Before(message(2, 1).id), Accepted::Before(message(2, 1).id)]);
         assert_eq!(store.read("SELECT count(*) FROM ic_key", COUNT).await.unwrap(), 1);
     }
@@ -73,10 +73,10 @@ async fn message_is_known_for_longer_than_its_job() {
     for store in stores().await {
         let store = open(&store).await;
         let job = message(1, 1);
-        assert_eq!(taken(&store, vec![job.clone()]).await, [Accepted::New]);
+        assert_eq!(accept_jobs(&store, vec![job.clone()]).await, [Accepted::New]);
         store.write("DELETE FROM ic_job", RUN).await.unwrap();
         for again in [job.clone(), message(1, 1)] {
-            assert_eq!(taken(&store, vec![again.clone()]).await, [Accepted::Before(job.id)]);
+            assert_eq!(accept_jobs(&store, vec![again.clone()]).await, [Accepted::Before(job.id)]);
             assert_eq!(store.write(again, jobs::insert).await.unwrap(), Accepted::Before(job.id));
         }
         assert_eq!(store.write(message(1, 2), jobs::insert).await.unwrap(), Accepted::KeyOfAnother);
@@ -94,7 +94,7 @@ async fn message_is_known_for_longer_than_its_job() {
             })
             .await
             .unwrap();
-        assert_eq!(taken(&store, vec![job.clone()]).await, [Accepted::Before(job.id)]);
+        assert_eq!(accept_jobs(&store, vec![job.clone()]).await, [Accepted::Before(job.id)]);
         assert_eq!(store.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 0);
     }
 }

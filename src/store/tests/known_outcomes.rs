@@ -62,7 +62,7 @@ async fn finish(store: &Opened, claimed: &Claimed, known: Option<i64>, end: End)
 }
 
 /// Returns the job as the first process claimed it, and the other process's claim if there is one.
-async fn lost(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Option<(Claimed, Id)>) {
+async fn claim_and_lose(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Option<(Claimed, Id)>) {
     // Each case has a lane of its own.
     let tenant = format!("{meanwhile:?}");
     accept(store, job(&tenant)).await;
@@ -105,7 +105,7 @@ async fn known_delivery_counts_after_a_takeover() {
     for kind in stores().await {
         let store = open(&kind).await;
         for meanwhile in ALL {
-            let (claimed, other) = lost(&store, meanwhile).await;
+            let (claimed, other) = claim_and_lose(&store, meanwhile).await;
             let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
             assert!(finish(&store, &claimed, None, end.clone()).await, "{meanwhile:?}");
             assert_eq!(all_places(&store, claimed.id).await, ["done"], "{meanwhile:?}");
@@ -128,7 +128,7 @@ async fn known_deliveries_of_one_batch_count() {
         let store = open(&kind).await;
         let mut ends = Vec::new();
         for meanwhile in ALL {
-            let (claimed, _) = lost(&store, meanwhile).await;
+            let (claimed, _) = claim_and_lose(&store, meanwhile).await;
             let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
             ends.push(JobEnd { id: claimed.id, fence: claimed.fence, known: None, end });
         }
@@ -145,7 +145,7 @@ async fn known_rejection_counts_until_another_exchange_begins() {
     for kind in stores().await {
         let store = open(&kind).await;
         for meanwhile in ALL {
-            let (claimed, other) = lost(&store, meanwhile).await;
+            let (claimed, other) = claim_and_lose(&store, meanwhile).await;
             let end = End::Dead(Box::new(letter(claimed.id, "rejected")));
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
             assert_eq!(finish(&store, &claimed, Some(1), end).await, counts, "{meanwhile:?}");
@@ -167,7 +167,7 @@ async fn known_refusal_counts_until_another_exchange_begins() {
     for kind in stores().await {
         let store = open(&kind).await;
         for meanwhile in ALL {
-            let (claimed, other) = lost(&store, meanwhile).await;
+            let (claimed, other) = claim_and_lose(&store, meanwhile).await;
             let end = End::Later { after_ms: 60_000, history: b"refused".to_vec() };
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
             // The same outcome is written again, as after a commit whose reply was lost.

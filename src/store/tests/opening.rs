@@ -3,7 +3,7 @@
 use super::*;
 
 #[track_caller]
-fn refused(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> String {
+fn refusal_text(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> String {
     let error = result.err().expect("it must be refused");
     assert_eq!(error.kind(), crate::ErrorKind::Config);
     error.to_string()
@@ -11,9 +11,9 @@ fn refused(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::E
 
 #[tokio::test]
 async fn unknown_url_is_refused() {
-    let message = refused(Store::url("mysql://user:secret@host/db").open(false).await);
+    let message = refusal_text(Store::url("mysql://user:secret@host/db").open(false).await);
     assert!(message.contains("mysql") && message.contains("sqlite:PATH") && !message.contains("secret"), "{message}");
-    assert!(refused(Store::url("store.db").open(false).await).contains("sqlite:PATH"));
+    assert!(refusal_text(Store::url("store.db").open(false).await).contains("sqlite:PATH"));
 }
 
 #[cfg(feature = "sqlite")]
@@ -24,16 +24,16 @@ mod sqlite {
     #[tokio::test]
     async fn missing_folder_is_refused() {
         let folder = folder();
-        let message = refused(Store::sqlite(folder.join("none/store.db")).open(false).await);
+        let message = refusal_text(Store::sqlite(folder.join("none/store.db")).open(false).await);
         assert!(message.contains("does not exist"), "{message}");
-        assert!(refused(Store::sqlite(&folder).open(false).await).contains("it is a folder"));
+        assert!(refusal_text(Store::sqlite(&folder).open(false).await).contains("it is a folder"));
     }
 
     #[tokio::test]
     async fn file_of_another_format_is_refused() {
         let path = folder().join("store.db");
         std::fs::write(&path, "a letter to my aunt. ".repeat(100)).unwrap();
-        let message = refused(Store::sqlite(&path).open(false).await);
+        let message = refusal_text(Store::sqlite(&path).open(false).await);
         assert!(message.contains("not a database") && message.contains("name another file"), "{message}");
         assert!(std::fs::read_to_string(&path).unwrap().contains("my aunt"), "it is left alone");
     }
@@ -78,7 +78,7 @@ mod sqlite {
     async fn second_worker_on_one_file_is_refused() {
         let store = Store::sqlite(folder().join("store.db"));
         let first = store.clone().open(true).await.unwrap();
-        let message = refused(store.clone().open(true).await);
+        let message = refusal_text(store.clone().open(true).await);
         assert!(message.contains("another process works on this file"), "{message}");
         store.clone().open(false).await.unwrap();
         drop(first);
@@ -102,7 +102,7 @@ async fn schema_of_later_version_is_refused() {
         let later: crate::store::actor::Step<(), u64> =
             |(), db, _| db.execute("UPDATE ic_schema SET version = 1000", Vec::new());
         opened.write((), later).await.unwrap();
-        let message = refused(store.open(false).await);
+        let message = refusal_text(store.open(false).await);
         assert!(message.contains("later version") && message.contains("1000"), "{message}");
     }
 }
@@ -131,8 +131,8 @@ async fn undecodable_row_blocks_no_other() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn connection_errors_never_show_the_password() {
-    let message = refused(Store::postgres("postgres://user:secret@127.0.0.1:1/db").open(false).await);
+    let message = refusal_text(Store::postgres("postgres://user:secret@127.0.0.1:1/db").open(false).await);
     assert!(message.contains("PostgreSQL") && !message.contains("secret"), "{message}");
-    let message = refused(Store::postgres("postgres://[bad").open(false).await);
+    let message = refusal_text(Store::postgres("postgres://[bad").open(false).await);
     assert!(message.contains("postgres://USER"), "{message}");
 }

@@ -23,7 +23,7 @@ fn dead(id: Id, reply: &str) -> End {
     }))
 }
 
-async fn all(store: &Opened) -> Vec<Kept> {
+async fn stored_replies(store: &Opened) -> Vec<Kept> {
     store.read(i64::MAX, replies::read).await.unwrap()
 }
 
@@ -50,7 +50,7 @@ async fn reply_is_written_with_the_end_that_counts() {
         ];
         let told = store.write(ends, jobs::finish).await.unwrap();
         assert_eq!(told, [true, true, true, true, true, false, false]);
-        let kept = all(&store).await;
+        let kept = stored_replies(&store).await;
         let simple = |number: usize| claimed[number].id.simple().to_string();
         let mut found: Vec<_> = kept.iter().map(|kept| (kept.id.clone(), kept.reply.clone())).collect();
         found.sort();
@@ -73,7 +73,7 @@ async fn reply_is_written_with_the_end_that_counts() {
         let again = claim(&store, id(), "a", 1).await.remove(0);
         let end = JobEnd { id: again.id, fence: again.fence, known: None, end: delivered(Some("four")) };
         assert_eq!(store.write(vec![end], jobs::finish).await.unwrap(), [true]);
-        let kept = all(&store).await;
+        let kept = stored_replies(&store).await;
         assert!(kept.len() == 1 && numbers.0.iter().all(|number| *number < kept[0].seq));
     }
 }
@@ -96,7 +96,7 @@ async fn reply_that_nobody_takes_is_purged_after_a_week() {
         };
         store.write((), age).await.unwrap();
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
-        assert!(all(&store).await.is_empty());
+        assert!(stored_replies(&store).await.is_empty());
     }
 }
 
@@ -141,6 +141,6 @@ async fn claimed_reply_is_delivered_by_one_process_and_again_when_its_claim_is_o
         let later = Settled { delivered: Vec::new(), later: again.iter().map(|(seq, _)| (*seq, 60_000)).collect() };
         store.write(later, replies::settle).await.unwrap();
         assert!(take(10).await.is_empty());
-        assert_eq!(all(&store).await.len(), 2, "they stay until they are delivered");
+        assert_eq!(stored_replies(&store).await.len(), 2, "they stay until they are delivered");
     }
 }

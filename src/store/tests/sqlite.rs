@@ -12,13 +12,13 @@ use super::super::jobs::{End, JobEnd, Start};
 use super::*;
 
 /// A connection that counts the steps of its statements.
-struct Counted {
+struct StepCounter {
     connection: SqliteConnection,
     steps: Arc<AtomicU64>,
 }
 
-impl Counted {
-    async fn open(path: &Path) -> Counted {
+impl StepCounter {
+    async fn open(path: &Path) -> StepCounter {
         let mut connection = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
         let steps = Arc::new(AtomicU64::new(0));
         let count = steps.clone();
@@ -26,14 +26,14 @@ impl Counted {
             count.fetch_add(1, Relaxed);
             true
         });
-        Counted { connection, steps }
+        StepCounter { connection, steps }
     }
 
     async fn run(&mut self, sql: String) {
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut self.connection).await.unwrap();
     }
 
-    fn taken(&self) -> u64 {
+    fn take_steps(&self) -> u64 {
         self.steps.swap(0, Relaxed)
     }
 
@@ -50,14 +50,14 @@ impl Counted {
 }
 
 /// The steps that a claim, the starts and the ends take for each job.
-async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: Id) -> [u64; 3] {
+async fn steps_a_job(counted: &mut StepCounter, lanes: Vec<(LaneTier, u32)>, owner: Id) -> [u64; 3] {
     let now = 1 << 40;
-    counted.taken();
+    counted.take_steps();
     let wanted = Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 };
     let claimed = jobs::claim(&wanted, &mut counted.connection, now).await.unwrap();
     let count = u64::try_from(claimed.len()).unwrap();
     assert!(count >= 64, "{count}");
-    let claim = counted.taken() / count;
+    let claim = counted.take_steps() / count;
     let start = |job: &Claimed| Start {
         id: job.id,
         fence: job.fence,
@@ -72,12 +72,12 @@ async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: 
     let starts: Vec<Start> = claimed.iter().map(start).collect();
     let begun = starts::start_many(&starts.iter().collect::<Vec<_>>(), &mut counted.connection, now).await.unwrap();
     assert_eq!(begun.len(), claimed.len());
-    let start = counted.taken() / count;
+    let start = counted.take_steps() / count;
     let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
     let ends: Vec<_> =
         claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
     assert!(jobs::finish(&ends, &mut counted.connection, now).await.unwrap().iter().all(|ended| *ended));
-    [claim, start, counted.taken() / count]
+    [claim, start, counted.take_steps() / count]
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn claim_takes_as_many_steps_whatever_waits() {
     for statistics in ["fresh", "empty", "small", "large", "none"] {
         let path = folder().join("store.db");
         let opened = open(&Store::sqlite(&path)).await;
-        let mut counted = Counted::open(&path).await;
+        let mut counted = StepCounter::open(&path).await;
         match statistics {
             "empty" => counted.run("ANALYZE".to_owned()).await,
             "small" | "large" => {
@@ -112,24 +112,24 @@ async fn claim_takes_as_many_steps_whatever_waits() {
             );
         }
         // A look goes from lane to lane.
-        counted.taken();
+        counted.take_steps();
         let found = jobs::all_due(&(None, i64::MAX), &mut counted.connection, 1 << 40).await.unwrap();
         assert_eq!(found.lanes.len(), 10_001);
-        let look = counted.taken() / 10_001;
+        let look = counted.take_steps() / 10_001;
         assert!(look <= 150, "{statistics}: a look at all lanes took {look} steps for each");
         // A page of a look takes steps in proportion to its lanes.
         let after = Some(lane("t5000"));
         let found = jobs::all_due(&(after, 100), &mut counted.connection, 1 << 40).await.unwrap();
-        let look = counted.taken() / 100;
+        let look = counted.take_steps() / 100;
         assert!(found.lanes.len() == 100 && look <= 200, "{statistics}: a part of a look took {look} steps for each");
         // A look for jobs that have become due goes from lane to lane too, if they are more than a few.
         let (found, _) = jobs::due(&0, &mut counted.connection, 1 << 40).await.unwrap();
         assert_eq!(found.len(), 10_001);
-        let look = counted.taken();
+        let look = counted.take_steps();
         assert!(look <= 10_001 * 150 + 4_096 * 100, "{statistics}: a look at new jobs took {look} steps");
         let last = 200_000 + 30_000 - 9;
         let (found, _) = jobs::due(&last, &mut counted.connection, 1 << 40).await.unwrap();
-        let look = counted.taken();
+        let look = counted.take_steps();
         assert!(
             found.len() <= 9 && look <= 2_000,
             "{statistics}: a look at {} new jobs took {look} steps",

@@ -12,7 +12,7 @@ use super::*;
 use crate::BoxFuture;
 
 /// A connection, and the number of the statement before which another process acts.
-struct Stopped {
+struct InterruptedDriver {
     connection: Box<dyn Driver>,
     before: usize,
     statements: usize,
@@ -21,7 +21,7 @@ struct Stopped {
     taken: bool,
 }
 
-impl Stopped {
+impl InterruptedDriver {
     /// Counts a statement. Before the statement with the number `before`, the lease ends and another process takes the
     /// job over.
     async fn step(&mut self) {
@@ -33,7 +33,7 @@ impl Stopped {
     }
 }
 
-impl Driver for Stopped {
+impl Driver for InterruptedDriver {
     fn dialect(&self) -> Dialect {
         self.connection.dialect()
     }
@@ -67,7 +67,7 @@ async fn places(db: Db<'_>, id: Id) -> Vec<String> {
 
 /// Runs `step` on a job, which another process tries to take over before the statement `before`. Returns whether the
 /// takeover succeeded, whether the step reports success, and in which tables the job is in the end.
-async fn run(
+async fn run_with_takeover(
     claimed: bool,
     before: usize,
     step: impl AsyncFn(Id, i64, Db<'_>, i64) -> bool,
@@ -82,7 +82,7 @@ async fn run(
         false => 0,
     };
     let connection = postgres::open(&url).unwrap().connect().await.unwrap();
-    let mut stopped = Stopped { connection, before, statements: 0, other, owner, taken: false };
+    let mut stopped = InterruptedDriver { connection, before, statements: 0, other, owner, taken: false };
     stopped.connection.execute("BEGIN", Vec::new()).await.unwrap();
     let now = stopped.now().await.unwrap();
     let told = step(job, fence, &mut stopped, now).await;
@@ -121,7 +121,7 @@ async fn job_taken_over_while_ending_exists_once() {
         // Several ends at once use other statements than a single one.
         for together in [false, true] {
             for before in 1..=3 {
-                let (of_another, told, places) = run(true, before, async |id, fence, db, now| {
+                let (of_another, told, places) = run_with_takeover(true, before, async |id, fence, db, now| {
                     let finish = JobEnd { id, fence, known: None, end: ends(id).remove(number).1 };
                     let stranger = JobEnd { id: super::id(), fence, ..finish.clone() };
                     let finishes = if together { vec![finish, stranger] } else { vec![finish] };
@@ -144,7 +144,7 @@ async fn job_taken_over_while_ending_exists_once() {
 async fn job_claimed_while_cancelled_exists_once() {
     for before in 1..=3 {
         let (of_another, told, places) =
-            run(false, before, async |id, _, db, now| records::cancel(&id, db, now).await.unwrap()).await;
+            run_with_takeover(false, before, async |id, _, db, now| records::cancel(&id, db, now).await.unwrap()).await;
         assert_eq!(told, !of_another, "before statement {before}");
         assert_eq!(places, [if told { "done" } else { "job" }], "before statement {before}");
     }

@@ -295,8 +295,8 @@ async fn exchange_is_one_request_on_dying_connections() {
 
 #[tokio::test]
 async fn failing_request_stream_is_reported_once() {
-    struct Broken(u8);
-    impl futures_core::Stream for Broken {
+    struct BrokenStream(u8);
+    impl futures_core::Stream for BrokenStream {
         type Item = Result<bytes::Bytes, std::io::Error>;
         fn poll_next(
             mut self: std::pin::Pin<&mut Self>,
@@ -310,7 +310,7 @@ async fn failing_request_stream_is_reported_once() {
         }
     }
     let server = FaultServer::answering(vec![Step::Stall]).await;
-    let request = Request::post("acme-api", "/things").body(Body::stream(Broken(0)));
+    let request = Request::post("acme-api", "/things").body(Body::stream(BrokenStream(0)));
     let error =
         exchange_with(&ReqwestTransport::new(), request, &server.url(), Duration::from_secs(2)).await.unwrap_err();
     assert_eq!((error.sent(), error.kind()), (Sent::MaybeSent, ErrorKind::InvalidRequest), "{error:?}");

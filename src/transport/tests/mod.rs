@@ -77,12 +77,12 @@ fn attempt(authorization: Option<&Authorization>, wait: Duration) -> Attempt<'_>
 }
 
 /// A request, and the tenant on whose behalf it is sent.
-struct Ready {
+struct PreparedRequest {
     prepared: Prepared,
     tenant: Arc<Route>,
 }
 
-impl Ready {
+impl PreparedRequest {
     fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
         self.prepared.exchange(&self.tenant, attempt)
     }
@@ -94,10 +94,10 @@ impl Ready {
     }
 }
 
-fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<Ready, Error> {
+fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<PreparedRequest, Error> {
     let tenant = tenant(vendor(auth));
     let prepared = Prepared::new(request, &tenant, &target::base(base, false).unwrap())?;
-    Ok(Ready { prepared, tenant })
+    Ok(PreparedRequest { prepared, tenant })
 }
 
 /// One exchange with a bearer credential, body included.

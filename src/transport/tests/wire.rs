@@ -83,12 +83,12 @@ async fn json_forms_and_streams_arrive_whole() {
 }
 
 fn reqwest_stream() -> ::reqwest::Body {
-    ::reqwest::Body::wrap(http_body_util::StreamBody::new(Once(Some("streamed"))))
+    ::reqwest::Body::wrap(http_body_util::StreamBody::new(OnePieceStream(Some("streamed"))))
 }
 
-struct Once(Option<&'static str>);
+struct OnePieceStream(Option<&'static str>);
 
-impl futures_core::Stream for Once {
+impl futures_core::Stream for OnePieceStream {
     type Item = Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>;
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,
@@ -195,9 +195,9 @@ fn proxy_in_the_environment_is_ignored() {
     assert!(trap.accept().is_err(), "the proxy was used");
 }
 
-struct Counting(Arc<AtomicUsize>);
+struct CountingTokens(Arc<AtomicUsize>);
 
-impl TokenSource for Counting {
+impl TokenSource for CountingTokens {
     fn token<'a>(&'a self, _: &'a Tenant) -> BoxFuture<'a, Result<Token, Box<dyn std::error::Error + Send + Sync>>> {
         Box::pin(async move {
             let n = self.0.fetch_add(1, Ordering::SeqCst);
@@ -210,7 +210,7 @@ impl TokenSource for Counting {
 #[tokio::test]
 async fn many_requests_refresh_a_token_once() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let credentials = Arc::new(Credentials::new().token_source("acme-api", Counting(calls.clone())));
+    let credentials = Arc::new(Credentials::new().token_source("acme-api", CountingTokens(calls.clone())));
     let tenant = tenant(vendor(AuthScheme::Bearer));
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..100 {
@@ -257,8 +257,8 @@ async fn credential_references_are_parsed() {
 
 #[test]
 fn signer_cannot_move_the_request() {
-    struct Moves;
-    impl Signer for Moves {
+    struct MovingSigner;
+    impl Signer for MovingSigner {
         fn sign(
             &self,
             parts: &mut SigningParts<'_>,
@@ -272,7 +272,7 @@ fn signer_cannot_move_the_request() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let mut prepared = prepare(Request::get("acme-api", "/a"), AuthScheme::None, "https://api.example").unwrap();
-    let attempt = Attempt { signer: Some(&Moves), ..attempt(None, Duration::from_secs(1)) };
+    let attempt = Attempt { signer: Some(&MovingSigner), ..attempt(None, Duration::from_secs(1)) };
     assert_eq!(prepared.exchange(attempt).unwrap_err().kind(), ErrorKind::Credential);
 }
 
@@ -285,6 +285,6 @@ fn public_types_cross_threads() {
     check::<TransportError>();
     check::<ReqwestTransport>();
     check::<Credentials>();
-    fn sendable<T: Send>() {}
-    sendable::<Answer>();
+    fn assert_send<T: Send>() {}
+    assert_send::<Answer>();
 }
