@@ -29,20 +29,20 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// The client's share of a limit by default.
 const SAFETY: f64 = 0.8;
 /// Windows that are not measured: in them, the client uses up the initial burst and finds its pace.
-const BEFORE: u32 = 2;
+const WARM_UP_WINDOWS: u32 = 2;
 const WINDOWS: u32 = 10;
 const CALLERS: usize = 24;
 const STYLES: [HeaderStyle; 4] =
     [HeaderStyle::Silent, HeaderStyle::XRateLimit, HeaderStyle::XRateLimitEpoch, HeaderStyle::Structured];
-const WANTED: f64 = 0.97;
+const WANTED_SHARE: f64 = 0.97;
 
 /// The result of one cell.
-struct Reached {
+struct CellResult {
     percent: f64,
     refused: u64,
 }
 
-async fn cell(limit: VendorLimit, style: HeaderStyle) -> Reached {
+async fn measure_cell(limit: VendorLimit, style: HeaderStyle) -> CellResult {
     let (latency, jitter) = (Duration::from_millis(5), Duration::from_millis(10));
     let vendor = FakeVendor::builder().limit(limit).headers(style).latency(latency).jitter(jitter);
     let vendor = vendor.start().await.unwrap();
@@ -65,14 +65,14 @@ async fn cell(limit: VendorLimit, style: HeaderStyle) -> Reached {
             }
         });
     }
-    sleep(WINDOW * BEFORE).await;
+    sleep(WINDOW * WARM_UP_WINDOWS).await;
     let before = vendor.summary();
     sleep(WINDOW * WINDOWS).await;
     let after = vendor.summary();
     callers.shutdown().await;
     let admitted = after.admitted - before.admitted;
     let percent = 100.0 * admitted as f64 / (SAFETY * f64::from(LIMIT * WINDOWS));
-    Reached { percent, refused: after.refused }
+    CellResult { percent, refused: after.refused }
 }
 
 #[tokio::main]
@@ -82,15 +82,16 @@ async fn main() -> ExitCode {
         ("sliding_window", VendorLimit::sliding_log(LIMIT, WINDOW)),
     ];
     let cells = limits.into_iter().flat_map(|(name, limit)| STYLES.map(|style| (name, limit.clone(), style)));
-    let running: Vec<_> = cells.map(|(name, limit, style)| (name, style, tokio::spawn(cell(limit, style)))).collect();
+    let running: Vec<_> =
+        cells.map(|(name, limit, style)| (name, style, tokio::spawn(measure_cell(limit, style)))).collect();
     let (mut silent, mut short) = (0.0, 0);
     for (name, style, cell) in running {
-        let Reached { percent, refused } = cell.await.unwrap();
+        let CellResult { percent, refused } = cell.await.unwrap();
         if style == HeaderStyle::Silent {
             silent = percent;
         }
         let ratio = percent / silent;
-        short += u32::from(ratio < WANTED || refused > 0);
+        short += u32::from(ratio < WANTED_SHARE || refused > 0);
         println!("headers: algorithm={name} says={style:?} reached={percent:.1} refused={refused} ratio={ratio:.3}");
     }
     println!("headers: windows={WINDOWS} short={short}");

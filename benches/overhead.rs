@@ -78,7 +78,7 @@ fn serve() {
 
 /// A client with the settings of our own transport, and with the timeout that our client sets for an attempt and its
 /// body.
-fn bare() -> reqwest::Client {
+fn bare_client() -> reqwest::Client {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -137,7 +137,7 @@ async fn compare(load: Load, url: &str, observed: bool) -> Vec<(f64, f64)> {
     if observed {
         listen(client.events());
     }
-    let (reqwest, url) = (bare(), format!("{url}/things/1"));
+    let (reqwest, url) = (bare_client(), format!("{url}/things/1"));
     let ours = move || {
         let client = client.clone();
         async move {

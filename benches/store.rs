@@ -41,7 +41,7 @@ use sqlx::{Connection, SqliteConnection};
 
 const VENDORS: &str = "[vendors.v]\nbase_url = \"https://vendor.example\"\n";
 /// The number of concurrent callers of `enqueue`, and of rows in a group of the bare loop.
-const TOGETHER: usize = 256;
+const CONCURRENT_CALLERS: usize = 256;
 const ROWS: i64 = 1_000_000;
 const TENANTS: i64 = 10_000;
 
@@ -67,7 +67,7 @@ async fn client(store: Store) -> IntegrationClient {
 async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
-    for caller in 0..TOGETHER {
+    for caller in 0..CONCURRENT_CALLERS {
         let client = client.clone();
         tasks.spawn(async move {
             for number in 0..each {
@@ -77,18 +77,18 @@ async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
         });
     }
     tasks.join_all().await;
-    rate(TOGETHER * each, began.elapsed())
+    rate(CONCURRENT_CALLERS * each, began.elapsed())
 }
 
 /// The number of rows per second that a loop commits which does nothing else.
-async fn bare(path: &Path, groups: usize) -> f64 {
+async fn bare_commit_rate(path: &Path, groups: usize) -> f64 {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
     let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let began = Instant::now();
     for group in 0..groups {
         sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
-        for row in 0..TOGETHER {
+        for row in 0..CONCURRENT_CALLERS {
             let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) VALUES ($1, $2, 'v', 1, $3, $3, $4)";
             let mut id = vec![0u8; 16];
             id[..8].copy_from_slice(&(group as u64).to_be_bytes());
@@ -99,7 +99,7 @@ async fn bare(path: &Path, groups: usize) -> f64 {
         }
         sqlx::query("COMMIT").execute(&mut connection).await.unwrap();
     }
-    rate(TOGETHER * groups, began.elapsed())
+    rate(CONCURRENT_CALLERS * groups, began.elapsed())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -108,7 +108,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The milliseconds of a claim of 200 jobs from 20 lanes and tiers: the median and the maximum of 50 claims.
-async fn claims(probe: &Probe) -> (f64, f64) {
+async fn claim_times_ms(probe: &Probe) -> (f64, f64) {
     let mut times = Vec::new();
     for round in 0..50i64 {
         let lanes: Vec<(String, i64)> = (0..20).map(|n| (format!("t{}", (round * 20 + n) % TENANTS), n % 3)).collect();
@@ -123,7 +123,7 @@ async fn claims(probe: &Probe) -> (f64, f64) {
 
 /// The number of jobs per second that are claimed and recorded as delivered. As in a worker, the next batch is claimed
 /// while the outcomes of the last one are written, and both share one transaction if they can.
-async fn pairs(probe: &Probe) -> f64 {
+async fn claim_and_finish_rate(probe: &Probe) -> f64 {
     let began = Instant::now();
     let half = |first: i64| async move {
         let mut done = 0;
@@ -150,7 +150,7 @@ fn resident() -> f64 {
 
 /// Works on the jobs in the store for 25 s, for 10,000 tenants of which each may send once in ten seconds. Prints the
 /// highest memory of this process.
-async fn works(path: &str) -> bool {
+async fn work_and_print_memory(path: &str) -> bool {
     use integration_client::testing::{FakeAnswer, FakeTransport};
     let vendors = format!(
         "{VENDORS}auth = {{ scheme = \"none\" }}\n[[vendors.v.limits]]\nname = \"requests\"\n\
@@ -178,11 +178,11 @@ fn memory(path: &Path) -> f64 {
     text.lines().last().and_then(|line| line.parse().ok()).expect("the process measured nothing")
 }
 
-async fn filled(store: Store) -> Probe {
-    filled_with(store, ROWS, TENANTS).await
+async fn filled_probe(store: Store) -> Probe {
+    filled_probe_with(store, ROWS, TENANTS).await
 }
 
-async fn filled_with(store: Store, rows: i64, tenants: i64) -> Probe {
+async fn filled_probe_with(store: Store, rows: i64, tenants: i64) -> Probe {
     let (probe, tasks) = Probe::open(store).await.unwrap();
     tasks.into_iter().for_each(|task| drop(tokio::spawn(task)));
     probe.fill(rows, tenants).await.unwrap();
@@ -206,7 +206,13 @@ async fn database(url: &str) -> String {
 }
 
 /// Lets a worker deliver `count` of `rows` waiting jobs of `tenants` tenants. Returns the jobs per second.
-async fn worked(what: &str, store: Store, (rows, tenants): (i64, i64), count: usize, vendor: Option<u16>) -> f64 {
+async fn measure_worker(
+    what: &str,
+    store: Store,
+    (rows, tenants): (i64, i64),
+    count: usize,
+    vendor: Option<u16>,
+) -> f64 {
     let (probe, tasks) = Probe::open(store.clone()).await.unwrap();
     let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
     probe.fill(rows, tenants).await.unwrap();
@@ -265,7 +271,7 @@ async fn workers(folder: &Path, is_asked_for: impl Fn(&str) -> bool) -> String {
             }
             let (rows, count) = if rows == 0 { (FEW_JOBS as i64, FEW_JOBS) } else { (rows, MANY_JOBS) };
             let port = (part == "http").then_some(vendor.port);
-            rates.push(worked(&format!("{name} {part}"), store, (rows, tenants), count, port).await);
+            rates.push(measure_worker(&format!("{name} {part}"), store, (rows, tenants), count, port).await);
         }
         let [one_http, many_http, one, many, one_million, many_million] = rates[..] else {
             figures.push(("-".to_owned(), "-".to_owned()));
@@ -303,9 +309,9 @@ async fn run() -> bool {
     for round in (0..3).take_while(|_| is_asked_for("sqlite")) {
         let path = folder.join(format!("enqueue-{round}.db"));
         let client = client(Store::sqlite(&path)).await;
-        let (ours, theirs) = (enqueue(&client, 40).await, bare(&path, 40).await);
+        let (ours, theirs) = (enqueue(&client, 40).await, bare_commit_rate(&path, 40).await);
         println!(
-            "sqlite enqueue, full sync, {TOGETHER} callers: {ours:.0}/s; the bare loop: {theirs:.0}/s; {:.2}",
+            "sqlite enqueue, full sync, {CONCURRENT_CALLERS} callers: {ours:.0}/s; the bare loop: {theirs:.0}/s; {:.2}",
             ours / theirs
         );
         ratios.push(ours / theirs);
@@ -314,12 +320,12 @@ async fn run() -> bool {
         let ratio = median(ratios);
         good &= ratio >= 0.7;
         println!("sqlite enqueue beside the bare loop, the median of three: {ratio:.2} (at least 0.70)");
-        let probe = filled(Store::sqlite(folder.join("claim.db"))).await;
-        let (claim, worst) = claims(&probe).await;
+        let probe = filled_probe(Store::sqlite(folder.join("claim.db"))).await;
+        let (claim, worst) = claim_times_ms(&probe).await;
         println!(
             "sqlite claim of 200 from {ROWS} rows in {TENANTS} lanes: {claim:.1} ms, at worst {worst:.1} ms (at most 30)"
         );
-        println!("sqlite claim and ack in batches of 200: {:.0}/s", pairs(&probe).await);
+        println!("sqlite claim and ack in batches of 200: {:.0}/s", claim_and_finish_rate(&probe).await);
         good &= claim <= 30.0;
         drop(probe);
         let few = folder.join("few.db");
@@ -336,12 +342,12 @@ async fn run() -> bool {
     }
     match std::env::var("IC_TEST_POSTGRES") {
         Ok(url) if cfg!(feature = "postgres") && is_asked_for("postgres") => {
-            let probe = filled(Store::postgres(database(&url).await)).await;
-            let (claim, worst) = claims(&probe).await;
+            let probe = filled_probe(Store::postgres(database(&url).await)).await;
+            let (claim, worst) = claim_times_ms(&probe).await;
             println!(
                 "postgres claim of 200 from {ROWS} rows in {TENANTS} lanes: {claim:.1} ms, at worst {worst:.1} ms (at most 30)"
             );
-            let pairs = pairs(&probe).await;
+            let pairs = claim_and_finish_rate(&probe).await;
             println!("postgres claim and ack in batches of 200: {pairs:.0}/s (at least 5000)");
             good &= claim <= 30.0 && pairs >= 5_000.0;
         }
@@ -380,7 +386,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let good = match std::env::var(MEMORY) {
-        Ok(path) => runtime.block_on(works(&path)),
+        Ok(path) => runtime.block_on(work_and_print_memory(&path)),
         Err(_) => runtime.block_on(run()),
     };
     match good {

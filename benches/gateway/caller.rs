@@ -93,7 +93,7 @@ impl Callers {
     }
 
     /// Sends one small request on each connection, after which the connections stay idle.
-    pub(crate) async fn once(mut self) -> Callers {
+    pub(crate) async fn send_one_each(mut self) -> Callers {
         let request = self.request(Kind::Small);
         for connection in &mut self.connections {
             exchange(connection, request.clone(), Kind::Small).await;

@@ -63,20 +63,20 @@ const LOADS: [Load; 5] = [
 ];
 
 /// A process that runs another part of this program. It ends when this value is dropped.
-struct Part {
+struct PartProcess {
     child: Child,
     address: Address,
 }
 
-impl Part {
-    fn start(part: &str, vendor: &str) -> Part {
+impl PartProcess {
+    fn start(part: &str, vendor: &str) -> PartProcess {
         let this = std::env::current_exe().unwrap();
         let mut child =
             Command::new(this).args([part, vendor]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
         let address = serde_json::from_str(&said).unwrap();
-        Part { child, address }
+        PartProcess { child, address }
     }
 
     /// The resident memory in KiB. `None` if the system does not report it.
@@ -86,7 +86,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartProcess {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -104,8 +104,9 @@ type Turns = Vec<[Turn; 4]>;
 
 /// Runs all loads once, with new processes.
 async fn round(all: &mut [Turns; LOADS.len()]) {
-    let vendor = Part::start("vendor", "");
-    let [proxy, reqwest, gateway] = ["proxy", "reqwest", "gateway"].map(|part| Part::start(part, &vendor.address.host));
+    let vendor = PartProcess::start("vendor", "");
+    let [proxy, reqwest, gateway] =
+        ["proxy", "reqwest", "gateway"].map(|part| PartProcess::start(part, &vendor.address.host));
     let parts = [&vendor, &proxy, &reqwest, &gateway];
     for (load, turns) in LOADS.iter().zip(all) {
         let mut callers = Vec::new();
@@ -128,7 +129,7 @@ async fn round(all: &mut [Turns; LOADS.len()]) {
 
 /// Returns the KiB of the gateway and of the proxy per connection that is idle after one request, and the number of
 /// such connections.
-async fn idle() -> Option<(f64, f64, usize)> {
+async fn measure_idle_connections() -> Option<(f64, f64, usize)> {
     let most = std::fs::read_to_string("/proc/self/limits").ok()?;
     let most = most.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     let most = most.split_whitespace().next()?.parse().unwrap_or(usize::MAX);
@@ -138,14 +139,14 @@ async fn idle() -> Option<(f64, f64, usize)> {
             "idle connections: {connections}, not {IDLE}: this system allows a process {most} open files (ulimit -n)"
         );
     }
-    let vendor = Part::start("vendor", "");
+    let vendor = PartProcess::start("vendor", "");
     let mut each = Vec::new();
     for name in ["gateway", "proxy"] {
-        let part = Part::start(name, &vendor.address.host);
+        let part = PartProcess::start(name, &vendor.address.host);
         // Memory that the first requests allocate is not freed again, so it is allocated before the measurement.
-        drop(Callers::connect(&part.address, 64).await.once().await);
+        drop(Callers::connect(&part.address, 64).await.send_one_each().await);
         let before = part.memory()?;
-        let callers = Callers::connect(&part.address, connections).await.once().await;
+        let callers = Callers::connect(&part.address, connections).await.send_one_each().await;
         each.push((part.memory()? - before) / connections as f64);
         println!("{name}: {before:.0} KiB before, {:.0} KiB with {connections} idle connections", part.memory()?);
         drop(callers);
@@ -211,7 +212,7 @@ fn main() -> ExitCode {
         runtime.block_on(round(&mut all));
     }
     let ratios: Vec<f64> = LOADS.iter().zip(&all).map(|(load, turns)| report(load, turns)).collect();
-    let idle = runtime.block_on(idle());
+    let idle = runtime.block_on(measure_idle_connections());
 
     let mut good = true;
     for (load, ratio) in LOADS.iter().zip(&ratios) {

@@ -23,7 +23,7 @@ use tower::Service;
 use tower::limit::RateLimit;
 use tower::limit::rate::Rate;
 
-use crate::vendor::{KEY, Says, Spec, Told, WINDOW};
+use crate::vendor::{KEY, Spec, StatedHeaders, VendorAccess, WINDOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -74,12 +74,12 @@ impl Kind {
 
     /// The headers that the vendor sends in the runs of this client. Clients that read only `retry-after` run with that
     /// alone. Without other headers the three settings of this client would behave alike, so one of them is enough.
-    pub(crate) fn said(self) -> &'static [Says] {
+    pub(crate) fn header_styles(self) -> &'static [StatedHeaders] {
         match self {
-            Kind::OursAdaptive => &[Says::Everything, Says::RetryAfter, Says::Nothing],
-            Kind::OursPace => &[Says::Everything, Says::RetryAfter],
-            Kind::OursBands | Kind::OursOff | Kind::ThrottleNetSynced => &[Says::Everything],
-            _ => &[Says::RetryAfter],
+            Kind::OursAdaptive => &[StatedHeaders::Everything, StatedHeaders::RetryAfter, StatedHeaders::Nothing],
+            Kind::OursPace => &[StatedHeaders::Everything, StatedHeaders::RetryAfter],
+            Kind::OursBands | Kind::OursOff | Kind::ThrottleNetSynced => &[StatedHeaders::Everything],
+            _ => &[StatedHeaders::RetryAfter],
         }
     }
 
@@ -117,16 +117,16 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    pub(crate) async fn start(kind: Kind, spec: &Spec, told: &Told) -> Client {
+    pub(crate) async fn start(kind: Kind, spec: &Spec, access: &VendorAccess) -> Client {
         match kind {
-            Kind::OursAdaptive => Client::Ours(ours(&told.toml, "adaptive").await),
-            Kind::OursPace => Client::Ours(ours(&told.toml, "pace").await),
-            Kind::OursBands => Client::Ours(ours(&told.toml, "bands").await),
-            Kind::OursOff => Client::Ours(ours(&told.toml, "off").await),
+            Kind::OursAdaptive => Client::Ours(ours(&access.toml, "adaptive").await),
+            Kind::OursPace => Client::Ours(ours(&access.toml, "pace").await),
+            Kind::OursBands => Client::Ours(ours(&access.toml, "bands").await),
+            Kind::OursOff => Client::Ours(ours(&access.toml, "off").await),
             _ => Client::Peer(Arc::new(Peer {
                 limiter: Limiter::new(kind, spec),
                 http: http(),
-                url: format!("{}/records", told.url),
+                url: format!("{}/records", access.url),
                 synced: kind == Kind::ThrottleNetSynced,
             })),
         }

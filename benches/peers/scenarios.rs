@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::Wanted;
 use crate::clients::{Client, Kind};
-use crate::vendor::{Counting, Others, Report, SETTLED, Says, Spec, Vendor};
+use crate::vendor::{Counting, Others, Report, SETTLED, Spec, StatedHeaders, Vendor};
 
 /// More callers than a limit has units, so that a burst of a whole window never lacks callers.
 const CALLERS: usize = 200;
@@ -34,7 +34,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 /// Runs callers that always have more to send, until the run is over. Requests under way at the end are cancelled.
 async fn saturate(kind: Kind, spec: Spec) -> Report {
     let vendor = Vendor::start(&spec).await;
-    let client = Client::start(kind, &spec, &vendor.told).await;
+    let client = Client::start(kind, &spec, &vendor.access).await;
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..CALLERS {
         let client = client.clone();
@@ -64,8 +64,8 @@ async fn all(runs: impl IntoIterator<Item = (Kind, Spec)>) -> Vec<Report> {
 }
 
 /// Each client with each choice of headers that it runs with.
-fn rows(clients: impl Iterator<Item = Kind>) -> impl Iterator<Item = (Kind, Says)> {
-    clients.flat_map(|kind| kind.said().iter().map(move |&says| (kind, says)))
+fn rows(clients: impl Iterator<Item = Kind>) -> impl Iterator<Item = (Kind, StatedHeaders)> {
+    clients.flat_map(|kind| kind.header_styles().iter().map(move |&says| (kind, says)))
 }
 
 /// The clients that know only the limit.
@@ -73,7 +73,7 @@ fn limiters(wanted: &Wanted) -> impl Iterator<Item = Kind> {
     wanted.clients.iter().copied().filter(|kind| *kind != Kind::Oracle)
 }
 
-fn label(kind: Kind, says: Says, counting: Counting) -> String {
+fn label(kind: Kind, says: StatedHeaders, counting: Counting) -> String {
     format!("{}, {}, {}", kind.name(), says.name(), counting.name())
 }
 
@@ -95,7 +95,7 @@ fn print_seconds(wanted: &Wanted, what: &str, report: &Report) {
 pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     let (records, limit) = if wanted.quick { (4_000, 1_000) } else { (10_000, 2_000) };
     job_at(wanted, totals, records, limit, |_, _| true).await;
-    let exact = |kind, says| matches!((kind, says), (Kind::OursPace | Kind::Oracle, Says::RetryAfter));
+    let exact = |kind, says| matches!((kind, says), (Kind::OursPace | Kind::Oracle, StatedHeaders::RetryAfter));
     job_at(wanted, totals, records, limit / 4, exact).await;
 }
 
@@ -104,7 +104,7 @@ async fn job_at(
     totals: &mut Totals,
     records: u64,
     limit: u32,
-    takes_part: impl Fn(Kind, Says) -> bool,
+    takes_part: impl Fn(Kind, StatedHeaders) -> bool,
 ) {
     println!("\n## a. {records} records at {limit} a second, {} at once, one job at a time\n", wanted.workers);
     let columns = [
@@ -140,7 +140,7 @@ async fn job_at(
             if kind.is_ours() {
                 totals.refused += report.refused;
             }
-            if (kind, says) == (Kind::OursPace, Says::RetryAfter) {
+            if (kind, says) == (Kind::OursPace, StatedHeaders::RetryAfter) {
                 let job = if counting.is_bucket() { &mut totals.job_bucket } else { &mut totals.job_fixed };
                 job.push(ratio);
             }
@@ -160,7 +160,7 @@ async fn job_at(
 
 async fn run_job(kind: Kind, spec: Spec, workers_at_once: usize) -> (Duration, Report) {
     let vendor = Vendor::start(&spec).await;
-    let client = Client::start(kind, &spec, &vendor.told).await;
+    let client = Client::start(kind, &spec, &vendor.access).await;
     let taken = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
     let mut workers = tokio::task::JoinSet::new();
@@ -245,14 +245,14 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     let countings = [Counting::FixedWindow, Counting::SlidingLog, Counting::TokenBucket];
     let spec = |counting| {
         let spec = Spec::new(counting, 100);
-        Spec { run, jitter: JITTER, penalty: secs(2), says: Says::RetryAfter, ..spec }
+        Spec { run, jitter: JITTER, penalty: secs(2), says: StatedHeaders::RetryAfter, ..spec }
     };
     println!(
         "\n## c. a refused key is blocked for 2 s, and each hit makes the block 2 s longer; 0 to {JITTER:?} on the way\n"
     );
     heading(&["client", "fixed window", "sliding log", "token bucket"]);
     let mut measured = Vec::new();
-    for (kind, _) in rows(limiters(wanted)).filter(|(_, says)| *says == Says::RetryAfter) {
+    for (kind, _) in rows(limiters(wanted)).filter(|(_, says)| *says == StatedHeaders::RetryAfter) {
         let reports = all(countings.map(|counting| (kind, spec(counting)))).await;
         let cells: Vec<String> = reports.iter().map(|report| share(run, report)).collect();
         println!("| {} | {} |", kind.name(), cells.join(" | "));
@@ -263,7 +263,7 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     }
     for (kind, reports) in &measured {
         for (counting, report) in countings.iter().zip(reports) {
-            print_seconds(wanted, &label(*kind, Says::RetryAfter, *counting), report);
+            print_seconds(wanted, &label(*kind, StatedHeaders::RetryAfter, *counting), report);
         }
     }
 }
@@ -279,7 +279,7 @@ pub(crate) async fn others(wanted: &Wanted) {
 }
 
 async fn others_at(wanted: &Wanted, counting: Counting, (from, until, run): (u64, u64, u64)) {
-    let said = [Says::Everything, Says::RetryAfter, Says::Nothing];
+    let said = [StatedHeaders::Everything, StatedHeaders::RetryAfter, StatedHeaders::Nothing];
     let spec = |says| Spec {
         run: secs(run),
         says,

@@ -1,6 +1,6 @@
 //! The vendor, in its own process: this program, started with an argument.
 //!
-//! The process prints one line when it listens ([`Told`]), serves until its standard input closes, and then prints one
+//! The process prints one line when it listens ([`VendorAccess`]), serves until its standard input closes, and then prints one
 //! line about what arrived ([`Report`]), judged by its own algorithm.
 
 use std::io::Read;
@@ -73,7 +73,7 @@ impl Counting {
 
 /// The headers that the vendor sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Says {
+pub(crate) enum StatedHeaders {
     /// `ratelimit-limit`, `-remaining` and `-reset` in every response, and `retry-after` in refusals.
     Everything,
     /// `retry-after` in refusals.
@@ -81,12 +81,12 @@ pub(crate) enum Says {
     Nothing,
 }
 
-impl Says {
+impl StatedHeaders {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Says::Everything => "all",
-            Says::RetryAfter => "retry-after",
-            Says::Nothing => "none",
+            StatedHeaders::Everything => "all",
+            StatedHeaders::RetryAfter => "retry-after",
+            StatedHeaders::Nothing => "none",
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Spec {
     pub(crate) jitter: Duration,
     pub(crate) seed: u64,
     pub(crate) penalty: Duration,
-    pub(crate) says: Says,
+    pub(crate) says: StatedHeaders,
     pub(crate) others: Option<Others>,
     /// Arrivals are counted for this time from the first one on.
     pub(crate) run: Duration,
@@ -128,7 +128,7 @@ impl Spec {
             jitter: Duration::ZERO,
             seed: 7,
             penalty: Duration::ZERO,
-            says: Says::Everything,
+            says: StatedHeaders::Everything,
             others: None,
             run: Duration::from_secs(10),
             records: 0,
@@ -138,7 +138,7 @@ impl Spec {
 
 /// What a client may know about the vendor.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct VendorAccess {
     pub(crate) url: String,
     /// The vendor's entry for `vendors.toml`.
     pub(crate) toml: String,
@@ -184,16 +184,16 @@ pub(crate) fn serve(spec: &str) {
             .seed(spec.seed)
             .penalty(spec.penalty)
             .headers(match spec.says {
-                Says::Everything => HeaderStyle::RateLimit,
-                Says::RetryAfter => HeaderStyle::RetryAfter,
-                Says::Nothing => HeaderStyle::Silent,
+                StatedHeaders::Everything => HeaderStyle::RateLimit,
+                StatedHeaders::RetryAfter => HeaderStyle::RetryAfter,
+                StatedHeaders::Nothing => HeaderStyle::Silent,
             });
         if let Some(Others { per_second, from, until }) = spec.others {
             vendor = vendor.other_traffic(KEY, per_second, from, until);
         }
         let vendor = vendor.start().await.unwrap();
-        let told = Told { url: vendor.url(), toml: vendor.vendors_toml("vendor") };
-        println!("{}", serde_json::to_string(&told).unwrap());
+        let access = VendorAccess { url: vendor.url(), toml: vendor.vendors_toml("vendor") };
+        println!("{}", serde_json::to_string(&access).unwrap());
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
         println!("{}", serde_json::to_string(&report(&spec, rule, &vendor.arrivals())).unwrap());
     });
@@ -240,7 +240,7 @@ fn greedy(rule: Rule, from: Duration) -> impl Iterator<Item = Duration> {
 pub(crate) struct Vendor {
     process: Child,
     output: BufReader<ChildStdout>,
-    pub(crate) told: Told,
+    pub(crate) access: VendorAccess,
 }
 
 impl Vendor {
@@ -255,7 +255,7 @@ impl Vendor {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).await.unwrap();
-        Vendor { process, output, told: serde_json::from_str(&line).unwrap() }
+        Vendor { process, output, access: serde_json::from_str(&line).unwrap() }
     }
 
     pub(crate) async fn stop(mut self) -> Report {

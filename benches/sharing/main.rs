@@ -84,7 +84,7 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares.max(f64::MIN_POSITIVE))
 }
 
-async fn shared(store: &str, through: &str, window: Duration) {
+async fn measure_shared_limit(store: &str, through: &str, window: Duration) {
     let vendor = vendor(window).await;
     let name = format!("bench-{store}-{}", std::process::id());
     let mut clients = Vec::new();
@@ -97,13 +97,13 @@ async fn shared(store: &str, through: &str, window: Duration) {
     let cold = began.elapsed();
     // Runs until the units are held where they are wanted.
     send(&clients, &name, SECOND * 3 + (window - SECOND)).await;
-    let before = (vendor.summary().admitted, asks(&clients));
+    let before = (vendor.summary().admitted, answered_store_calls(&clients));
     let began = Instant::now();
     let answered = send(&clients, &name, RUN.max(window)).await;
     let took = began.elapsed().as_secs_f64();
     let windows = took / window.as_secs_f64();
     let reached = (vendor.summary().admitted - before.0) as f64 / windows / f64::from(LIMIT) * 100.0;
-    let asked = (asks(&clients) - before.1) as f64 / took;
+    let asked = (answered_store_calls(&clients) - before.1) as f64 / took;
     println!(
         "sharing: processes={CLIENTS} limit={LIMIT}/{}s store={store} reached={reached:.1} refused={} jain={:.3} \
          calls_per_s={:.1} cold_ms={} asks_per_s={asked:.1}",
@@ -118,7 +118,7 @@ async fn shared(store: &str, through: &str, window: Duration) {
     }
 }
 
-fn asks(clients: &[IntegrationClient]) -> u64 {
+fn answered_store_calls(clients: &[IntegrationClient]) -> u64 {
     clients.iter().filter_map(|client| client.sharing()).map(|sharing| sharing.answered).sum()
 }
 
@@ -138,10 +138,10 @@ async fn main() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = format!("sqlite:{}", folder.join("capacity.db").display());
     for (store, through) in [("sqlite", &file), ("postgres", &postgres), ("redis", &redis)] {
-        shared(store, through, SECOND).await;
+        measure_shared_limit(store, through, SECOND).await;
     }
     for (store, through) in [("etcd", &etcd), ("s3", &s3)] {
-        shared(store, through, MINUTE).await;
+        measure_shared_limit(store, through, MINUTE).await;
     }
     for (kind, units) in
         [(counted::Kind::FixedWindow, 80), (counted::Kind::SlidingLog, 80), (counted::Kind::SlidingLog, 100)]

@@ -24,19 +24,19 @@ const IN_HAND: usize = 4_096;
 const AT_ONCE: usize = 256;
 
 /// How long the vendor takes for the next answer: 1 to 5 ms.
-fn takes() -> Duration {
+fn next_service_time() -> Duration {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // The steps of a generator modulo a prime, so that no two consecutive answers take the same time.
     Duration::from_micros(1_000 + NEXT.fetch_add(1_597, Relaxed) % 4_001)
 }
 
 /// A transport that answers without a socket.
-struct Fake;
+struct SocketlessTransport;
 
-impl Transport for Fake {
+impl Transport for SocketlessTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         Box::pin(async move {
-            tokio::time::sleep(takes()).await;
+            tokio::time::sleep(next_service_time()).await;
             let body =
                 AnswerBody::from_bytes(bytes::Bytes::new(), exchange.vendor.max_response_bytes, exchange.deadline);
             Ok(Answer::new(http::StatusCode::OK, http::HeaderMap::new(), body))
@@ -67,7 +67,7 @@ async fn serve(connection: TcpStream) -> std::io::Result<()> {
         }
         body.resize(length, 0);
         stream.read_exact(&mut body).await?;
-        tokio::time::sleep(takes()).await;
+        tokio::time::sleep(next_service_time()).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await?;
     }
 }
@@ -107,7 +107,7 @@ impl Drop for Vendor {
 }
 
 /// The result of a worker.
-pub(crate) struct Worked {
+pub(crate) struct WorkerResult {
     pub a_second: f64,
     /// The time from the start of building the client to the first answer.
     pub first: Duration,
@@ -125,12 +125,12 @@ pub(crate) async fn client(
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendors).store(store);
     let builder = (0..tenants).fold(builder, |builder, n| builder.tenant(TenantEntry::new(format!("t{n}"), "v")));
     let builder = builder.response_handler(handler).max_jobs(IN_HAND).work();
-    let builder = if vendor.is_none() { builder.transport(Fake) } else { builder };
+    let builder = if vendor.is_none() { builder.transport(SocketlessTransport) } else { builder };
     builder.build().await.unwrap()
 }
 
 /// Works on the jobs of `tenants` tenants in `store` until `count` are delivered: over HTTP if `vendor` is a port.
-pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> Worked {
+pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Option<u16>) -> WorkerResult {
     let (done, first) = (Arc::new(AtomicUsize::new(0)), Arc::new(parking_lot::Mutex::new(None)));
     let over = Arc::new(tokio::sync::Notify::new());
     let handler = {
@@ -158,7 +158,7 @@ pub(crate) async fn work(store: Store, tenants: usize, count: usize, vendor: Opt
     if late {
         println!("  only {delivered} of {count} were delivered in 120 s");
     }
-    Worked { a_second, first: first - began }
+    WorkerResult { a_second, first: first - began }
 }
 
 /// The requests per second of reqwest alone at the same vendor.

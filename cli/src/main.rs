@@ -134,19 +134,19 @@ mod tests {
     /// clap would wrap a longer line, so that its last word would stand alone on the next line.
     #[test]
     fn help_footer_wraps_at_eighty_columns() {
-        fn look(command: &clap::Command) {
+        fn check_footers(command: &clap::Command) {
             let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in below.lines() {
                 assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
-            command.get_subcommands().for_each(look);
+            command.get_subcommands().for_each(check_footers);
         }
-        look(&super::Cli::command());
+        check_footers(&super::Cli::command());
     }
 
     #[test]
     fn options_and_variables_have_one_name() {
-        fn look(command: &clap::Command) {
+        fn check_variables(command: &clap::Command) {
             for argument in command.get_arguments() {
                 let (name, variable) = (argument.get_long().unwrap_or_default(), argument.get_env());
                 let expected = match name {
@@ -157,8 +157,8 @@ mod tests {
                 assert_eq!(variable, expected.as_deref().map(std::ffi::OsStr::new), "{}: --{name}", command.get_name());
                 assert!(argument.is_hide_env_values_set(), "{}: --{name} may hold a password", command.get_name());
             }
-            command.get_subcommands().for_each(look);
+            command.get_subcommands().for_each(check_variables);
         }
-        look(&super::Cli::command());
+        check_variables(&super::Cli::command());
     }
 }

@@ -25,7 +25,7 @@ const VARIABLES: [&str; 4] = [
     "INTEGRATION_CLIENT_LISTEN",
 ];
 
-struct Ran {
+struct ProcessOutput {
     code: i32,
     out: String,
     err: String,
@@ -42,7 +42,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-fn run_command(mut command: Command, input: &[u8]) -> Ran {
+fn run_command(mut command: Command, input: &[u8]) -> ProcessOutput {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
@@ -53,10 +53,10 @@ fn run_command(mut command: Command, input: &[u8]) -> Ran {
         child.wait_with_output().unwrap()
     });
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    ProcessOutput { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-fn run(args: &[&str], input: &str) -> Ran {
+fn run(args: &[&str], input: &str) -> ProcessOutput {
     run_command(command(args), input.as_bytes())
 }
 

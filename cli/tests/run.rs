@@ -34,19 +34,19 @@ fn now() -> tokio::time::Instant {
 }
 
 /// A folder with a vendor's entry, two tenants and files of jobs.
-struct Place {
+struct RunFolder {
     folder: PathBuf,
     vendor: FakeVendor,
 }
 
 /// The exit code and the output of a process.
-struct Ran {
+struct ProcessOutput {
     code: i32,
     out: String,
     err: String,
 }
 
-impl Ran {
+impl ProcessOutput {
     /// The figures `done`, `refused` and `dead` in the last line.
     #[track_caller]
     fn figures(&self) -> [u64; 3] {
@@ -59,12 +59,12 @@ impl Ran {
     }
 }
 
-impl Place {
-    async fn new(vendor: FakeVendorBuilder) -> Place {
-        Place::with(vendor.headers(HeaderStyle::Silent).start().await.unwrap())
+impl RunFolder {
+    async fn new(vendor: FakeVendorBuilder) -> RunFolder {
+        RunFolder::with(vendor.headers(HeaderStyle::Silent).start().await.unwrap())
     }
 
-    fn with(vendor: FakeVendor) -> Place {
+    fn with(vendor: FakeVendor) -> RunFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ic-run-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -80,7 +80,7 @@ impl Place {
             + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY\"\n"
             + "\n[[tenants]]\nid = \"umbra\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY_2\"\n";
         fs::write(folder.join("vendors.toml"), vendors).unwrap();
-        Place { folder, vendor }
+        RunFolder { folder, vendor }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -108,7 +108,7 @@ impl Place {
         self.command(&[&["run"], args, &["--vendors", "vendors.toml"]].concat()).spawn().unwrap()
     }
 
-    async fn run(&self, args: &[&str]) -> Ran {
+    async fn run(&self, args: &[&str]) -> ProcessOutput {
         wait(self.start(args)).await
     }
 
@@ -128,7 +128,7 @@ impl Place {
     }
 
     /// Waits until the vendor has received this many requests.
-    async fn until_sent(&self, requests: u64) {
+    async fn wait_until_sent(&self, requests: u64) {
         for _ in 0..2_000 {
             if self.vendor.summary().arrived >= requests {
                 return;
@@ -139,7 +139,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -155,10 +155,10 @@ fn job(tenant: &str, path: &str) -> String {
     line
 }
 
-async fn wait(child: Child) -> Ran {
+async fn wait(child: Child) -> ProcessOutput {
     let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    ProcessOutput { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
 #[cfg(unix)]
@@ -176,7 +176,7 @@ fn lines_of(results: &[Value], outcome: &str) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_of_a_file_gets_a_result() {
-    let place = Place::new(FakeVendor::builder().poisoned("/bad", 422)).await;
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/bad", 422)).await;
     let mut jobs: String = (1..=300).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     jobs += &job("umbra", "/bad/1");
     jobs += "\n{\"tenant\":\"umbra\",\"vendor\":\"v\",\"method\":\"get\",\"path\":\"/text?q=1\",\"headers\":{\"x-a\":\"b\"},\"body\":\"plain\"}";
@@ -205,7 +205,7 @@ async fn every_line_of_a_file_gets_a_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_estimate_is_known_after_a_tenth() {
-    let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=1_600);
     let began = now();
     let mut child = place.start(&["jobs.jsonl"]);
@@ -243,13 +243,13 @@ async fn run_estimate_is_known_after_a_tenth() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipe_is_sent_at_once_and_results_are_piped() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     let mut command = place.command(&["run", "-", "--vendors", "vendors.toml", "--out", "-"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, job("acme", "/jobs/1").as_bytes()).unwrap();
     // The job is sent although the pipe is still open.
-    place.until_sent(1).await;
+    place.wait_until_sent(1).await;
     std::io::Write::write_all(&mut input, job("acme", "/jobs/2").trim_end().as_bytes()).unwrap();
     drop(input);
     let ran = wait(child).await;

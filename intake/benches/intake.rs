@@ -37,12 +37,12 @@ fn content(number: usize) -> String {
 }
 
 /// Wraps a source, and ends when at least `left` of its messages were fetched.
-struct Counted<'a> {
+struct BoundedSource<'a> {
     source: &'a dyn IntakeSource,
     left: Mutex<usize>,
 }
 
-impl IntakeSource for Counted<'_> {
+impl IntakeSource for BoundedSource<'_> {
     fn name(&self) -> &str {
         self.source.name()
     }
@@ -69,9 +69,9 @@ impl IntakeSource for Counted<'_> {
 }
 
 /// A source in memory with this number of messages left, which it returns without delay.
-struct Memory(Mutex<usize>);
+struct MemorySource(Mutex<usize>);
 
-impl IntakeSource for Memory {
+impl IntakeSource for MemorySource {
     fn name(&self) -> &str {
         "memory"
     }
@@ -123,13 +123,13 @@ async fn enqueue(client: &IntegrationClient, messages: usize) -> f64 {
 
 async fn feed(client: &IntegrationClient, source: &dyn IntakeSource, messages: usize) -> f64 {
     let began = Instant::now();
-    let source = Counted { source, left: Mutex::new(messages) };
+    let source = BoundedSource { source, left: Mutex::new(messages) };
     client.outbox().feed_from(&source).await.unwrap();
     messages as f64 / began.elapsed().as_secs_f64()
 }
 
 /// Messages a second that the source delivers and has acknowledged if nothing is done with them: the broker's own speed.
-async fn alone(source: &dyn IntakeSource, messages: usize) -> f64 {
+async fn source_rate(source: &dyn IntakeSource, messages: usize) -> f64 {
     let (began, mut taken) = (Instant::now(), 0);
     while taken < messages {
         let fetched = source.fetch(AT_ONCE).await.unwrap();
@@ -180,7 +180,7 @@ async fn run(label: &str, store: Store, messages: usize) {
     let client = client(store.max_backlog(u64::MAX)).await;
     let plain = enqueue(&client, messages).await;
     let mut line = format!("intake: store={label} messages={messages} enqueue={plain:.0}");
-    let memory = feed(&client, &Memory(Mutex::new(0)), messages).await;
+    let memory = feed(&client, &MemorySource(Mutex::new(0)), messages).await;
     line += &format!(" memory={memory:.0} ({:.2})", memory / plain);
     let mut brokers = Vec::new();
     if let Ok(url) = std::env::var("IC_TEST_RABBITMQ") {
@@ -194,7 +194,7 @@ async fn run(label: &str, store: Store, messages: usize) {
         brokers.push(("nats", idle, nats(&url, &name, messages).await));
     }
     for (name, idle, source) in brokers {
-        let most = alone(&*idle, messages).await;
+        let most = source_rate(&*idle, messages).await;
         let per_s = feed(&client, &*source, messages).await;
         line += &format!(" {name}={per_s:.0} ({:.2}; {:.2} of the broker's {most:.0})", per_s / plain, per_s / most);
     }

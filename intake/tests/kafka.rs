@@ -78,7 +78,7 @@ async fn publish(cluster: &Cluster, topic: &str, messages: Vec<String>, per_seco
 }
 
 /// The number of messages of a topic that follow the committed offsets of the group.
-fn left(cluster: &Cluster, topic: &str) -> i64 {
+fn unread_messages(cluster: &Cluster, topic: &str) -> i64 {
     let within = Duration::from_secs(10);
     let mut asked = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
@@ -137,7 +137,7 @@ async fn bad_messages_are_refused_with_the_reason(cluster: &Cluster) {
     let source = Kafka::connect(&url(cluster, "bad")).await.unwrap();
     assert!(source.name().starts_with("kafka:") && source.name().ends_with(":bad"), "{}", source.name());
     let feeding = feed(&client, source);
-    wait_until(async || transport.calls().len() == 2 && left(cluster, "bad") == 0).await;
+    wait_until(async || transport.calls().len() == 2 && unread_messages(cluster, "bad") == 0).await;
     client.shutdown(Duration::from_secs(5)).await;
     assert_eq!(feeding.await.unwrap(), 2);
     let reader: BaseConsumer =
@@ -173,7 +173,7 @@ async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
         producer.send(record, Duration::from_secs(10)).await.unwrap();
     }
     let store = store_path("kafka-full");
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
     let source = Kafka::connect(&url(cluster, "full")).await.unwrap();
     let feeding = feed(&accepting, source);
     let looking = async {
@@ -236,7 +236,7 @@ async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
             }
         }
     };
-    let is_empty = async || publishing.is_finished() && left(cluster, "killed") == 0;
+    let is_empty = async || publishing.is_finished() && unread_messages(cluster, "killed") == 0;
     // A worker gets its partitions some seconds after its start: the cluster waits for further members, and until the
     // session of the killed worker has timed out.
     let lives = Duration::from_millis(5_000)..Duration::from_millis(6_500);

@@ -33,7 +33,7 @@ async fn context() -> Context {
 /// Messages that are published and not confirmed yet. At 5,000 the NATS client would block further ones.
 const IN_FLIGHT: usize = 1_000;
 
-async fn confirmed(published: &mut Vec<PublishAckFuture>) {
+async fn await_confirmations(published: &mut Vec<PublishAckFuture>) {
     for published in published.drain(..) {
         published.await.unwrap();
     }
@@ -54,15 +54,15 @@ async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, Str
         id.into_iter().for_each(|id| headers.insert("Nats-Msg-Id", id.as_str()));
         published.push(context.publish_with_headers(name.to_owned(), headers, content.into()).await.unwrap());
         if published.len() == IN_FLIGHT {
-            confirmed(&mut published).await;
+            await_confirmations(&mut published).await;
         }
     }
-    confirmed(&mut published).await;
+    await_confirmations(&mut published).await;
     context
 }
 
 /// The number of messages of the stream that the consumer has not settled.
-async fn left(context: &Context, name: &str) -> u64 {
+async fn unsettled_messages(context: &Context, name: &str) -> u64 {
     let stream = context.get_stream(name).await.unwrap();
     let info = stream.consumer_info("integration-client").await.unwrap();
     info.num_pending + info.num_ack_pending as u64
@@ -104,7 +104,7 @@ async fn bad_messages_are_refused_with_the_reason() {
     let (client, transport) = client(&store_path("nats-bad"), |store| store).await;
     let source = Nats::connect(&format!("{}?stream=BAD", url())).await.unwrap();
     let looking = async {
-        wait_until(async || transport.calls().len() == 2 && left(&context, "BAD").await == 0).await;
+        wait_until(async || transport.calls().len() == 2 && unsettled_messages(&context, "BAD").await == 0).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
@@ -123,12 +123,12 @@ async fn a_message_for_a_full_lane_comes_again() {
     let lines = ["acme", "acme", "umbra"].into_iter().enumerate();
     let context = publish("FULL", lines.map(|(number, tenant)| (None, line(tenant, &format!("/{number}"))))).await;
     let store = store_path("nats-full");
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
     let source = Nats::connect(&format!("{}?stream=FULL", url())).await.unwrap();
     let looking = async {
-        wait_until(async || left(&context, "FULL").await == 1).await;
+        wait_until(async || unsettled_messages(&context, "FULL").await == 1).await;
         let (working, transport) = client(&store, |store| store).await;
-        wait_until(async || transport.calls().len() == 3 && left(&context, "FULL").await == 0).await;
+        wait_until(async || transport.calls().len() == 3 && unsettled_messages(&context, "FULL").await == 0).await;
         working.shutdown(Duration::from_secs(5)).await;
         accepting.shutdown(Duration::from_secs(5)).await;
     };
@@ -181,13 +181,13 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     let is_ours = std::env::var_os("IC_TEST_NATS_DIR").is_some();
     let set = |what: &str| support::run_script("nats.sh", what);
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
-    let is_empty = async || left(&context().await, "KILLED").await == 0;
+    let is_empty = async || unsettled_messages(&context().await, "KILLED").await == 0;
     support::kill_and_judge(
         "nats",
         &format!("{}?stream=KILLED", url()),
         support::MESSAGES,
         broker,
-        support::LIVES,
+        support::WORKER_LIFETIMES,
         is_empty,
     )
     .await;

@@ -48,12 +48,12 @@ impl Server {
     }
 
     /// The number of waiting messages; 0 if the queue does not exist yet.
-    async fn waiting(&self, name: &str) -> u32 {
-        self.known_waiting(name).await.unwrap_or(0)
+    async fn waiting_messages(&self, name: &str) -> u32 {
+        self.try_waiting_messages(name).await.unwrap_or(0)
     }
 
     /// The number of waiting messages; `None` if the server does not say, as while it restores a queue after a kill.
-    async fn known_waiting(&self, name: &str) -> Option<u32> {
+    async fn try_waiting_messages(&self, name: &str) -> Option<u32> {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         // Uses a new channel, because the server closes a channel that asks for a queue that does not exist yet.
         let channel = self.connection.create_channel().await.unwrap();
@@ -130,12 +130,12 @@ async fn bad_messages_are_refused_with_the_reason() {
     let feeding = client.outbox().feed_from(&source);
     let looking = async {
         wait_until(async || transport.calls().len() == 3).await;
-        wait_until(async || server.waiting("bad.refused").await == 4).await;
+        wait_until(async || server.waiting_messages("bad.refused").await == 4).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
     drop(source);
-    assert_eq!(server.waiting(queue).await, 0);
+    assert_eq!(server.waiting_messages(queue).await, 0);
     let mut refused = Vec::new();
     while let Some(message) = server.next("bad.refused").await {
         refused.push(message);
@@ -159,11 +159,11 @@ async fn a_message_for_a_full_lane_goes_back_for_a_while() {
     server.publish(queue, messages).await;
     let store = store_path("full");
     // This client sends nothing, so that the first request fills the tenant's part of the outbox.
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
     let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
     let feeding = accepting.outbox().feed_from(&source);
     let looking = async {
-        wait_until(async || server.waiting("full.later").await == 1).await;
+        wait_until(async || server.waiting_messages("full.later").await == 1).await;
         let (working, transport) = client(&store, |store| store).await;
         // The broker puts the postponed message back into the queue, and it is accepted now that there is room.
         wait_until(async || transport.calls().len() == 3).await;
@@ -171,7 +171,7 @@ async fn a_message_for_a_full_lane_goes_back_for_a_while() {
         accepting.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
-    assert_eq!(server.waiting(queue).await, 0);
+    assert_eq!(server.waiting_messages(queue).await, 0);
 }
 
 async fn replies_go_to_the_queue_of_the_sender() {
@@ -197,7 +197,10 @@ async fn replies_go_to_the_queue_of_the_sender() {
     let source = RabbitMq::connect(&format!("{}?queue=asking", url())).await.unwrap();
     let target = RabbitMqReplies::connect(&format!("{}?queue=replies&allow=amq-", url())).await.unwrap();
     let looking = async {
-        wait_until(async || server.waiting("amq-sender").await == 1 && server.waiting("replies").await == 3).await;
+        wait_until(async || {
+            server.waiting_messages("amq-sender").await == 1 && server.waiting_messages("replies").await == 3
+        })
+        .await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     let outbox = client.outbox();
@@ -211,7 +214,7 @@ async fn replies_go_to_the_queue_of_the_sender() {
     assert!(properties.message_id().is_some() && *properties.delivery_mode() == Some(2), "{properties:?}");
     let content = String::from_utf8(message.delivery.data).unwrap();
     assert!(content.contains(r#""reply_to":"amq-sender""#) && content.contains(r#""status":200"#), "{content}");
-    assert_eq!(server.waiting("asking").await, 0);
+    assert_eq!(server.waiting_messages("asking").await, 0);
 }
 
 async fn killed_workers_lose_no_reply() {
@@ -247,13 +250,13 @@ async fn killed_workers_and_a_killed_broker_lose_nothing() {
     let is_ours = std::env::var_os("IC_TEST_RABBITMQ_DIR").is_some();
     let set = |what: &str| support::run_script("rabbitmq.sh", what);
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
-    let is_empty = async || Server::connect().await.known_waiting(queue).await == Some(0);
+    let is_empty = async || Server::connect().await.try_waiting_messages(queue).await == Some(0);
     support::kill_and_judge(
         "rabbitmq",
         &format!("{}?queue={queue}", url()),
         support::MESSAGES,
         broker,
-        support::LIVES,
+        support::WORKER_LIFETIMES,
         is_empty,
     )
     .await;

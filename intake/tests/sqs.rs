@@ -30,7 +30,7 @@ use support::{client, line, store_path, wait_until};
 const MESSAGES: usize = 2_000;
 /// Messages in the queue at once. The number is small because the server scans all of them in every request.
 const AT_ONCE: usize = 300;
-const LIVES: Range<Duration> = Duration::from_millis(500)..Duration::from_secs(2);
+const WORKER_LIFETIMES: Range<Duration> = Duration::from_millis(500)..Duration::from_secs(2);
 
 fn server() -> String {
     std::env::var("IC_TEST_SQS")
@@ -60,7 +60,7 @@ struct Queue {
 }
 
 impl Queue {
-    async fn make(name: &str, attributes: &[(Attribute, &str)]) -> Queue {
+    async fn create(name: &str, attributes: &[(Attribute, &str)]) -> Queue {
         let client = sqs();
         let attributes: HashMap<_, _> =
             attributes.iter().map(|(name, value)| (name.clone(), (*value).to_owned())).collect();
@@ -83,7 +83,7 @@ impl Queue {
     }
 
     /// The messages that are not deleted: the number of visible ones, and the number of all.
-    async fn left(&self) -> (usize, usize) {
+    async fn message_counts(&self) -> (usize, usize) {
         let told = self.client.get_queue_attributes().queue_url(&self.url).attribute_names(Attribute::All).send().await;
         let told = told.unwrap().attributes.unwrap();
         let count = |name: Attribute| told.get(&name).map_or(0, |count| count.parse::<usize>().unwrap());
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     async fn is_empty(&self) -> bool {
-        self.left().await.1 == 0
+        self.message_counts().await.1 == 0
     }
 
     async fn receive(&self) -> Vec<Message> {
@@ -120,7 +120,7 @@ async fn sqs_queues() {
 async fn what_is_missing_is_said() {
     let error = Sqs::connect(&url("nowhere?dead=bad")).await.unwrap_err().to_string();
     assert!(error.contains("nowhere") && error.contains("make it first"), "{error}");
-    Queue::make("alone", &[]).await;
+    Queue::create("alone", &[]).await;
     let error = Sqs::connect(&url("alone")).await.unwrap_err().to_string();
     assert!(error.contains("?dead=QUEUE"), "{error}");
     let error = Sqs::connect(&url("alone?dead=nowhere")).await.unwrap_err().to_string();
@@ -131,8 +131,8 @@ async fn what_is_missing_is_said() {
 
 async fn bad_messages_are_refused_with_the_reason() {
     let queue =
-        Queue::make("bad.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::ContentBasedDeduplication, "true")]);
-    let refused = Queue::make("bad-refused.fifo", &[(Attribute::FifoQueue, "true")]);
+        Queue::create("bad.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::ContentBasedDeduplication, "true")]);
+    let refused = Queue::create("bad-refused.fifo", &[(Attribute::FifoQueue, "true")]);
     let (queue, refused) = tokio::join!(queue, refused);
     let contents = ["{".to_owned(), line("acme", "/two"), line("nobody", "/three"), line("acme", "/four")];
     queue.send(contents).await;
@@ -150,14 +150,15 @@ async fn bad_messages_are_refused_with_the_reason() {
 }
 
 async fn redrive_policy_moves_what_is_refused() {
-    let dead = Queue::make("moved", &[]).await;
+    let dead = Queue::create("moved", &[]).await;
     let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:moved","maxReceiveCount":"2"}"#;
-    let queue = Queue::make("moving", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
+    let queue =
+        Queue::create("moving", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
     queue.send(["{".to_owned(), line("acme", "/good")]).await;
     let (client, transport) = client(&store_path("sqs-moved"), |store| store).await;
     let source = Sqs::connect(&url("moving")).await.unwrap();
     let looking = async {
-        wait_until(async || transport.calls().len() == 1 && dead.left().await.0 == 1).await;
+        wait_until(async || transport.calls().len() == 1 && dead.message_counts().await.0 == 1).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
@@ -165,8 +166,8 @@ async fn redrive_policy_moves_what_is_refused() {
 
 async fn messages_for_a_full_lane_come_again() {
     const ROOM: usize = 12;
-    Queue::make("full-refused", &[]).await;
-    let queue = Queue::make("full", &[]).await;
+    Queue::create("full-refused", &[]).await;
+    let queue = Queue::create("full", &[]).await;
     // More messages than one request can give back.
     let full: Vec<String> = (0..2 * ROOM).map(|number| line("acme", &format!("/{number}"))).collect();
     for some in full.chunks(10) {
@@ -174,10 +175,10 @@ async fn messages_for_a_full_lane_come_again() {
     }
     queue.send([line("umbra", "/other")]).await;
     let store = store_path("sqs-full");
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(ROOM as u64)).await;
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(ROOM as u64)).await;
     let source = Sqs::connect(&url("full?dead=full-refused")).await.unwrap();
     let looking = async {
-        wait_until(async || queue.left().await.1 == ROOM).await;
+        wait_until(async || queue.message_counts().await.1 == ROOM).await;
         let (working, transport) = client(&store, |store| store).await;
         wait_until(async || transport.calls().len() == 2 * ROOM + 1 && queue.is_empty().await).await;
         working.shutdown(Duration::from_secs(5)).await;
@@ -189,18 +190,18 @@ async fn messages_for_a_full_lane_come_again() {
 /// A redrive policy counts how often a message was received, so that the source must hold a message for a full lane
 /// instead of giving it back.
 async fn what_is_held_stays_invisible() {
-    let dead = Queue::make("held-moved", &[]).await;
+    let dead = Queue::create("held-moved", &[]).await;
     let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:held-moved","maxReceiveCount":"1"}"#;
-    let queue = Queue::make("held", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
+    let queue = Queue::create("held", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
     queue.send([line("acme", "/first"), line("acme", "/second")]).await;
     let store = store_path("sqs-held");
-    let accepting = support::accepting(&store, |store| store.max_lane_backlog(1)).await;
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
     let source = Sqs::connect(&url("held")).await.unwrap();
     let looking = async {
-        wait_until(async || queue.left().await == (0, 1)).await;
+        wait_until(async || queue.message_counts().await == (0, 1)).await;
         // Waits for three times the visibility timeout.
         tokio::time::sleep(Duration::from_secs(6)).await;
-        assert_eq!((queue.left().await, dead.left().await), ((0, 1), (0, 0)));
+        assert_eq!((queue.message_counts().await, dead.message_counts().await), ((0, 1), (0, 0)));
         let (working, transport) = client(&store, |store| store).await;
         wait_until(async || transport.calls().len() == 2 && queue.is_empty().await).await;
         working.shutdown(Duration::from_secs(5)).await;
@@ -212,7 +213,7 @@ async fn what_is_held_stays_invisible() {
 async fn replies_go_to_a_queue() {
     let missing = SqsReplies::connect(&url("no-answers")).await.unwrap_err().to_string();
     assert!(missing.contains("no-answers") && missing.contains("make it first"), "{missing}");
-    let (all, mine) = tokio::join!(Queue::make("answers", &[]), Queue::make("of-mine", &[]));
+    let (all, mine) = tokio::join!(Queue::create("answers", &[]), Queue::create("of-mine", &[]));
     let (client, _) = client(&store_path("sqs-replies"), |store| store).await;
     for to in ["answers", "of-mine", "of-nobody", "../other"] {
         let request = Request::post("v", "/order").reply_to(to);
@@ -220,7 +221,7 @@ async fn replies_go_to_a_queue() {
     }
     let target = SqsReplies::connect(&url("answers?allow=of-,../")).await.unwrap();
     let looking = async {
-        wait_until(async || all.left().await.0 == 3 && mine.left().await.0 == 1).await;
+        wait_until(async || all.message_counts().await.0 == 3 && mine.message_counts().await.0 == 1).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(client.outbox().deliver_replies(&target), looking).0.unwrap(), 4);
@@ -233,8 +234,8 @@ async fn replies_go_to_a_queue() {
 async fn keys_come_from_the_service_of_a_container() {
     const KEYS: &str =
         r#"{"AccessKeyId":"role","SecretAccessKey":"test","Token":"test","Expiration":"2100-01-01T00:00:00Z"}"#;
-    let queue = Queue::make("of-a-role", &[]).await;
-    Queue::make("of-a-role-refused", &[]).await;
+    let queue = Queue::create("of-a-role", &[]).await;
+    Queue::create("of-a-role-refused", &[]).await;
     queue.send([line("acme", "/1")]).await;
     let service = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = service.local_addr().unwrap();
@@ -265,15 +266,15 @@ async fn keys_come_from_the_service_of_a_container() {
 }
 
 async fn killed_workers_and_a_paused_broker_lose_nothing() {
-    Queue::make("killed-refused", &[]).await;
+    Queue::create("killed-refused", &[]).await;
     // A short visibility timeout lets the server soon redeliver the messages of a killed worker.
-    let queue = Queue::make("killed", &[(Attribute::VisibilityTimeout, "2")]).await;
+    let queue = Queue::create("killed", &[(Attribute::VisibilityTimeout, "2")]).await;
     let stated = std::env::var("IC_SQS_MESSAGES").ok();
     let messages = stated.map_or(MESSAGES, |stated| stated.parse().expect("IC_SQS_MESSAGES is a multiple of ten"));
     let is_published = AtomicBool::new(false);
     let publishing = async {
         for first in (0..messages).step_by(10) {
-            while first.is_multiple_of(100) && queue.left().await.1 > AT_ONCE {
+            while first.is_multiple_of(100) && queue.message_counts().await.1 > AT_ONCE {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             queue.send((first..first + 10).map(|number| line("acme", &format!("/{number}")))).await;
@@ -286,7 +287,7 @@ async fn killed_workers_and_a_paused_broker_lose_nothing() {
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };
     let is_empty = async || is_published.load(Ordering::Relaxed) && queue.is_empty().await;
     let url = url("killed?dead=killed-refused");
-    tokio::join!(publishing, support::kill_and_judge("sqs", &url, messages, broker, LIVES, is_empty));
+    tokio::join!(publishing, support::kill_and_judge("sqs", &url, messages, broker, WORKER_LIFETIMES, is_empty));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,11 +25,11 @@ use support::{client, store_path, wait_until};
 const SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// The head and the body of a request to the webhook.
-type Got = (String, String);
+type ReceivedRequest = (String, String);
 
 /// Starts a receiver that answers with `answers` in order, and repeats the last one. At `None` it closes the connection
 /// without an answer. Returns its URL and the requests that it receives.
-async fn receiver(answers: Vec<Option<&'static str>>) -> (String, Arc<Mutex<Vec<Got>>>) {
+async fn receiver(answers: Vec<Option<&'static str>>) -> (String, Arc<Mutex<Vec<ReceivedRequest>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook?key=hunter2", listener.local_addr().unwrap());
     let got = Arc::new(Mutex::new(Vec::new()));

@@ -6,13 +6,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Ran, run};
+use super::{ProcessOutput, run};
 
 #[track_caller]
 fn check(name: &str, args: &[&str], input: &str) {
     let path =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("fixtures/cli").join(name).with_extension("txt");
-    let Ran { code, out, err } = run(args, input);
+    let ProcessOutput { code, out, err } = run(args, input);
     let mut seen = format!("$ integration-client {}\n{out}", args.join(" "));
     if !err.is_empty() {
         write!(seen, "(standard error)\n{err}").unwrap();

@@ -11,9 +11,9 @@ const VENDORS: &str = "[vendors.v]\nbase_url = \"http://127.0.0.1:9\"\nauth = { 
     [[vendors.v.limits]]\nname = \"second\"\nlimit = 100\nwindow = \"1s\"\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\n";
 
 /// A process that is killed at the end of its test.
-struct Ends(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Ends {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
     }
@@ -39,7 +39,7 @@ fn answer(address: &str, path: &str, token: &str) -> String {
 fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-{}.toml", std::process::id()));
     std::fs::write(&vendors, VENDORS).unwrap();
-    let mut child = Ends(
+    let mut child = KilledOnDrop(
         command(&["serve", "--listen", "127.0.0.1:0", "--deadline", "1s", "--vendors", vendors.to_str().unwrap()])
             .spawn()
             .unwrap(),

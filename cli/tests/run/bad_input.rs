@@ -8,7 +8,7 @@ fn three_lines(second: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_line_stops_the_run_until_mended() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     for (line, said) in [
         ("{\"tenant\": \"acme\", ", "jobs.jsonl:2: not JSON: EOF while parsing"),
         ("{\"tenant\":\"acme\",\"vendro\":\"v\"}", "unknown field `vendro`"),
@@ -41,7 +41,7 @@ async fn invalid_line_stops_the_run_until_mended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_lines_can_be_skipped() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     let mut jobs = String::new();
     for number in 1..=50 {
         jobs += &if number % 2 == 0 { "no job\n".to_owned() } else { job("acme", &format!("/jobs/{number}")) };
@@ -62,7 +62,7 @@ async fn invalid_lines_can_be_skipped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_something_else_are_left_alone() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=3);
     for mine in ["my own words\n", "my own words", "{\"my\": \"own words\"}", "[\n17\n]"] {
         place.write("mine.txt", mine);
@@ -85,7 +85,7 @@ async fn results_of_something_else_are_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn crafted_line_number_allocates_no_memory() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=3);
     let numbers = [u64::MAX, 1 << 62, 400_000_000_000, 0];
     for number in numbers {

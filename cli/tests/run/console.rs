@@ -23,7 +23,7 @@ fn ask(address: &str, method: &str, path: &str, token: &str) -> (u16, String) {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn console_shows_a_run_and_ends_with_it() {
-    let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(5, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(5, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=300);
     let mut child = place.start(&["jobs.jsonl", "--console", "--quiet"]);
     let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -35,7 +35,7 @@ async fn console_shows_a_run_and_ends_with_it() {
     let (url, token) = line.trim().split_once(" (token: ").unwrap();
     let token = token.trim_end_matches(')');
     let address = url.split_once("http://").unwrap().1.trim_end_matches("/~/console/").to_owned();
-    place.until_sent(2).await;
+    place.wait_until_sent(2).await;
     let (status, lanes) = ask(&address, "GET", "/~/console/api/lanes", token);
     assert_eq!((status, lanes.contains("\"acme\"")), (200, true), "{lanes}");
     assert_eq!(ask(&address, "GET", "/~/console/api/lanes", "wrong").0, 401);

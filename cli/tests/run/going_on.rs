@@ -9,12 +9,12 @@ fn vendor() -> FakeVendorBuilder {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_killed_twice_acts_once_per_job() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=2_000);
     let args = ["jobs.jsonl", "--out", "results.jsonl"];
     for at in [300, 1_200] {
         let mut child = place.start(&args);
-        place.until_sent(at).await;
+        place.wait_until_sent(at).await;
         child.kill().unwrap();
         wait(child).await;
     }
@@ -29,10 +29,10 @@ async fn run_killed_twice_acts_once_per_job() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_200);
     let child = place.start(&["jobs.jsonl"]);
-    place.until_sent(500).await;
+    place.wait_until_sent(500).await;
     signal(&child, "INT");
     let ran = wait(child).await;
     let [done, 0, 0] = ran.figures() else { panic!("{}", ran.err) };
@@ -45,7 +45,7 @@ async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_that_are_added_go_and_other_lines_are_sent_when_told() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
     place.jobs("jobs.jsonl", 1..=3);
@@ -64,10 +64,10 @@ async fn lines_that_are_added_go_and_other_lines_are_sent_when_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_file_is_not_resumed() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_500);
     let mut child = place.start(&["jobs.jsonl"]);
-    place.until_sent(100).await;
+    place.wait_until_sent(100).await;
     child.kill().unwrap();
     wait(child).await;
     let sent = place.vendor.summary().arrived;
@@ -85,10 +85,10 @@ async fn changed_file_is_not_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_in_use_is_left_alone() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=800);
     let child = place.start(&["jobs.jsonl"]);
-    place.until_sent(1).await;
+    place.wait_until_sent(1).await;
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("is in use by another run: wait for its end"), "{}", ran.err);
@@ -98,7 +98,7 @@ async fn store_in_use_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_result_pipe_ends_the_run_without_loss() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_000);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
     let mut some = [0; 2_000];
@@ -115,7 +115,7 @@ async fn closed_result_pipe_ends_the_run_without_loss() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_ends_the_run_without_double_sends() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let ran = place.run(&["jobs.jsonl", "--out", "/dev/full"]).await;
     assert_eq!(ran.code, 2, "{}", ran.err);
@@ -137,7 +137,7 @@ async fn full_disk_ends_the_run_without_double_sends() {
 #[expect(clippy::disallowed_methods, reason = "a test waits")]
 #[tokio::test(flavor = "multi_thread")]
 async fn full_store_is_waited_for() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let program = env!("CARGO_BIN_EXE_integration-client");
     // A process that ignores SIGXFSZ gets the error EFBIG instead.
@@ -167,7 +167,7 @@ async fn full_store_is_waited_for() {
     });
     let code = wait(child).await.code;
     let said = reading.await.unwrap();
-    let figures = Ran { code, out: String::new(), err: said.clone() }.figures();
+    let figures = ProcessOutput { code, out: String::new(), err: said.clone() }.figures();
     assert!(said.contains("Nothing is sent until it can; make room"), "{said}");
     assert_eq!((figures, code), ([900, 0, 0], 0), "{said}");
     assert_eq!((place.effects(), place.vendor.summary().arrived), ((900, 900), 900), "{said}");
@@ -176,7 +176,7 @@ async fn full_store_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=600);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [600, 0, 0]);
     let mended = |first: &str| {
@@ -220,12 +220,12 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_of_changed_lines_goes_on_after_a_kill() {
-    let place = Place::new(vendor()).await;
+    let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=400);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [400, 0, 0]);
     place.jobs("jobs.jsonl", 201..=1_600);
     let mut child = place.start(&["jobs.jsonl", "--changed"]);
-    place.until_sent(700).await;
+    place.wait_until_sent(700).await;
     child.kill().unwrap();
     wait(child).await;
     let ran = place.run(&["jobs.jsonl"]).await;

@@ -6,15 +6,15 @@ use integration_client::{IntegrationClient, Priority, Request};
 
 use super::*;
 
-impl Place {
-    async fn ask(&self, args: &[&str]) -> Ran {
+impl RunFolder {
+    async fn ask(&self, args: &[&str]) -> ProcessOutput {
         wait(self.command(args).env("INTEGRATION_CLIENT_STORE", "jobs.jsonl.sqlite").spawn().unwrap()).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn letter_ids_may_be_shortened() {
-    let place = Place::new(FakeVendor::builder().poisoned("/jobs", 422)).await;
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/jobs", 422)).await;
     place.jobs("jobs.jsonl", 1..=3);
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!(ran.figures(), [0, 0, 3], "{}", ran.err);
@@ -58,7 +58,7 @@ async fn letter_ids_may_be_shortened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_removal_needs_a_name_or_consent() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("active.txt", "acme\n");
     let tenants = |args: &[&'static str]| [&["tenants"], args, &["--vendors", "vendors.toml"]].concat();
     for id in ["a1", "a2", "a3"] {
@@ -78,7 +78,7 @@ async fn tenant_removal_needs_a_name_or_consent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn response_line_ends_and_refusal_is_named() {
     let place =
-        Place::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_log(100, SECOND))).await;
+        RunFolder::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_log(100, SECOND))).await;
     let good = place.command(&["send", "acme", "v", "/good", "--vendors", "vendors.toml"]).spawn().unwrap();
     let good = wait(good).await;
     assert!(good.code == 0 && good.out.ends_with("\n") && good.err.is_empty(), "{:?} {:?}", good.out, good.err);
@@ -89,7 +89,7 @@ async fn response_line_ends_and_refusal_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_without_worker_is_reported() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     let builder = IntegrationClient::builder().without_catalogue().vendors_file(place.path("vendors.toml"));
     let client = builder.store(Store::sqlite(place.path("jobs.jsonl.sqlite"))).build().await.unwrap();
     client.outbox().enqueue("acme", Priority::Normal, Request::get("v", "/")).await.unwrap();
@@ -100,7 +100,7 @@ async fn store_without_worker_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn file_is_checked_and_timed_without_sending() {
-    let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
     let jobs: String = (1..=1_100).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     place.write("jobs.jsonl", &(jobs + &job("nobody", "/jobs/1") + "{\n" + &job("stored", "/jobs/2")));
     let set = ["tenants", "set", "stored", "v", "--vendors", "vendors.toml", "--credential", "env:IC_RUN_KEY"];

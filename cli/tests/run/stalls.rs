@@ -6,7 +6,7 @@ use integration_client::testing::Reply;
 
 use super::*;
 
-impl Place {
+impl RunFolder {
     /// Removes the vendor's support for idempotency keys, so that a job whose response counts as lost becomes a dead
     /// letter.
     fn without_keys(&self) {
@@ -25,7 +25,7 @@ fn large_answers(limit: u32) -> FakeVendorBuilder {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_result_reader_loses_and_doubles_nothing() {
-    let place = Place::new(large_answers(100)).await;
+    let place = RunFolder::new(large_answers(100)).await;
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
@@ -50,11 +50,11 @@ async fn stalled_result_reader_loses_and_doubles_nothing() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn second_signal_ends_a_run_with_unread_results() {
-    let place = Place::new(large_answers(100)).await;
+    let place = RunFolder::new(large_answers(100)).await;
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
-    place.until_sent(150).await;
+    place.wait_until_sent(150).await;
     tokio::time::sleep(2 * SECOND).await;
     signal(&child, "INT");
     tokio::time::sleep(2 * SECOND).await;
@@ -107,13 +107,13 @@ fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_standard_error_stops_no_sending() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", &("no job\n".to_owned() + &job("acme", "/jobs/1")));
     let (_unread, full) = full_pipe();
     let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml", "--keep-going"]);
     let mut child = command.stderr(Stdio::from(full)).spawn().unwrap();
     drop(command);
-    place.until_sent(1).await;
+    place.wait_until_sent(1).await;
     for _ in 0..2 {
         signal(&child, "INT");
         tokio::time::sleep(SECOND).await;

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_key_stops_its_tenant_alone() {
     let limit = VendorLimit::sliding_log(100, SECOND);
-    let place = Place::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
     let mut jobs = String::new();
     for number in 1..=300 {
         jobs += &job("acme", &format!("/locked/{number}"));
@@ -29,7 +29,7 @@ async fn refused_key_stops_its_tenant_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_secret_is_named_and_its_jobs_wait() {
-    let place = Place::new(FakeVendor::builder()).await;
+    let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", &(job("acme", "/jobs/1") + &job("umbra", "/jobs/2")));
     let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
     let mut child = command.env_remove("IC_RUN_KEY_2").spawn().unwrap();
@@ -57,10 +57,10 @@ async fn missing_secret_is_named_and_its_jobs_wait() {
 
 /// Runs `send` with these arguments, and interrupts it after the vendor has received `sent` requests.
 #[cfg(unix)]
-async fn interrupted_send(place: &Place, args: &[&str], sent: u64) -> Ran {
+async fn interrupted_send(place: &RunFolder, args: &[&str], sent: u64) -> ProcessOutput {
     let mut command = place.command(&[&["send", "acme", "v", "/slow", "--vendors", "vendors.toml"], args].concat());
     let child = command.spawn().unwrap();
-    place.until_sent(sent).await;
+    place.wait_until_sent(sent).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     signal(&child, "INT");
     wait(child).await
@@ -70,11 +70,11 @@ async fn interrupted_send(place: &Place, args: &[&str], sent: u64) -> Ran {
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_send_reports_its_delivery() {
     let limit = VendorLimit::sliding_log(1, 60 * SECOND);
-    let place = Place::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
     let ran = interrupted_send(&place, &["-d", "{}"], 1).await;
     assert_eq!((ran.code, &*ran.out), (3, ""), "{}", ran.err);
     assert!(ran.err.contains("the vendor may have acted on it"), "{}", ran.err);
-    let place = Place::new(FakeVendor::builder().limit(limit).latency(Duration::from_millis(750))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(limit).latency(Duration::from_millis(750))).await;
     // The command waits for the exchange of a job that was sent.
     let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
     assert_eq!(ran.code, 3, "{}", ran.err);

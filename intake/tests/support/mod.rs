@@ -19,7 +19,7 @@ pub(crate) const MESSAGES: usize = 10_000;
 /// The number of workers that are killed.
 const KILLS: u32 = 8;
 /// The broker is killed too while the worker of this number runs, if the test may kill it.
-const BROKER_AT: u32 = 4;
+const KILL_BROKER_AT: u32 = 4;
 
 /// The content of a message: a request as a JSON object.
 pub(crate) fn line(tenant: &str, path: &str) -> String {
@@ -48,7 +48,7 @@ pub(crate) async fn client(store: &Path, set: impl Fn(Store) -> Store) -> (Integ
 }
 
 /// A client that accepts requests and sends none.
-pub(crate) async fn accepting(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClient {
+pub(crate) async fn accepting_client(store: &Path, set: impl Fn(Store) -> Store) -> IntegrationClient {
     builder(store, set).transport(FakeTransport::new(|_| FakeAnswer::status(200))).build().await.unwrap()
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn run_script(name: &str, what: &str) {
 
 /// The lifetimes of workers that get messages immediately after their start.
 #[allow(dead_code, reason = "not every broker gives messages at once")]
-pub(crate) const LIVES: Range<Duration> = Duration::from_millis(60)..Duration::from_millis(500);
+pub(crate) const WORKER_LIFETIMES: Range<Duration> = Duration::from_millis(60)..Duration::from_millis(500);
 
 /// Runs in the worker process that is killed: accepts the broker's messages. Sends them and delivers the replies if there
 /// is a place for replies; otherwise sends nothing.
@@ -79,10 +79,10 @@ pub(crate) async fn work() {
     let (Ok(url), Some(store)) = (std::env::var("IC_INTAKE_URL"), std::env::var_os("IC_INTAKE_STORE")) else { return };
     let (source, store) = (integration_client_intake::open(&url).await.unwrap(), PathBuf::from(store));
     let Ok(replies) = std::env::var("IC_INTAKE_REPLIES") else {
-        accepting(&store, |store| store).await.outbox().feed_from(&*source).await.unwrap();
+        accepting_client(&store, |store| store).await.outbox().feed_from(&*source).await.unwrap();
         return;
     };
-    let target = Impatient(integration_client_intake::replies(&replies, None).await.unwrap());
+    let target = ShortClaims(integration_client_intake::replies(&replies, None).await.unwrap());
     let outbox = client(&store, |store| store).await.0.outbox();
     let (fed, delivered) = tokio::join!(outbox.clone().feed_from(&*source), outbox.deliver_replies(&target));
     fed.unwrap();
@@ -90,9 +90,9 @@ pub(crate) async fn work() {
 }
 
 /// A place for replies whose claims end soon, so that the replies of a killed worker are delivered soon.
-struct Impatient(Box<dyn ReplyTarget>);
+struct ShortClaims(Box<dyn ReplyTarget>);
 
-impl ReplyTarget for Impatient {
+impl ReplyTarget for ShortClaims {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -150,7 +150,7 @@ pub(crate) async fn kill_and_judge(
     for kill in 1..=KILLS {
         let worker = Worker::start(url, None, &store);
         tokio::time::sleep(Duration::from_millis(fastrand::u64(least..most))).await;
-        if let Some(broker) = broker.filter(|_| kill == BROKER_AT) {
+        if let Some(broker) = broker.filter(|_| kill == KILL_BROKER_AT) {
             broker("kill");
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500))).await;
             broker("serve");
