@@ -233,7 +233,7 @@ fn every_shell_is_completed() {
 }
 
 #[test]
-fn vendors_are_found_by_other_names_and_parts() {
+fn vendors_are_found_by_part_of_name() {
     for (name, first) in [("gmail", "google"), ("Twitter", "x"), ("graph", "msgraph"), ("facebook", "meta")] {
         let ran = run(&["vendors", name], "");
         assert_eq!((ran.code, ran.out.lines().next()), (0, Some(first)), "{name}: {}", ran.err);
@@ -244,7 +244,7 @@ fn vendors_are_found_by_other_names_and_parts() {
 }
 
 #[test]
-fn vendors_summary_counts_figures_and_lists_old_ones() {
+fn vendors_summary_counts_figures_and_age() {
     let ran = run(&["vendors", "--summary"], "");
     let last = ran.out.lines().last().unwrap();
     let figures: Vec<(&str, usize)> = last

@@ -175,7 +175,7 @@ fn lines_of(results: &[Value], outcome: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_line_of_a_file_gets_a_result() {
+async fn each_line_of_file_gets_a_result() {
     let place = RunFolder::new(FakeVendor::builder().poisoned("/bad", 422)).await;
     let mut jobs: String = (1..=300).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     jobs += &job("umbra", "/bad/1");
@@ -242,7 +242,7 @@ async fn run_estimate_is_known_after_a_tenth() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pipe_is_sent_at_once_and_results_are_piped() {
+async fn piped_lines_are_sent_at_once() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     let mut command = place.command(&["run", "-", "--vendors", "vendors.toml", "--out", "-"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn url_that_cannot_be_read_is_not_shown() {
+    fn unreadable_url_is_not_shown() {
         let error = Address::read("RabbitMQ", "amqp://u:hunter2@mq:port/", &[]).err().unwrap();
         assert!(!error.to_string().contains("hunter2") && error.to_string().starts_with("RabbitMQ"), "{error}");
     }

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn partition_that_comes_back_begins_at_its_stored_position() {
+    fn returned_partition_resumes_at_stored_position() {
         let mut positions = Positions::default();
         (0..4).for_each(|offset| positions.fetched(0, offset));
         assert_eq!(positions.settled(0, 0), Some(1));

@@ -67,7 +67,7 @@ fn header<'a>(head: &'a str, name: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reply_is_signed_and_comes_again_under_its_id_until_it_is_taken() {
+async fn signed_reply_repeats_under_one_id() {
     let answers = vec![None, Some("500 Oh"), Some("302 Found\r\nlocation: http://127.0.0.1:1/"), Some("204 Taken")];
     let (url, got) = receiver(answers).await;
     let (client, transport) = client(&store_path("webhook"), |store| store).await;

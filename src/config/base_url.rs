@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn host_variable_is_a_name_not_an_address() {
+    fn host_variable_is_no_address() {
         let template = "https://{v}:8443/api";
         assert!(filled(template, "git.example.com").is_err(), "with a port the variable is a label only");
         let template = "https://{v}/api";

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn months_weeks_and_hours_begin_where_the_calendar_says() {
+    fn windows_begin_where_the_calendar_says() {
         assert_eq!(
             ends("monthly UTC", "2028-02-15T00:00:00Z", 3),
             ["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", "2028-04-01T00:00:00Z"]
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_advice() {
+    fn invalid_resets_are_refused_with_advice() {
         for (text, says) in [
             ("dayly UTC", "did you mean `daily`?"),
             ("", "write how often"),

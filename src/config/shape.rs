@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn utilization_depends_on_bucket_guard_and_round_trip() {
+    fn utilization_depends_on_guard_and_round_trip() {
         let second = "limit = 100\nwindow = \"1s\"\n";
         assert_eq!(reach(&format!("{second}algorithm = \"fixed_window\"\n"), 0), (80, 80));
         assert_eq!(

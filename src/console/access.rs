@@ -45,7 +45,7 @@ mod tests {
     use crate::config::{Config, Sources};
 
     #[test]
-    fn rights_are_those_of_callers_for_all_tenants() {
+    fn rights_need_access_to_all_tenants() {
         for (tenants, may, expected) in [
             ("\"*\"", "\"view\"", Some(Access::View)),
             ("\"*\"", "\"operate\"", Some(Access::Operate)),

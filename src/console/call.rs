@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_change_something_need_the_right_to_operate() {
+    fn changing_calls_need_the_operate_right() {
         let paths = [
             ("session", Method::GET, None),
             ("login", Method::POST, None),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_decoded_once_and_nothing_else_is_a_path() {
+    fn path_names_are_decoded_once() {
         let lane = |path: &str| call(&Method::GET, path);
         assert_eq!(lane("/api/lanes/a%2Fb/c%20d"), Ok(Call::Lane("a/b".to_owned(), "c d".to_owned())));
         assert_eq!(lane("/api/lanes/%2561/v"), Ok(Call::Lane("%61".to_owned(), "v".to_owned())));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_counted() {
+    fn dropped_events_are_counted() {
         let mut state = State::default();
         for _ in 0..KEPT + 10 {
             state.add(event("a", EventKind::Paused));

@@ -42,7 +42,7 @@ mod tests {
     /// The content security policy would block inline code. Markup from strings would be unsafe, so text reaches the
     /// page by `textContent` alone.
     #[test]
-    fn page_has_no_inline_code_and_writes_no_markup() {
+    fn page_has_no_inline_code_or_markup() {
         let names = ["", "console.css", "console.js", "dom.js", "api.js", "words.js", "lanes.js", "lane.js"];
         for name in names.into_iter().chain(["letters.js", "queues.js", "events.js", "system.js"]) {
             let text = file(name).unwrap().text;

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_ends_after_twelve_hours_or_at_the_logout() {
+    fn session_ends_at_logout_or_twelve_hours() {
         let (mut sessions, t0) = (Sessions::default(), Time::ZERO + Duration::from_secs(5));
         sessions.add(t0, [1; 32], [9; 32]);
         assert_eq!(sessions.find(t0, &[1; 32]), Some([9; 32]));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_log_is_limited_to_ten_lines_a_second() {
+    fn failure_log_is_rate_limited() {
         let mut lines = Lines::default();
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         let said = (0..1_000).filter(|step| lines.allow(at(5_000 + step / 2)).is_some()).count();

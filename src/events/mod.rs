@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_events_are_those_of_their_json() {
+    fn event_names_match_their_json() {
         let limit = || LimitOf { name: None, scope: "vendor", endpoint: None };
         for kind in [
             EventKind::Throttled { remaining_pct: 1, delay: Duration::ZERO, limit: limit() },

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_that_can_be_read_in_two_ways_are_refused() {
+    fn ambiguous_heads_are_refused() {
         let status = |given: &[(&'static str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in given {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_are_urls_of_the_vendor_lead_back() {
+    fn vendor_urls_in_json_lead_back() {
         for (given, expected) in [
             (r#"{"next":"https://api.example/v3/items?page=2"}"#, format!(r#"{{"next":"{OWN}/items?page=2"}}"#)),
             (r#"["https://api.example/v3"]"#, format!(r#"["{OWN}"]"#)),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn key_in_the_query_stays_at_the_gateway() {
+    fn query_key_stays_at_the_gateway() {
         let auth = AuthScheme::Query { name: "key".into() };
         let body = br#"["https://api.example/v3/x?key=s3cr3t&page=2"]"#;
         let new = rewrite_in_pieces(links(auth), body, 5);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_segments_lead_to_no_other_path_of_the_gateway() {
+    fn dot_segments_reach_no_other_gateway_path() {
         let base = Url::parse("https://api.example/").unwrap();
         for given in
             ["/../stripe/x", "/./stripe/x", "/%2E%2e/stripe/x", "/a/..\\stripe/x", "/..\t/stripe/x", "/str\nipe/x"]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn key_in_the_query_stays_at_the_gateway() {
+    fn query_key_stays_at_the_gateway() {
         let (base, auth) = (base(), AuthScheme::Query { name: "key".into() });
         let back = back(&base, &auth);
         for (given, expected) in [

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn path_of_the_base_is_taken_off_once() {
+    fn base_path_is_stripped_once() {
         let base = Url::parse("https://api.example/v1").unwrap();
         for (rest, path, had_base) in [
             ("/chat", "/chat", false),

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn head_has_ten_seconds_and_rest_five_minutes() {
+    async fn head_and_body_have_separate_deadlines() {
         let clock = crate::clock::Clock::system();
         let began = clock.now();
         let (mut peer, ours) = duplex(64);

@@ -97,7 +97,7 @@ mod tests {
 
     /// `Connection: authorization` removes the caller's `Authorization`, and must not remove or add anything else.
     #[test]
-    fn connection_removes_what_it_names_and_nothing_else() {
+    fn connection_header_removes_named_headers_only() {
         let given = [("connection", "authorization"), ("authorization", "Bearer x"), ("x-kept", "1")];
         assert_eq!(stripped(AuthScheme::None, &given), ["x-kept"]);
     }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn quick_calls_share_a_thread_and_a_blocked_one_holds_up_none() {
+    async fn blocked_call_holds_up_no_quick_one() {
         let queue = Arc::new(CallQueue::default());
         let (told, heard) = mpsc::channel();
         let (go_on, blocked) = mpsc::channel::<()>();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_process_is_taken_over_after_one_lease() {
+    fn silent_process_is_replaced_after_one_lease() {
         let mut observer = Observer::new();
         for number in 0..4 {
             assert_eq!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn store_stall_gives_every_process_a_new_lease() {
+    fn store_stall_renews_every_lease() {
         for stall in [11, 26, 3_600, 86_400] {
             let mut observer = Observer::new();
             for _ in 0..3 {

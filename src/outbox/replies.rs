@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_shows_what_may_lie_on_the_disk() {
+    fn reply_holds_only_storable_parts() {
         let metadata = BTreeMap::from([("order".to_owned(), "17".to_owned())]);
         let mut headers = HeaderMap::new();
         headers.insert("x-id", http::HeaderValue::from_static("a"));

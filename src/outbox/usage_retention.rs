@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_25_hours_is_remembered_whole() {
+    fn day_of_25_hours_is_remembered_whole() {
         let text = "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"11s\"\n[[vendors.v.limits]]\nname = \"day\"\n\
                     limit = 100\nresets = \"daily America/Los_Angeles\"\n";
         let sources = Sources::new().without_catalogue().file("f.toml", text).tenant(TenantEntry::new("t", "v"));

@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trace_parents() {
+    fn trace_parents_are_validated() {
         assert!(is_trace_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
         for bad in [
             "",

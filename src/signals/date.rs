@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_in_use() {
+    fn date_forms_in_use_are_read() {
         for text in [
             "Thu, 15 Jan 2026 12:00:00 GMT",
             "Thursday, 15-Jan-26 12:00:00 GMT",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_two_digits() {
+    fn two_digit_years_are_read() {
         for (digits, near, expected) in [
             ("26", 2026, 2026),
             ("75", 2026, 2075),

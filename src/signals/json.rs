@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_in_one_walk_find_what_each_finds() {
+    fn joint_walk_finds_what_each_finds() {
         let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d":{"a":4},"a/b":5,"x":"\ud800","e":6}"#;
         let pointers = ["", "/a", "/a/b", "/a/b/*/c", "/a/b/1/c", "/*/a", "/e", "/none", "/a~1b", "/a/b/*", "/d/a"];
         for json in [json, r#"{"a":{"b":[{"c":1},{"c":"#, "{}", "7", ""] {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_json_is_read_up_to_its_end() {
+    fn truncated_json_is_read_to_its_end() {
         assert_eq!(find("/error/code", r#"{"error":{"code":7},"data":[1,2"#), [("".into(), "7".into())]);
         assert_eq!(find("/error/code", r#"{"data":[1,2"#), []);
         assert_eq!(find("/a", r#"{"a":"cut"#), []);

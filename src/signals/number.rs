@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_and_a_fraction_and_nothing_else() {
+    fn only_digits_and_fractions_are_numbers() {
         for (text, expected) in [
             ("30", Some(Duration::from_secs(30))),
             ("0000030", Some(Duration::from_secs(30))),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_of_a_clock() {
+    fn clock_durations_are_read() {
         for (text, expected) in [
             ("00:00:00.1234567", Some(123_456_700)),
             ("00:01:30", Some(90_000_000_000)),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_of_go() {
+    fn go_durations_are_read() {
         for (text, expected) in [
             (&b"1m30s"[..], Some(90_000_000)),
             (b"2m59.56s", Some(179_560_000)),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_names_state() {
+    fn names_state_window_lengths() {
         for (text, expected) in [
             ("daily", Some(Some(DAY))),
             ("24hour", Some(Some(DAY))),

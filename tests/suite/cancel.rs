@@ -137,7 +137,7 @@ async fn assert_nothing_is_left(client: &IntegrationClient) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_after_every_number_of_polls() {
+async fn send_may_be_dropped_after_any_poll() {
     let script = |call: &FakeCall| match call.path() {
         "/refused" => FakeAnswer::not_connected().delay(ms(3)),
         "/reset" => FakeAnswer::reset().delay(ms(3)),
@@ -206,7 +206,7 @@ async fn request_and_perhaps_drop(client: IntegrationClient, seed: u64, dropped:
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_at_random_a_hundred_thousand_times() {
+async fn sends_may_be_dropped_at_random() {
     let outcomes = |call: &FakeCall| {
         let mut random = fastrand::Rng::with_seed(call.number as u64 ^ 0x5eed);
         match random.u8(..10) {

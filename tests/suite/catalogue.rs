@@ -39,7 +39,7 @@ fn catalogue_figures_have_a_source_and_confidence() {
 }
 
 #[test]
-fn the_largest_request_of_a_vendor_fits_its_bucket() {
+fn largest_request_fits_its_bucket() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     assert_eq!(config.warnings(), [""; 0]);
     let stated = config.vendors().iter().flat_map(|vendor| limits(vendor)).filter(|limit| match &limit.kind {
@@ -217,7 +217,7 @@ fn fixture_dialects_match_the_catalogue() {
 }
 
 #[test]
-fn other_name_of_a_vendor_leads_to_its_entry() {
+fn vendors_other_name_leads_to_its_entry() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     for (name, entry) in [("gmail", "`google`"), ("Outlook", "`msgraph`")] {
         let error = config.vendor(name, "live").unwrap_err().to_string();

@@ -35,7 +35,7 @@ fn phase_moves_all_windows() {
 }
 
 #[test]
-fn unknown_phase_finds_the_burst_across_an_edge() {
+fn unknown_phase_finds_burst_across_edge() {
     let log = [98, 99, 100, 101];
     expect(Definition::FixedWindowEveryPhase { limit: 2, window_ns: 100 }, &log, 4, &[(100, 3), (101, 4)]);
     expect(Definition::FixedWindowEveryPhase { limit: 1, window_ns: 100 }, &[0, 100, 200], 1, &[]);
@@ -50,7 +50,7 @@ fn first_request_window_waits_for_the_next() {
 }
 
 #[test]
-fn sliding_log_counts_both_ends_only_when_told() {
+fn sliding_log_counts_both_ends_on_request() {
     let (limit, window_ns) = (2, 100);
     let open = Definition::SlidingLog { limit, window_ns, both_ends: false };
     let closed = Definition::SlidingLog { limit, window_ns, both_ends: true };

@@ -56,7 +56,7 @@ fn catalogue_is_valid_with_sources() {
 /// The broken files are in fixtures/config/broken. The first lines of each state the expected error: `#! LINE:COLUMN`
 /// and `#! FRAGMENT OF THE MESSAGE`.
 #[test]
-fn broken_files_are_refused_at_line_and_column() {
+fn broken_files_are_refused_with_position() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
     let (mut count, mut wrong) = (0, Vec::new());
     for file in std::fs::read_dir(folder).unwrap() {
@@ -184,7 +184,7 @@ fn user_entry_extends_or_replaces_the_catalogues() {
 }
 
 #[test]
-fn problem_in_an_extended_entry_points_at_the_users_file() {
+fn problem_points_at_the_users_file() {
     let text = "[vendors.github]\nextends = \"catalogue\"\n[[vendors.github.endpoints.rest.limits]]\nname = \"rest\"\nlimit = 0\n";
     let error = Config::load(&Sources::new().file("mine.toml", text), 1).unwrap_err().to_string();
     assert!(
@@ -295,7 +295,7 @@ fn endpoints_match_the_most_literal_pattern() {
 }
 
 #[test]
-fn disagreement_about_a_shared_limit_is_warned_of() {
+fn disagreeing_shared_limits_give_a_warning() {
     let tenant = |id: &str| TenantEntry::new(id, "github").account("one");
     let config = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").limit("rest", 10)]), 1).unwrap();
     assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());

@@ -64,7 +64,7 @@ fn refuse_first(
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_in_a_200_body_is_retried_after_the_default_wait() {
+async fn refusal_in_200_body_is_retried() {
     let refuse = |_: &FakeCall| FakeAnswer::status(200).body("{\"ok\":false,\"error\":\"ratelimited\"}");
     let client = client(refuse_first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
     let began = Instant::now();
@@ -79,7 +79,7 @@ async fn refusal_in_a_200_body_is_retried_after_the_default_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_429_that_is_no_limit_is_returned() {
+async fn status_429_without_limit_is_returned() {
     let client = client(|_| FakeAnswer::status(429).body("{\"error\":\"quota\"}")).await;
     let mut events = client.events();
     let response = client.send("a", Priority::High, get("/x")).await.unwrap();
@@ -130,7 +130,7 @@ async fn endpoint_refusal_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lower_stated_limit_is_kept_and_reported_once() {
+async fn lower_stated_limit_is_reported_once() {
     let script = |_: &FakeCall| FakeAnswer::status(204).header("ratelimit-policy", "\"requests\";q=30;w=60");
     let client = client(script).await;
     let mut events = client.events();
@@ -200,7 +200,7 @@ fn stated_wait_forms(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)
 }
 
 #[tokio::test(start_paused = true)]
-async fn stated_time_is_waited_for_in_any_form() {
+async fn stated_wait_is_read_in_any_form() {
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..12 {
         let wait = random.u64(2..=600);
@@ -240,7 +240,7 @@ async fn stated_time_is_waited_for_in_any_form() {
 /// Status codes outside the standard. The entry says what they mean; 420 and 509 mean the same at every vendor that
 /// uses them.
 #[tokio::test(start_paused = true)]
-async fn codes_of_vendors_that_turned_a_request_down_are_tried_again() {
+async fn vendor_codes_of_refusals_are_retried() {
     for (vendor, status) in [("anthropic", 529), ("notion", 529), ("github", 420), ("github", 509)] {
         let transport = FakeTransport::new(refuse_first(
             1,

@@ -109,7 +109,7 @@ fn assert_limit_kept(what: &str, log: &[Arrival], of: impl Fn(&Arrival) -> bool,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fixed_windows() {
+async fn fixed_windows_are_kept() {
     let limit = VendorLimit::fixed_window(100, WINDOW).phase(ms(170));
     let (vendor, client) = start_vendor_and_client(vendor_with_jitter().limit(limit), &[("a", "a"), ("b", "b")]).await;
     saturate(&client, &[("a", "/"), ("b", "/")], 60).await;
@@ -123,7 +123,7 @@ async fn fixed_windows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sliding_logs() {
+async fn sliding_logs_are_kept() {
     let limit = VendorLimit::sliding_log(100, WINDOW).count_both_ends();
     let (vendor, client) = start_vendor_and_client(vendor_with_jitter().limit(limit), &[("a", "a")]).await;
     saturate(&client, &[("a", "/")], 60).await;
@@ -132,7 +132,7 @@ async fn sliding_logs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_buckets() {
+async fn token_buckets_are_kept() {
     let limit = VendorLimit::token_bucket(100, 200, Duration::from_secs(1));
     let (vendor, client) = start_vendor_and_client(vendor_with_jitter().limit(limit), &[("a", "a")]).await;
     saturate(&client, &[("a", "/")], 60).await;
@@ -141,7 +141,7 @@ async fn token_buckets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrency() {
+async fn concurrency_limit_is_kept() {
     let service = Delay::fixed(ms(30)).jitter(ms(20));
     let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(8)).service_time(service).seed(7);
     let (vendor, client) = start_vendor_and_client(vendor, &[("a", "a")]).await;
@@ -156,7 +156,7 @@ async fn concurrency() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenants_that_share_an_account() {
+async fn shared_account_limit_is_kept() {
     let limit = VendorLimit::sliding_log(120, WINDOW).scope(Scope::Account);
     let vendor = vendor_with_jitter().account("shared", ["a", "b", "c"]).limit(limit);
     let tenants = [("a", "shared"), ("b", "shared"), ("c", "shared"), ("d", "d")];
@@ -174,7 +174,7 @@ async fn tenants_that_share_an_account() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_limits_at_once() {
+async fn several_limits_are_kept_at_once() {
     let vendor = vendor_with_jitter()
         .limit(VendorLimit::fixed_window(100, WINDOW))
         .limit(VendorLimit::concurrency(12))
@@ -193,7 +193,7 @@ async fn several_limits_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints() {
+async fn endpoint_limits_are_kept() {
     let vendor = vendor_with_jitter()
         .endpoint("reports", "/reports")
         .limit(VendorLimit::fixed_window(100, WINDOW))
@@ -273,7 +273,7 @@ async fn stalled_vendor_is_a_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_and_broken_bodies() {
+async fn slow_and_broken_bodies_are_errors() {
     // The body takes 20 x 50 ms, which is more than the attempt timeout.
     let slow = Fault::SlowBody { chunks: 20, chunk_bytes: 10, pause: ms(50) };
     for (fault, kind) in [(slow, ErrorKind::Timeout), (Fault::HalfBody, ErrorKind::Protocol)] {

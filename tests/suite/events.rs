@@ -84,7 +84,7 @@ async fn uncounted_cost_is_an_event_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cost_of_an_unknown_kind_is_an_event() {
+async fn unknown_cost_kind_is_an_event() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     let request = Request::get("v", "/x").cost("input_token", 1).deadline(Duration::from_secs(3_600));
@@ -136,7 +136,7 @@ async fn answer_is_dispatched_and_completed() {
 const REQUESTS: &str = "LimitOf { name: Some(\"requests\"), scope: \"tenant\", endpoint: None }";
 
 #[tokio::test(start_paused = true)]
-async fn refusal_a_pause_and_a_recovery() {
+async fn refusal_pauses_then_recovers() {
     let client = client(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "7"),
         _ => FakeAnswer::status(200),
@@ -188,7 +188,7 @@ async fn low_headroom_and_lower_limit_are_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_of_a_used_limit_lowers_the_rate() {
+async fn refusal_of_used_limit_lowers_rate() {
     let client = client(|call| FakeAnswer::status(if call.number < 60 { 200 } else { 429 })).await;
     for _ in 0..60 {
         send(&client, "/x").await.unwrap();
@@ -201,7 +201,7 @@ async fn refusal_of_a_used_limit_lowers_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn given_up_request_is_a_letter_and_a_failure() {
+async fn given_up_request_leaves_letter_and_event() {
     let client = client(|_| FakeAnswer::status(429).header("retry-after", "1")).await;
     let mut events = client.events();
     let error = send(&client, "/x").await.unwrap_err();
@@ -370,7 +370,7 @@ async fn eight_refusals(vendors: String) -> Vec<Event> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn account_pause_and_end_are_one_event_each() {
+async fn account_pause_is_one_event() {
     let shared = VENDOR.replace("name = \"requests\"", "name = \"requests\"\nscope = \"account\"");
     let heard = eight_refusals(shared).await;
     let refusals = heard.iter().filter(|event| matches!(event.kind, EventKind::Refused { .. })).count();
@@ -383,14 +383,14 @@ async fn account_pause_and_end_are_one_event_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_of_an_unlimited_account_is_one_event() {
+async fn unlimited_accounts_refusal_is_one_event() {
     let dialect = "[[vendors.v.dialect.answers]]\nstatus = [429]\nthrottled = true\nscope = \"account\"\n";
     let heard = eight_refusals(format!("{VENDOR}{dialect}")).await;
     assert_eq!(pauses(&heard), [1, 0, 1], "{heard:#?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn operator_pause_and_resume_are_one_event_each() {
+async fn operator_pause_is_one_event() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     client.tenants().pause("a", "v").unwrap();

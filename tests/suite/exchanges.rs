@@ -227,7 +227,7 @@ async fn vendor_sees_each_started_exchange() {
 /// Over HTTP/2 and TLS, with GOAWAY in the middle of open streams, after which the vendor answers the streams up to the
 /// last one or cuts them off; with refused and reset streams, redirects and failures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn vendor_sees_each_exchange_over_http2_and_goaway() {
+async fn vendor_sees_each_http2_exchange_despite_goaway() {
     const SENDS: u64 = 50_000;
     let authority = Authority::new();
     let troubles = Troubles {
@@ -346,7 +346,7 @@ struct PostOutcomes {
 
 /// A vendor may count a stream that it refuses, so the permit stays spent, and the lane is paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_streams_spend_permits_and_pause_the_lane() {
+async fn refused_streams_spend_permits_and_pause() {
     let authority = Authority::new();
     let troubles = Troubles { refused_every: 1, ..Troubles::default() };
     let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;

@@ -206,7 +206,7 @@ async fn declared_outages_come_and_go_by_themselves() {
 }
 
 #[tokio::test]
-async fn one_poisoned_path_leaves_the_rest_alone() {
+async fn poisoned_path_leaves_the_rest_alone() {
     let vendor = started(
         FakeVendor::builder()
             .endpoint("reports", "/reports")

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use crate::support::fault::{FaultServer, Step};
 
 mod answers;
+mod async_requests;
 mod json;
-mod left;
 mod thousand;
 
 const TOKEN: &str = "billing-token-of-32-characters-00";
@@ -79,7 +79,7 @@ async fn start_shop_vendor() -> FakeVendor {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_opens_its_tenants_and_reaches_no_vendor() {
+async fn callers_token_reaches_no_vendor() {
     let vendor = start_shop_vendor().await;
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     assert_eq!(serving.token(), None);
@@ -114,7 +114,7 @@ async fn token_opens_its_tenants_and_reaches_no_vendor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_smuggles_a_host_a_path_or_a_token() {
+async fn smuggled_hosts_paths_and_tokens_are_refused() {
     let vendor = FaultServer::answering(vec![Step::Write(
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec(),
     )])
@@ -175,7 +175,7 @@ fn basic_credentials(user: &str, password: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
+async fn ambiguous_post_is_not_repeated() {
     let vendor =
         FakeVendor::builder().fault(When::path("/break"), Fault::Reset).fault(When::path("/fails"), Fault::Status(500));
     let vendor = vendor.start().await.unwrap();
@@ -209,7 +209,7 @@ async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
+async fn departed_caller_frees_its_slot() {
     let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(1)).fault(When::path("/stall"), Fault::Stall);
     let vendor = vendor.start().await.unwrap();
     let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
@@ -233,7 +233,7 @@ async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drain_answers_what_it_has_and_takes_no_more() {
+async fn drain_answers_only_pending_requests() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(50, SECOND)).start().await.unwrap();
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     let (address, url) = (serving.address().unwrap(), serving.base_url("acme", "shop"));
@@ -255,7 +255,7 @@ async fn drain_answers_what_it_has_and_takes_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_at_the_end_of_the_grace_is_told_so() {
+async fn waiting_requests_are_refused_after_the_grace() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     assert_eq!(send_raw(&serving, &get("/acme/shop/1", TOKEN)).await.status, 200);
@@ -271,7 +271,7 @@ async fn what_waits_at_the_end_of_the_grace_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() {
+async fn gateway_without_tokens_refuses_browsers() {
     let vendor = start_shop_vendor().await;
     let own = serve_gateway(vendor.vendors_toml("shop")).await;
     let token = own.token().unwrap().to_owned();
@@ -302,7 +302,7 @@ async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
+async fn excess_connections_and_heads_are_refused() {
     let vendor = start_shop_vendor().await;
     let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
     let serving = Gateway::builder(client).max_connections(1).build().serve(Listen::loopback()).await.unwrap();
@@ -344,7 +344,7 @@ async fn unix_socket_is_served_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
+async fn too_long_answer_is_an_error() {
     let vendor = FakeVendor::builder().reply(Reply::json(200, &b"{\"ok\":\"and more\"}"[..])).start().await.unwrap();
     let toml =
         vendor.vendors_toml("shop").replacen("\nauth", "\nmax_response_bytes = 8\nauth", 1) + &callers("billing");
@@ -367,7 +367,7 @@ async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_in_the_place_of_a_query_key_stands_nowhere_else() {
+async fn token_in_the_query_is_replaced() {
     let vendor = start_shop_vendor().await;
     let auth = "\nauth = { scheme = \"query\", name = \"key\" }\n# auth";
     let serving = serve_gateway(vendor.vendors_toml("shop").replacen("\nauth", auth, 1) + &callers("billing")).await;
@@ -382,7 +382,7 @@ async fn token_in_the_place_of_a_query_key_stands_nowhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential() {
+async fn sdk_credential_passes_and_token_stays() {
     let vendor = FaultServer::answering(vec![Step::Write(
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec(),
     )])
@@ -413,7 +413,7 @@ async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn own_paths_are_no_path_of_a_vendor() {
+async fn own_paths_precede_vendor_paths() {
     let vendor = start_shop_vendor().await;
     let watches = "\n[[callers]]\nname = \"watches\"\ntoken = \"kept:other\"\ntenants = [\"*\"]\nmay = [\"view\"]\n";
     let client = client(vendor.vendors_toml("shop") + &callers("billing") + watches).await;

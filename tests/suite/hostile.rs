@@ -59,17 +59,17 @@ fn seeds() -> [Vec<Vec<u8>>; 3] {
 }
 
 #[test]
-fn headers() {
+fn hostile_headers_are_survived() {
     drive(1, &seeds()[0], rounds(), fuzz::headers);
 }
 
 #[test]
-fn dates() {
+fn hostile_dates_are_survived() {
     drive(2, &seeds()[1], rounds(), fuzz::dates);
 }
 
 #[test]
-fn structured_fields() {
+fn hostile_structured_fields_are_survived() {
     drive(3, &seeds()[1], rounds(), fuzz::structured);
 }
 
@@ -88,12 +88,12 @@ fn control_character_name_stays_bounded() {
 }
 
 #[test]
-fn bodies() {
+fn hostile_bodies_are_survived() {
     drive(4, &seeds()[2], rounds(), fuzz::body);
 }
 
 #[test]
-fn configurations() {
+fn hostile_configurations_are_survived() {
     let text = include_str!("../../fixtures/dialects.toml");
     let tables = text.split("\n\n").map(|table| table.as_bytes().to_vec()).collect::<Vec<_>>();
     // Fewer rounds, because each of them also loads the catalogue.

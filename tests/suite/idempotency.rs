@@ -65,7 +65,7 @@ async fn stated_keys_go_where_the_entry_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_without_an_entry_is_refused_in_words() {
+async fn key_without_an_entry_is_refused() {
     let transport = transport_of_200();
     let client = client("", &transport).await;
     let error = refusal_of(&client, order().idempotency_key("order-17")).await;
@@ -76,7 +76,7 @@ async fn a_key_without_an_entry_is_refused_in_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
+async fn keys_outside_the_entry_are_refused() {
     let entry =
         "[vendors.v.idempotency]\nbody = \"key\"\nmethods = [\"POST\"]\npaths = [\"/orders/**\"]\nmax_length = 40";
     let transport = transport_of_200();
@@ -109,7 +109,7 @@ async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_that_stands_in_the_request_already_counts() {
+async fn key_in_the_request_counts() {
     let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number == 0 { 500 } else { 200 }));
     let client = client("[vendors.v.idempotency]\nheader = \"idempotency-key\"", &transport).await;
     let request = order().header("Idempotency-Key", "mine");
@@ -121,7 +121,7 @@ async fn the_key_that_stands_in_the_request_already_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_choice_a_request_goes_without_its_key() {
+async fn request_may_go_without_its_key() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(500));
     let client = client("[vendors.v.idempotency]\non_unsendable = \"warn\"", &transport).await;
     let error = client.send("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap_err();
@@ -129,7 +129,7 @@ async fn by_choice_a_request_goes_without_its_key() {
 }
 
 #[tokio::test]
-async fn accepted_requests_keep_their_key_in_the_body_over_attempts() {
+async fn accepted_request_keeps_its_body_key() {
     let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));
     let folder = std::env::temp_dir().join(format!("ic-idempotency-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -155,7 +155,7 @@ async fn accepted_requests_keep_their_key_in_the_body_over_attempts() {
 /// A request that was accepted with a key keeps it even if the entry no longer says how keys are sent: the stored
 /// request contains the key already.
 #[tokio::test]
-async fn accepted_requests_outlive_the_entry_that_said_how() {
+async fn accepted_request_outlives_its_key_entry() {
     let folder = std::env::temp_dir().join(format!("ic-idempotency-entry-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let store = Store::sqlite(folder.join("store.db"));

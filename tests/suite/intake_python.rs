@@ -26,7 +26,7 @@ fn orders(store: &Path, rest: &[&str]) -> Result<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn application_in_python_gets_sent_what_it_commits() {
+async fn python_application_commits_are_sent() {
     let store = folder("intake-python").join("s.db");
     let transport = FakeTransport::new(|call| match String::from_utf8_lossy(&call.body).contains("\"quantity\": 0") {
         true => FakeAnswer::status(422).body("no"),

@@ -20,7 +20,7 @@ async fn client(transport: &FakeTransport) -> IntegrationClient {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chain_sends_through_the_lane_in_place_of_its_own_client() {
+async fn middleware_chain_sends_through_the_lane() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(201).body("made"));
     let client = client(&transport).await;
     let lane = client.lane("acme", "v").unwrap();
@@ -61,7 +61,7 @@ impl Middleware for Own {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pacing_middleware_holds_its_slot_until_the_answer_is_read() {
+async fn pacing_middleware_holds_slot_until_read() {
     let client = client(&FakeTransport::new(|_| FakeAnswer::status(500))).await;
     let own = Own::default();
     let sent = own.0.clone();

@@ -169,7 +169,7 @@ async fn each_refresh_uses_the_newest_token() {
 /// The vendor has replaced the refresh token, but its response was lost. Within the vendor's grace period the client
 /// asks again with the previous token.
 #[tokio::test]
-async fn vendor_that_dies_after_issuing_locks_nobody_out() {
+async fn vendor_death_after_issuing_is_survived() {
     let vendor = TokenVendor::start(Rules { grace: Duration::from_secs(60), ..rules() }).await.unwrap();
     vendor.trouble(Trouble::DiesAfterIssuing);
     let client =
@@ -199,7 +199,7 @@ async fn vendor_without_grace_needs_a_new_grant() {
 }
 
 #[tokio::test]
-async fn callers_that_go_away_lose_no_refresh_token() {
+async fn departed_callers_lose_no_refresh_token() {
     let vendor = TokenVendor::start(Rules { takes: Duration::from_millis(200), ..rules() }).await.unwrap();
     let kept = MemoryKeeper::default();
     let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();
@@ -209,7 +209,7 @@ async fn callers_that_go_away_lose_no_refresh_token() {
 }
 
 #[tokio::test]
-async fn refresh_tokens_that_cannot_be_kept_are_tried_again() {
+async fn unkept_refresh_tokens_are_kept_later() {
     let vendor = TokenVendor::start(rules()).await.unwrap();
     let kept = MemoryKeeper::default();
     kept.failures.store(2, Ordering::SeqCst);
@@ -297,7 +297,7 @@ async fn two_processes_use_each_refresh_token_once() {
 
 /// Slack, Zoho and GitHub answer with 200 if a refresh token is invalid.
 #[tokio::test]
-async fn dead_tokens_are_told_from_answers_with_200() {
+async fn dead_token_behind_200_is_recognised() {
     for body in [
         "{\"ok\":false,\"error\":\"invalid_refresh_token\"}",
         "{\"error\":\"invalid_code\"}",
@@ -321,7 +321,7 @@ async fn dead_tokens_are_told_from_answers_with_200() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_tokens_are_told_in_words() {
+async fn malformed_token_answers_are_described() {
     let secret = "{\"error\":\"invalid_client\",\"error_description\":\"the secret&= is wrong\"}";
     for (trouble, asked, why) in [
         (Trouble::Says(200, "{\"access_token\":".to_owned()), 3, "no token answer"),

@@ -95,7 +95,7 @@ impl ResponseHandler for CollectingHandler {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accepted_job_is_delivered_and_receipt_says_so() {
+async fn receipt_reports_delivery() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let collected = CollectingHandler::default();
@@ -157,7 +157,7 @@ async fn same_key_is_accepted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_retried_from_the_store_with_one_key() {
+async fn stored_retries_use_one_key() {
     let vendor = vendor(FakeVendor::builder().fault(When::any().first(3), Fault::Status(503))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -170,7 +170,7 @@ async fn failures_are_retried_from_the_store_with_one_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_up_job_is_a_letter_that_can_be_resent() {
+async fn given_up_job_leaves_resendable_letter() {
     let vendor = vendor(FakeVendor::builder()).await;
     vendor.set_outage(Outage::Unavailable);
     let store = Store::sqlite(folder().join("s.db"));
@@ -266,7 +266,7 @@ async fn expired_job_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_retry_after_is_waited_for_in_the_store() {
+async fn long_retry_after_waits_in_store() {
     use integration_client::testing::{FakeAnswer, FakeTransport};
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -328,7 +328,7 @@ async fn client_that_was_shut_down_accepts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_job_is_not_ambiguous_after_a_shutdown() {
+async fn refused_job_stays_unambiguous_after_shutdown() {
     let limit = VendorLimit::sliding_log(1, Duration::from_secs(3));
     let vendor = vendor(FakeVendor::builder().limit(limit).fault(When::any().first(1), Fault::Status(401))).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -493,7 +493,7 @@ fn enqueue_in_dying_process(vendor: &FakeVendor, store: &Store, retry: &str, req
 }
 
 #[test]
-fn process_death_leaves_a_letter_or_the_same_key() {
+fn process_death_leaves_letter_or_same_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for (retry, delivered) in [(RETRY, true), ("", false)] {
         let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);

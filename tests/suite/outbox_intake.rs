@@ -144,7 +144,7 @@ async fn repeated_message_is_one_job() {
 
 /// A message that is delivered twice is one job. As two jobs each would get another idempotency key.
 #[tokio::test(flavor = "multi_thread")]
-async fn repeated_message_to_a_vendor_with_keys_is_one_job() {
+async fn repeated_message_with_key_is_one_job() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let keys = "idempotency = { header = \"idempotency-key\" }\n";
     let client = client_with(keys, &transport, &store).work().build().await.unwrap();
@@ -178,7 +178,7 @@ async fn reused_message_id_is_refused_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn message_for_a_full_outbox_waits_for_room() {
+async fn message_for_full_outbox_waits() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_backlog(3));
     let accepting = client(&transport, &store).build().await.unwrap();
     let all = [("acme", "1", "a"), ("acme", "2", "b"), ("acme", "3", "c"), ("acme", "4", "d"), ("acme", "5", "e")];
@@ -196,7 +196,7 @@ async fn message_for_a_full_outbox_waits_for_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn message_for_a_full_lane_holds_up_no_other() {
+async fn message_for_full_lane_blocks_no_other() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
     let client = client(&transport, &store).build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c")]);
@@ -207,7 +207,7 @@ async fn message_for_a_full_lane_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn message_for_a_full_lane_goes_back_where_the_source_can_postpone_it() {
+async fn message_for_full_lane_is_postponed() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
     let client = client(&transport, &store).build().await.unwrap();
     let all = [("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c"), ("acme", "4", "d")];
@@ -221,7 +221,7 @@ async fn message_for_a_full_lane_goes_back_where_the_source_can_postpone_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn message_that_is_no_request_is_refused_and_holds_up_no_other() {
+async fn malformed_message_is_refused() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     let all = [
@@ -309,7 +309,7 @@ async fn shutdown_ends_the_hand_over() {
 }
 
 #[tokio::test]
-async fn senders_that_ask_are_told_what_became_of_their_requests() {
+async fn asking_senders_get_replies() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/bad" => FakeAnswer::status(422).body("no"),
         _ => FakeAnswer::status(201).header("x-id", "7").body("{\"made\":7}"),

@@ -116,7 +116,7 @@ async fn hanging_tenant_delays_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tiers_keep_their_shares_of_a_slow_vendor() {
+async fn tiers_keep_shares_of_slow_vendor() {
     let transport = transport();
     let client = client(&transport).max_jobs(20).build().await.unwrap();
     let tiers = [(Priority::High, "high"), (Priority::Normal, "normal"), (Priority::Low, "low")];

@@ -217,7 +217,7 @@ proptest! {
     /// No vendor window ever holds more than the limit, whatever the phase, delays, cancels, failures, reloads and
     /// evictions are. Every job ends exactly once (the world checks that), and nothing is left behind.
     #[test]
-    fn never_above_the_limit(story in stories()) {
+    fn world_never_exceeds_the_limit(story in stories()) {
         let mut world = run_scenario(&story);
         prop_assert_eq!(world.refused(), 0, "refused by the vendor");
         prop_assert_eq!(story.entry.violations(&world), 0, "found by the checker");

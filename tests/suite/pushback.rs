@@ -102,7 +102,7 @@ async fn retry_after_is_a_floor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lane_waits_for_the_pause_and_sends_one_first() {
+async fn paused_lane_sends_one_probe_first() {
     let (client, transport) = client(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "5"),
         _ => FakeAnswer::status(200).delay(Duration::from_millis(300)),
@@ -232,7 +232,7 @@ async fn shorter_retry_policy_makes_no_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_request_becomes_a_letter_without_a_deadline() {
+async fn refused_request_without_deadline_leaves_letter() {
     let sunk = client_with_sink(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
     let end = sunk.expect_failure(Request::get("v", "/x")).await;
     assert_eq!(end, (ErrorKind::RetryLater, vec![Reason::Expired], 1));
@@ -289,7 +289,7 @@ async fn default_wait_counts_as_a_stated_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exhausted_retries_make_a_letter_that_can_be_resent() {
+async fn exhausted_retries_leave_resendable_letter() {
     let transport = FakeTransport::new(|call| match call.number {
         0..6 => FakeAnswer::status(429).body("slow down"),
         _ => FakeAnswer::status(200),
@@ -329,7 +329,7 @@ async fn exhausted_retries_make_a_letter_that_can_be_resent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ambiguous_request_is_not_resent_without_a_key() {
+async fn ambiguous_request_without_key_is_not_resent() {
     let script = |call: &FakeCall| match call.path() {
         "/base/reset" => FakeAnswer::reset(),
         _ => FakeAnswer::status(500),
@@ -410,7 +410,7 @@ async fn refused_credential_is_refreshed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_host_is_tried_one_at_a_time() {
+async fn unreachable_host_gets_single_probes() {
     let (client, transport) = client(|_| FakeAnswer::not_connected()).await;
     let minute = || Request::get("v", "/x").deadline(Duration::from_secs(60));
     let sends = (0..50).map(|_| client.send("a", Priority::Normal, minute()));
@@ -480,7 +480,7 @@ async fn classifier_knows_better_than_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operator_pause_is_waited_for_until_the_deadline() {
+async fn operator_pause_is_waited_out_until_deadline() {
     let (client, transport) = client(|_| FakeAnswer::status(200)).await;
     client.tenants().pause("a", "v").unwrap();
     assert_eq!(client.tenants().paused_for("a", "v").unwrap(), Some(Duration::MAX));

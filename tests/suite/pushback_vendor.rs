@@ -186,7 +186,7 @@ async fn use_beside_other_traffic(limit: LimitOfPhase, style: HeaderStyle) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn somebody_else_takes_half() {
+async fn other_user_takes_half() {
     let trials = [("x-ratelimit", HeaderStyle::XRateLimit, 5), ("silent", HeaderStyle::Silent, 30)];
     for_each(trials.map(|(said, style, most)| async move {
         let used = use_beside_other_traffic(fixed, style).await;

@@ -90,7 +90,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn target_that_is_away_gets_every_reply_later_and_holds_up_no_job() {
+async fn unreachable_target_gets_replies_later() {
     let (client, transport) = client(&folder("replies-away").join("s.db")).await;
     enqueue(&client, 3).await;
     wait_until("the jobs end", || transport.calls().len() == 3).await;
@@ -120,7 +120,7 @@ async fn target_that_is_away_gets_every_reply_later_and_holds_up_no_job() {
 
 /// The process ends after the target has accepted the replies and before the store records that.
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_of_a_killed_process_are_delivered_again_under_the_same_ids() {
+async fn replies_keep_ids_after_a_kill() {
     let store = folder("replies-killed").join("s.db");
     let (client, transport) = client(&store).await;
     enqueue(&client, 3).await;

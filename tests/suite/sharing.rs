@@ -136,7 +136,7 @@ async fn clients_share_a_limit_through_etcd() {
 
 #[cfg(feature = "object-store")]
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_share_a_limit_through_an_object_store() {
+async fn clients_share_a_limit_through_objects() {
     let url = std::env::var("IC_TEST_S3").expect("`eval $(scripts/s3.sh start)` before, or IC_TEST_S3=off");
     if url != "off" {
         let own = format!("/{}?", std::process::id());
@@ -166,7 +166,7 @@ async fn clients_share_a_limit_through_zookeeper() {
 /// A window that is too short for the store is an error at the start, in a reload, and when a tenant is added.
 #[cfg(feature = "etcd")]
 #[tokio::test]
-async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_do() {
+async fn too_short_shared_limit_is_an_error() {
     let url = std::env::var("IC_TEST_ETCD").expect("`eval $(scripts/etcd.sh start)` before, or IC_TEST_ETCD=off");
     if url == "off" {
         return;
@@ -195,7 +195,7 @@ async fn a_limit_that_is_too_short_for_its_store_is_an_error_that_says_what_to_d
 /// Two processes that each have a fixed part of the limit are replaced, one after the other, by processes that share
 /// it.
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_do_not_share_are_replaced_one_by_one() {
+async fn unsharing_processes_are_replaced_gradually() {
     let folder = tempfile_folder("sharing-upgrade");
     let store = format!("sqlite:{}", folder.join("capacity.db").display());
     let vendor = vendor().await;
@@ -237,7 +237,7 @@ async fn processes_that_do_not_share_are_replaced_one_by_one() {
 
 /// A configuration file names the store, as for the command line.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_says_through_what_limits_are_shared() {
+async fn file_names_the_sharing_store() {
     let folder = tempfile_folder("sharing-file");
     let vendor = vendor().await;
     let path = folder.join("capacity.db");
@@ -262,7 +262,7 @@ async fn a_file_says_through_what_limits_are_shared() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
+async fn invalid_sharing_store_errors_at_position() {
     for (text, place, help) in [
         ("[sharing]\nthrough = ''", "sharing.through", "store"),
         ("[sharing]\nthrough = 'redis://user:hunter2@host'", "sharing.through", "env:NAME"),
@@ -284,7 +284,7 @@ async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
 }
 
 #[tokio::test]
-async fn sharing_that_cannot_work_is_an_error_at_the_start() {
+async fn unworkable_sharing_is_a_start_error() {
     let build = |through: &str| {
         let builder = IntegrationClient::builder().without_catalogue().share_through(through);
         async move { builder.build().await.map(drop).unwrap_err().to_string() }

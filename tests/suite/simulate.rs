@@ -124,7 +124,7 @@ fn headers_slow_nobody_down_who_is_alone() {
 /// Another user takes half of the key's limit for twenty windows, and headers show that. For logs and counters that are
 /// full when the other user begins, several requests are under way, so their bounds are wider.
 #[test]
-fn share_taken_by_others_is_left_to_them() {
+fn others_keep_their_share() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownBucket, UnknownWindow};
     let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow, UnknownBucket];
     for (counting, figures) in figures_of_shared_key(Scene::Beside) {

@@ -216,7 +216,7 @@ fn soak_judge_counts_what_does_not_move() {
 }
 
 #[test]
-fn soak_judge_excuses_connect_failures_after_an_outage() {
+fn soak_judge_excuses_failures_after_outage() {
     let connect = Outcome::Failed("NotSent".to_owned(), "connect".to_owned());
     let mut record = clean_record();
     record_request(&mut record, MAIL, "/other/get-0.0-1", Some(connect));

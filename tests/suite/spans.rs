@@ -137,7 +137,7 @@ async fn send_is_a_span_with_attempt_children() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_info_there_is_no_span() {
+async fn info_level_has_no_spans() {
     let spans = Spans(Arc::default(), true);
     let _guard = tracing::subscriber::set_default(spans.clone());
     let client = client(|_| FakeAnswer::status(200)).await;

@@ -267,7 +267,7 @@ async fn every_statement_in_turn(moment: Moment, fault: Fault) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_each_fail_once_on_a_full_disk() {
+async fn each_write_fails_once_on_full_disk() {
     every_statement_in_turn(Moment::Before, Fault::Full).await;
 }
 
@@ -303,7 +303,7 @@ impl Watch for LostReply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doubtful_commit_is_ambiguous_and_names_the_job() {
+async fn doubtful_commit_names_the_ambiguous_job() {
     let (vendor, watch) = (vendor().await, Arc::new(LostReply::default()));
     let store = Store::sqlite(folder().join("s.db")).watched_by(watch.clone());
     let client = client(&vendor, &store).await.unwrap();
@@ -446,7 +446,7 @@ async fn full_disk_loses_nothing_and_work_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sent_job_is_not_resent_during_a_write_outage() {
+async fn write_outage_resends_no_sent_job() {
     let service = integration_client::testing::Delay::fixed(Duration::from_millis(700));
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).service_time(service).start().await.unwrap();
     let (disk, path) = (Arc::new(Disk::default()), folder().join("s.db"));

@@ -72,7 +72,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn service_sends_with_the_tenants_credential_and_paces() {
+async fn service_paces_and_adds_the_credential() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).header("x-id", "7").body("done"));
     let client = client(&transport).await;
     let mut service = client.lane("acme", "v").unwrap().service();
@@ -123,7 +123,7 @@ async fn service_tries_again_what_it_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn service_takes_options_and_says_what_is_wrong() {
+async fn service_reads_options_and_describes_errors() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(ms(300)));
     let client = client(&transport).await;
     let service = client.lane("acme", "v").unwrap().service();
@@ -203,7 +203,7 @@ async fn layer_paces_what_another_transport_sends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_keeps_a_slot_until_the_body_ends_and_refuses_in_time() {
+async fn layer_keeps_slot_until_body_ends() {
     let client = client(&FakeTransport::new(|_| FakeAnswer::status(500))).await;
     let layer = client.layer("acme", "v").unwrap().options(SendOptions::new().max_wait(Duration::ZERO));
     let own = Own { calls: Arc::new(AtomicUsize::new(10)) };
@@ -223,7 +223,7 @@ async fn layer_keeps_a_slot_until_the_body_ends_and_refuses_in_time() {
 
 /// An SDK that cannot handle the client's error gets a response with the same content.
 #[tokio::test(start_paused = true)]
-async fn errors_are_answers_where_the_sdk_wants_it() {
+async fn errors_become_answers_on_request() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/v1/gone" => FakeAnswer::reset(),
         "/v1/bad" => FakeAnswer::status(500).header("x-vendor", "v").body("oh"),

@@ -105,7 +105,7 @@ async fn used_by_earlier(folder: &Path, works: bool) -> [u32; 4] {
 }
 
 #[tokio::test]
-async fn plain_sends_are_counted_by_the_next_process() {
+async fn next_process_counts_plain_sends() {
     for works in [false, true] {
         let folder = folder(if works { "works" } else { "sends" });
         let first = client(&folder, works).await;
@@ -150,7 +150,7 @@ async fn usage_is_written_while_the_process_runs() {
 }
 
 #[tokio::test]
-async fn jobs_are_counted_with_what_their_answers_said() {
+async fn jobs_count_with_their_settled_cost() {
     let folder = folder("jobs");
     let first = client(&folder, true).await;
     let request = Request::post("v", "/").cost("points", 7).body(vec![b'x'; 77]);
@@ -169,7 +169,7 @@ async fn jobs_are_counted_with_what_their_answers_said() {
 
 /// The quota's day ends twelve hours from now, so that the test never runs near its end.
 #[tokio::test]
-async fn calendar_quota_is_counted_by_the_next_process_and_says_when_it_ends() {
+async fn next_process_counts_calendar_quota() {
     let folder = folder("calendar");
     let since = Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let hour = (since / 3_600 + 12) % 24;

@@ -194,7 +194,7 @@ async fn queued_requests_wait_for_their_accounts_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_pause_is_reported_at_once_and_can_be_ended() {
+async fn long_pause_is_reported_at_once() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "600"),
         _ => FakeAnswer::status(200),
@@ -234,7 +234,7 @@ async fn success_with_retry_after_pauses_the_lane() {
 /// A single success, which a proxy or a test page may have sent, must not stop a lane for a month. The wait of a
 /// refusal is not capped.
 #[tokio::test(start_paused = true)]
-async fn wait_of_a_success_is_capped_at_an_hour() {
+async fn wait_after_success_is_capped() {
     const MONTH: &str = "2678400";
     for (status, setting, longest) in [(200, "", 3_600), (200, "max_pause = \"2m\"\n", 120), (429, "", 2_678_400)] {
         let transport = FakeTransport::new(move |_| FakeAnswer::status(status).header("retry-after", MONTH));

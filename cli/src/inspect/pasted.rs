@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_alone() {
+    fn headers_alone_are_parsed() {
         check("Retry-After: 60\nX-A:b", None, &[("retry-after", "60"), ("x-a", "b")], "");
         check("\n\n  Retry-After: 60\r\n\r\nbody\n", None, &[("retry-after", "60")], "body\n");
     }

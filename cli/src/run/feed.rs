@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feed_goes_further_ahead_of_what_is_sent_slowly() {
+    fn feed_reads_further_ahead_when_sending_slowly() {
         assert!(!is_far_ahead(ENOUGH - 1, Some(1e6)), "a little is always ahead");
         assert!(is_far_ahead(ENOUGH, Some(10_000.0)) && is_far_ahead(60_000, Some(10_000.0)));
         assert!(!is_far_ahead(ENOUGH, Some(100.0)), "others behind them in the file may be faster");

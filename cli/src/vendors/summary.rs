@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_old_the_day_after_nine_months() {
+    fn figure_is_old_after_nine_months() {
         assert!(!is_older(date(2026, 2, 24), date(2026, 11, 24)));
         assert!(is_older(date(2026, 2, 23), date(2026, 11, 24)));
     }

@@ -28,17 +28,17 @@ fn check(name: &str, args: &[&str], input: &str) {
 const NOW: &str = "2026-01-15T10:00:00Z";
 
 #[test]
-fn help() {
+fn help_matches_its_golden_file() {
     check("help", &["--help"], "");
 }
 
 #[test]
-fn check_of_a_good_file() {
+fn check_accepts_a_good_file() {
     check("check_good", &["check", "fixtures/cli/parcels.toml", "--tenants", "fixtures/cli/tenants.toml"], "");
 }
 
 #[test]
-fn check_of_a_broken_file() {
+fn check_reports_a_broken_file() {
     check("check_broken", &["check", "fixtures/cli/broken.toml"], "");
 }
 
@@ -53,17 +53,17 @@ fn check_warns_of_a_replaced_catalogue_entry() {
 }
 
 #[test]
-fn vendors_one() {
+fn vendors_describes_one_vendor() {
     check("vendors_shopify", &["vendors", "shopify"], "");
 }
 
 #[test]
-fn vendors_one_without_figures() {
+fn vendors_describes_vendor_without_figures() {
     check("vendors_dropbox", &["vendors", "dropbox"], "");
 }
 
 #[test]
-fn inspect_a_refusal() {
+fn inspect_explains_a_refusal() {
     let input = "HTTP/2 429 \r\nx-ratelimit-limit: 5000\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-used: 5000\r\n\
                  x-ratelimit-reset: 1768473000\r\nx-ratelimit-resource: core\r\n\r\n{}";
     check("inspect_github", &["inspect", "--vendor", "github", "--now", NOW], input);
@@ -95,6 +95,6 @@ fn inspect_reads_headers_of_an_unknown_vendor() {
 }
 
 #[test]
-fn inspect_what_says_nothing() {
+fn inspect_reports_silent_headers() {
     check("inspect_nothing", &["inspect", "--now", NOW], "HTTP/1.1 503 Service Unavailable\nserver: x\n\n");
 }

@@ -36,7 +36,7 @@ fn answer(address: &str, path: &str, token: &str) -> String {
 }
 
 #[test]
-fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
+fn gateway_asks_for_its_token_and_drains() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-{}.toml", std::process::id()));
     std::fs::write(&vendors, VENDORS).unwrap();
     let mut child = KilledOnDrop(
@@ -65,7 +65,7 @@ fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
 }
 
 #[test]
-fn console_is_served_and_nobody_may_act_unless_said() {
+fn console_is_read_only_by_default() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-console-{}.toml", std::process::id()));
     std::fs::write(&vendors, VENDORS).unwrap();
     for (flag, expected) in [("--console", "403"), ("--console-operate", "200")] {

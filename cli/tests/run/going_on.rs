@@ -28,7 +28,7 @@ async fn run_killed_twice_acts_once_per_job() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
+async fn ctrl_c_ends_without_double_sends() {
     let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_200);
     let child = place.start(&["jobs.jsonl"]);
@@ -44,7 +44,7 @@ async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_that_are_added_go_and_other_lines_are_sent_when_told() {
+async fn next_run_sends_added_lines() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
@@ -97,7 +97,7 @@ async fn store_in_use_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closed_result_pipe_ends_the_run_without_loss() {
+async fn closed_result_pipe_ends_without_loss() {
     let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_000);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
@@ -114,7 +114,7 @@ async fn closed_result_pipe_ends_the_run_without_loss() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn full_disk_ends_the_run_without_double_sends() {
+async fn full_disk_ends_without_double_sends() {
     let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let ran = place.run(&["jobs.jsonl", "--out", "/dev/full"]).await;
@@ -175,7 +175,7 @@ async fn full_store_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
+async fn mended_lines_are_sent_on_request() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=600);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [600, 0, 0]);
@@ -219,7 +219,7 @@ async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_of_changed_lines_goes_on_after_a_kill() {
+async fn run_of_changed_lines_resumes_after_kill() {
     let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=400);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [400, 0, 0]);

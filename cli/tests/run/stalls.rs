@@ -49,7 +49,7 @@ async fn stalled_result_reader_loses_and_doubles_nothing() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn second_signal_ends_a_run_with_unread_results() {
+async fn second_signal_ends_run_with_unread_results() {
     let place = RunFolder::new(large_answers(100)).await;
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);

@@ -28,7 +28,7 @@ async fn refused_key_stops_its_tenant_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_secret_is_named_and_its_jobs_wait() {
+async fn jobs_without_secret_wait_and_are_reported() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", &(job("acme", "/jobs/1") + &job("umbra", "/jobs/2")));
     let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);

@@ -20,7 +20,7 @@ fn turn(tree: &mut Tree, root: NodeKey, leaves: &[NodeKey], cost: u32) -> Option
 }
 
 #[test]
-fn any_hundred_turns_are_shared_60_30_10() {
+fn hundred_turns_are_shared_60_30_10() {
     let mut tree = Tree::default();
     let (root, leaves) = tiers(&mut tree);
     for leaf in leaves {

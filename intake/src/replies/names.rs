@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_place_is_named_that_is_not_allowed() {
+    fn names_of_forbidden_places_are_refused() {
         let names = |query: &str| {
             Names::new("replies", &Address::read("x", &format!("amqp://mq/%2f?{query}"), &["allow"]).unwrap())
         };

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_without_secrets() {
+    fn missing_settings_are_named_without_secrets() {
         assert!(Webhook::new("https://h.example/hook?t=hunter2", Some(SECRET)).is_ok());
         assert!(Webhook::new("http://127.0.0.1:1/", Some(&format!("{SECRET} {SECRET}"))).is_ok());
         for (url, secret, expected) in [

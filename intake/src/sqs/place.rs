@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn region_of_the_url_comes_before_the_host_and_the_environment() {
+    fn url_region_precedes_host_and_environment() {
         let env = |name: &str| (name == "AWS_REGION").then(|| "eu-north-1".to_owned());
         let region = |url: &str| Place::read(url, env).unwrap().region;
         assert_eq!(region("sqs://vpce-1.sqs.eu-west-1.vpce.amazonaws.com/1/q?region=x"), "x");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_and_no_key_is_shown() {
+    fn missing_settings_are_named_without_keys() {
         let problem = |url: &str| Place::read(url, no_env).err().unwrap().to_string();
         assert!(problem("sqs://host").contains("sqs://HOST/ACCOUNT/QUEUE"));
         assert!(problem("sqs://host/1/").contains("sqs://HOST/ACCOUNT/QUEUE"));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_string_is_read_and_its_secret_not_repeated() {
+    fn connection_string_secret_is_not_repeated() {
         let read = Connection::parse("Endpoint=https://x.azconfig.io;Id=abc;Secret=c2VjcmV0PQ==").unwrap();
         assert_eq!((read.endpoint.as_str(), read.id.as_str()), ("https://x.azconfig.io/", "abc"));
         for (text, expected) in [

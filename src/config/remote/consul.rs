@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_read_in_the_order_of_their_keys() {
+    fn pairs_are_read_in_key_order() {
         let body = br##"[{"LockIndex":0,"Key":"ic/","Flags":0,"Value":null,"CreateIndex":9,"ModifyIndex":9},
             {"Key":"ic/b","Value":"Yg==","ModifyIndex":3},{"Key":"ic/a","Value":"YQ==","ModifyIndex":7}]"##;
         let found = read(body).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said_in_words() {
+    fn malformed_answer_is_described() {
         for (body, expected) in
             [("<html>", "no answer of Consul"), (r#"[{"Key":"ic/a","Value":"/w=="}]"#, "the value of ic/a is no UTF-8")]
         {

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_a_prefix_is_the_key_behind_it() {
+    fn prefix_ends_before_the_next_key() {
         assert_eq!(end_of(b"ic/"), b"ic0");
         assert_eq!(end_of(b"a\xff"), b"b");
         assert_eq!(end_of(b"\xff"), [0]);

@@ -89,7 +89,7 @@ mod tests {
     use crate::config::{Config, Sources};
 
     #[test]
-    fn limits_of_a_resting_tenant_are_those_of_its_entry() {
+    fn resting_tenant_shows_its_entrys_limits() {
         let text = "[vendors.v]\nbase_url = \"https://v.example\"\n[[vendors.v.limits]]\nname = \"hour\"\nlimit = 5000\n\
                     window = \"1h\"\nalgorithm = \"fixed_window\"\nceiling = 0.9\n[[vendors.v.limits]]\nname = \"parallel\"\n\
                     concurrency = 10\n[vendors.v.endpoints.search]\npaths = [\"/search\"]\n[[vendors.v.endpoints.search.limits]]\n\

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_in_the_order_of_urgency() {
+    fn lane_states_are_ordered_by_urgency() {
         let now = Time::ZERO + std::time::Duration::from_secs(10);
         let calm = Brief {
             waiting: [0; 3],

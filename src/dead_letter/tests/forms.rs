@@ -4,7 +4,7 @@ use super::super::writer::Writer;
 use super::*;
 
 #[test]
-fn letter_ids_are_hex_and_sort_by_time() {
+fn letter_ids_sort_by_time() {
     let letters: Vec<DeadLetter> = (0..1000).map(|_| letter(Priority::High, "")).collect();
     let ids: std::collections::BTreeSet<&str> = letters.iter().map(|letter| &*letter.id).collect();
     assert_eq!(ids.len(), 1000);
@@ -23,7 +23,7 @@ fn letter_ids_are_hex_and_sort_by_time() {
 }
 
 #[test]
-fn letter_json_form() {
+fn letter_has_a_stable_json_form() {
     let mut letter = letter(Priority::Low, "7");
     letter.id = "id".into();
     let json = serde_json::to_string_pretty(&letter).unwrap();

@@ -42,7 +42,7 @@ fn headers_are_options_and_are_removed() {
 }
 
 #[test]
-fn wait_of_zero_is_now_or_not_at_all() {
+fn zero_wait_means_immediate_or_refused() {
     for zero in ["0", "0s", "0ms"] {
         let options = SendOptions::take(&mut headers(&[("integration-max-wait", zero)])).unwrap();
         assert!(options.is_immediate(), "{zero}");
@@ -51,7 +51,7 @@ fn wait_of_zero_is_now_or_not_at_all() {
 }
 
 #[test]
-fn values_that_cannot_be_read_are_errors_that_help() {
+fn unreadable_values_give_helpful_errors() {
     for (name, value, help) in [
         ("integration-priority", "urgent", "write high, normal or low"),
         ("integration-priority", "High", "write high, normal or low"),
@@ -78,7 +78,7 @@ fn values_that_cannot_be_read_are_errors_that_help() {
 }
 
 #[test]
-fn what_is_stated_first_counts() {
+fn first_stated_option_counts() {
     let first = SendOptions::new().priority(Priority::High).cost("a", 1);
     let second = SendOptions::new().priority(Priority::Low).deadline(ms(5)).cost("a", 2).cost("b", 3);
     let both = first.or(&second);

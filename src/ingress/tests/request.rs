@@ -81,7 +81,7 @@ fn post(pieces: Vec<Result<&'static str, BoxError>>, length: Option<u64>, hangs:
 }
 
 #[tokio::test]
-async fn relative_and_whole_uris_are_below_the_base() {
+async fn uris_resolve_below_the_base() {
     for (uri, path) in [
         ("/user?a=b", "/user?a=b"),
         ("/", "/"),
@@ -134,7 +134,7 @@ async fn paths_are_not_changed() {
 }
 
 #[tokio::test]
-async fn credential_of_the_sdk_is_dropped_from_the_query() {
+async fn sdk_credential_is_dropped_from_the_query() {
     for (uri, expected) in [
         ("/a?api%5Fkey=theirs&x=1&api%5Fkey", "/a?x=1"),
         ("/a?api%5Fkey=theirs", "/a"),
@@ -148,7 +148,7 @@ async fn credential_of_the_sdk_is_dropped_from_the_query() {
 }
 
 #[tokio::test]
-async fn options_come_from_extensions_then_headers_then_defaults() {
+async fn options_prefer_extensions_over_headers() {
     let mut request = http::Request::get("/a")
         .header("integration-priority", "low")
         .header("integration-endpoint", "by-header")
@@ -177,7 +177,7 @@ async fn refusal_of(request: http::Request<Empty<Bytes>>) -> Error {
 }
 
 #[tokio::test]
-async fn short_bodies_are_kept_and_others_are_sent_once() {
+async fn only_short_bodies_are_kept() {
     let full = |length: usize| http::Request::post("/pay").body(Full::<Bytes>::from(vec![b'x'; length])).unwrap();
     let kept = accept_request(full(8), 8).await.unwrap();
     assert_eq!(kept.request.body_bytes().map(Bytes::len), Some(8));
@@ -194,7 +194,7 @@ async fn short_bodies_are_kept_and_others_are_sent_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_lie_break_or_hang_are_errors() {
+async fn faulty_bodies_are_errors() {
     let long = post(vec![Ok("12345"), Ok("6789")], Some(5), false);
     let broken = post(vec![Ok("12"), Err("reset".into())], Some(5), false);
     for request in [long, broken] {

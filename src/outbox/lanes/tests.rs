@@ -172,7 +172,7 @@ fn gauge_asks_at_half_and_at_none() {
 
 /// Lanes that leave and come back leave entries behind in the queue, each of which is dropped at its turn.
 #[test]
-fn lanes_that_come_back_are_asked_once_a_turn() {
+fn returned_lanes_are_asked_once_a_turn() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
     for _ in 0..50 {
         for tenant in ["a", "b", "c"] {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_limit_waits_for_all_lanes_of_vendor() {
+    fn shared_limit_waits_for_the_vendors_lanes() {
         let mut lanes = lanes(&["a", "b"]);
         lanes.add(&"x".into(), &"w".into());
         assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));

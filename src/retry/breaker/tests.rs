@@ -37,7 +37,7 @@ fn take_passes(breaker: &mut Breaker, host: &str, now: Time, most: usize) -> Vec
 }
 
 #[test]
-fn five_failures_in_a_row_open_one_host() {
+fn five_failures_open_one_host() {
     let mut breaker = Breaker::new();
     (0..4).for_each(|_| fail(&mut breaker, "a", ms(0)));
     let pass = breaker.allow("a", ms(0)).unwrap();
@@ -67,7 +67,7 @@ fn breaker_opens_twice_as_long_each_time() {
 }
 
 #[test]
-fn half_open_admits_one_probe_and_a_success_closes() {
+fn half_open_breaker_admits_one_probe() {
     let mut breaker = open_breaker("a");
     let pass = start_probe(&mut breaker, "a", ms(1000));
     assert_eq!(breaker.allow("a", ms(1500)).unwrap_err(), Time::MAX, "only its end tells");
@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_two_probes_and_a_success_closes(
+    fn breaker_admits_one_probe_until_success(
         // Each step: the host, the operation, the pass that it uses, and the time, which is not monotonic.
         steps in proptest::collection::vec((0..3usize, 0..6u8, 0..64usize, 0..120_000u64), 1..400),
     ) {

@@ -20,7 +20,7 @@ fn ten_retries_need_no_requests() {
 }
 
 #[test]
-fn tenth_of_many() {
+fn budget_is_a_tenth_of_many() {
     let mut budget = Budget::default();
     (0..1000).for_each(|_| budget.request(ms(0)));
     assert_eq!((0..1000).filter(|_| budget.try_retry(ms(30_000))).count(), 100);

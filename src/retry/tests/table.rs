@@ -40,7 +40,7 @@ fn check(outcome: Outcome, policy: &RetryPolicy, idempotent: Verdict, other: Ver
 }
 
 #[test]
-fn which_requests_are_idempotent() {
+fn idempotent_requests_are_recognised() {
     for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE] {
         assert!(idempotent(&method, false), "{method}");
     }
@@ -51,7 +51,7 @@ fn which_requests_are_idempotent() {
 }
 
 #[test]
-fn not_sent() {
+fn unsent_requests_are_retried_uncounted() {
     let policy = RetryPolicy::default();
     check(failed(NotSent, Connect), &policy, RetryUncounted, RetryUncounted);
     check(failed(NotSent, Timeout), &policy, RetryUncounted, RetryUncounted);
@@ -77,14 +77,14 @@ fn unprocessed_is_sent_again_without_counting() {
 }
 
 #[test]
-fn refused_for_now() {
+fn refusals_are_retried() {
     let policy = RetryPolicy::default();
     check(answered(429), &policy, Refused, Refused);
     check(with_wait(429), &policy, Refused, Refused);
 }
 
 #[test]
-fn unavailable() {
+fn unavailable_answers_are_retried_if_safe() {
     let careful = RetryPolicy::default();
     let safe = policy(|policy| policy.unavailable_is_safe = true);
     for status in [408, 425, 503] {
@@ -96,7 +96,7 @@ fn unavailable() {
 }
 
 #[test]
-fn failed_in_the_middle() {
+fn failures_in_the_middle_are_ambiguous() {
     // `unavailable_is_safe` does not apply to failures.
     let safe = policy(|policy| policy.unavailable_is_safe = true);
     for policy in [RetryPolicy::default(), safe] {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_added_and_the_other_bytes_stay() {
+    fn added_member_leaves_other_bytes_unchanged() {
         let carrier = KeyCarrier::Body("key".into());
         for (before, after) in [
             ("{}", r#"{"key":"a\"\\1"}"#),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_are_no_json_object_take_no_key() {
+    fn only_json_objects_take_a_key() {
         let carrier = KeyCarrier::Body("key".into());
         for text in ["", "[]", "{", "{}{}", "a=b", "\"{}\"", "{\"a\":}"] {
             assert!(put(&mut body(text), &carrier, "k").is_err(), "{text}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn query_parameters_are_found_in_the_path_and_beside_it() {
+    fn query_parameters_are_found_in_both_places() {
         let carrier = KeyCarrier::Query("requestid".into());
         let mut request = Request::post("v", "/pay?minorversion=65").query("other", "requestid");
         assert_eq!(find(&request, &carrier), Carried::Nothing);

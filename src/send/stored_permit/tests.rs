@@ -157,7 +157,7 @@ async fn slow_store_leaves_the_limit_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_exchange_does_not_begin_after_a_store_stall() {
+async fn expired_exchange_is_dropped_after_a_stall() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let records = StallingRecords::new(Duration::ZERO, &[(0, 10)]);
@@ -231,7 +231,7 @@ impl Signer for SlowSigner {
 }
 
 #[tokio::test]
-async fn late_signature_is_renewed_for_a_new_grant() {
+async fn late_signature_is_renewed_on_new_grant() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let text = format!("max_transit = \"1s\"\n{TWENTY}");
     let signer = SlowSigner::default();
@@ -258,7 +258,7 @@ async fn open_host(client: &IntegrationClient) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_for_a_broken_host_is_not_recorded() {
+async fn job_for_open_host_is_not_recorded() {
     let up = Arc::<AtomicBool>::default();
     let transport = switchable_host(&up);
     let client = builder(TWENTY, &transport).build().await.unwrap();
@@ -295,7 +295,7 @@ async fn store_that_stalls_holds_no_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprocessed_job_is_sent_again_without_a_retry() {
+async fn unprocessed_job_is_resent_without_a_retry() {
     let transport = FakeTransport::new(|call| match call.number {
         0..6 => FakeAnswer::refused_stream(),
         _ => FakeAnswer::status(200),

@@ -28,7 +28,7 @@ fn pairs(costs: &[(&str, f64)]) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn usage_of_a_stream_is_that_of_its_last_events() {
+fn last_events_state_a_streams_usage() {
     let events = "event: message_start\ndata: {\"message\":{\"usage\":{\"in\":25,\"out\":1}}}\n\n\
                   : a comment\r\ndata:{\"delta\":\"usage in out {\"}\r\n\r\n\
                   data: {\"usage\":{\"out\":7}}\n\ndata: {\"usage\":{\"out\":15}}\n\ndata: [DONE]\n\n";
@@ -47,7 +47,7 @@ fn last_line_counts_without_its_end() {
 }
 
 #[test]
-fn long_line_is_skipped_and_the_next_is_read() {
+fn long_line_is_skipped() {
     let mut meter = meter("text/event-stream").unwrap();
     meter.piece(b"data: {\"usage\":{\"out\":3},\"text\":\"");
     for _ in 0..100 {
@@ -59,7 +59,7 @@ fn long_line_is_skipped_and_the_next_is_read() {
 }
 
 #[test]
-fn json_body_is_read_as_a_whole_or_not() {
+fn json_body_is_read_whole_or_ignored() {
     let body = format!("{{\"data\":\"{}\",\"usage\":{{\"in\":5,\"cached\":40,\"out\":null}}}}", "x".repeat(200_000));
     let mut whole = meter("application/json").unwrap();
     whole.rest(body.as_bytes());

@@ -137,7 +137,7 @@ async fn schema_of_earlier_version_is_migrated() {
 }
 
 #[tokio::test]
-async fn notes_outlive_the_next_run_and_not_the_one_after() {
+async fn notes_outlive_exactly_one_more_run() {
     for store in stores().await {
         let store = open(&store).await;
         let name = "labels".to_owned();

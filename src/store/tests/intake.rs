@@ -29,7 +29,7 @@ const COUNT: Step<&'static str, i64> = |sql, db, _| {
 };
 
 #[tokio::test]
-async fn each_message_of_a_fetch_becomes_one_job() {
+async fn each_fetched_message_becomes_one_job() {
     for store in stores().await {
         let store = open(&store).await;
         // Enough jobs for statements of every size, in one transaction.
@@ -52,7 +52,7 @@ async fn each_message_of_a_fetch_becomes_one_job() {
 }
 
 #[tokio::test]
-async fn jobs_with_keys_and_without_keep_their_order() {
+async fn keyed_and_unkeyed_jobs_keep_order() {
     for store in stores().await {
         let store = open(&store).await;
         let keyed =
@@ -69,7 +69,7 @@ async fn jobs_with_keys_and_without_keep_their_order() {
 }
 
 #[tokio::test]
-async fn message_is_known_for_longer_than_its_job() {
+async fn message_id_outlives_its_job() {
     for store in stores().await {
         let store = open(&store).await;
         let job = message(1, 1);
@@ -111,7 +111,7 @@ async fn insert(store: &Opened, rows: &[(Option<&'static str>, &'static str)]) {
 }
 
 #[tokio::test]
-async fn rows_become_jobs_or_are_kept_with_the_reason() {
+async fn rows_become_jobs_or_keep_a_reason() {
     for store in stores().await {
         let store = open(&store).await;
         let long = "longer than fifty characters, which is what is read";
@@ -159,7 +159,7 @@ async fn rows_become_jobs_or_are_kept_with_the_reason() {
 }
 
 #[tokio::test]
-async fn processes_that_move_the_same_rows_make_one_job_of_each() {
+async fn concurrent_moves_make_one_job_per_row() {
     for store in stores().await {
         let (one, other) = (open(&store).await, open(&store).await);
         for _ in 0..40 {
@@ -177,7 +177,7 @@ async fn processes_that_move_the_same_rows_make_one_job_of_each() {
 /// SQLite stores values of any type in a column, whatever type the column has.
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn row_of_bytes_is_read_like_any_other() {
+async fn row_of_bytes_is_read_as_text() {
     let store = open(&Store::sqlite(folder().join("store.db"))).await;
     let sql = "INSERT INTO ic_intake (id, request, at) VALUES (x'ff', x'ff00', 'yesterday'), (7, 8, 9.5)";
     store.write(sql, RUN).await.unwrap();

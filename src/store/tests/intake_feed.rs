@@ -47,7 +47,7 @@ fn post(tenant: &str, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inserted_rows_are_sent_and_bad_ones_are_kept() {
+async fn bad_inserted_rows_are_kept() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = client(&transport, store("all")).await;
     let outbox = client.outbox();
@@ -78,7 +78,7 @@ async fn inserted_rows_are_sent_and_bad_ones_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_for_a_full_lane_stay_and_hold_up_no_other() {
+async fn full_lanes_rows_hold_up_no_other() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(Duration::from_secs(3600)));
     let client = client(&transport, store("full").max_lane_backlog(2)).await;
     let outbox = client.outbox();

@@ -135,7 +135,7 @@ const PAGES: Step<(), [i64; 2]> = |(), db, _| {
 };
 
 #[tokio::test]
-async fn sqlite_file_gives_back_most_of_its_free_pages() {
+async fn sqlite_file_returns_most_free_pages() {
     for store in stores().await {
         let store = open(&store).await;
         if !store.is_alone {

@@ -28,7 +28,7 @@ async fn stored_replies(store: &Opened) -> Vec<Kept> {
 }
 
 #[tokio::test]
-async fn reply_is_written_with_the_end_that_counts() {
+async fn reply_is_written_with_its_jobs_end() {
     for store in stores().await {
         let store = open(&store).await;
         for _ in 0..6 {
@@ -79,7 +79,7 @@ async fn reply_is_written_with_the_end_that_counts() {
 }
 
 #[tokio::test]
-async fn reply_that_nobody_takes_is_purged_after_a_week() {
+async fn untaken_reply_is_purged_after_a_week() {
     for store in stores().await {
         let store = open(&store).await;
         accept(&store, job("a")).await;
@@ -101,7 +101,7 @@ async fn reply_that_nobody_takes_is_purged_after_a_week() {
 }
 
 #[tokio::test]
-async fn claimed_reply_is_delivered_by_one_process_and_again_when_its_claim_is_over() {
+async fn expired_reply_claim_goes_to_another_process() {
     for store in stores().await {
         let store = open(&store).await;
         for _ in 0..3 {

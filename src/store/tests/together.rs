@@ -94,7 +94,7 @@ async fn delivered_jobs_end_together_with_their_results() {
 }
 
 #[tokio::test]
-async fn retries_letters_and_undone_claims_end_together_unless_another_process_has_the_job() {
+async fn jobs_end_together_unless_taken_over() {
     for store in stores().await {
         let store = open(&store).await;
         for _ in 0..90 {

@@ -18,7 +18,7 @@ async fn newest_token_of_an_account_is_kept() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time_refreshes_a_token() {
+async fn token_is_refreshed_by_one_process_only() {
     for store in stores().await {
         let store = open(&store).await;
         let whose = |account: &str| -> Whose { ["v", "live", account].map(str::to_owned) };

@@ -22,7 +22,7 @@ fn gzip_bomb() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn transport_faults_have_a_kind_and_a_phase() {
+async fn transport_faults_have_kind_and_phase() {
     use ErrorKind::{Protocol, ResponseTooLarge, Timeout};
     use Sent::{Answered, MaybeSent};
     let slow = Duration::from_millis(50);
@@ -141,7 +141,7 @@ async fn transport_faults_have_a_kind_and_a_phase() {
 }
 
 #[tokio::test]
-async fn reset_within_the_response_is_never_not_sent() {
+async fn response_reset_is_never_not_sent() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx-a: b\r\n\r\nhello";
     for cut in 0..answer.len() {
         let server = FaultServer::answering(vec![Step::Write(answer[..cut].to_vec()), Step::Reset]).await;
@@ -153,7 +153,7 @@ async fn reset_within_the_response_is_never_not_sent() {
 
 /// The vendor has read a part of the request: the error must not claim that it was not sent.
 #[tokio::test]
-async fn reset_within_the_request_is_never_not_sent() {
+async fn request_reset_is_never_not_sent() {
     // Larger than the socket buffers, so that the last byte is never on its way when the reset comes.
     let body = vec![b'x'; 16 << 20];
     for read in [1, 2, 16, 100, 1_000, 100_000, 1 << 20] {
@@ -199,7 +199,7 @@ async fn encodings_in_encodings_are_not_unpacked() {
 }
 
 #[tokio::test]
-async fn short_body_comes_with_the_headers_or_streams() {
+async fn short_body_arrives_with_headers_or_streams() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n";
     let later = |text: &str| Step::Drip(text.into(), Duration::from_millis(30));
     let ended = Err((Sent::Answered, ErrorKind::Protocol));

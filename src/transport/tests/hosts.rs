@@ -25,7 +25,7 @@ async fn exchange_with_localhost(
 }
 
 #[tokio::test]
-async fn tenant_host_at_a_private_address_is_refused() {
+async fn tenant_host_at_private_address_is_refused() {
     for template in ["https://{host}", "https://{shop}.example", "https://{shop}.example:8443/api/{version}"] {
         let (answer, server) = exchange_with_localhost(template, Connection::default()).await;
         let error = answer.unwrap_err();
@@ -36,7 +36,7 @@ async fn tenant_host_at_a_private_address_is_refused() {
 }
 
 #[tokio::test]
-async fn private_addresses_need_permission_or_a_literal_host() {
+async fn private_addresses_need_permission_or_literal_host() {
     let allowed = Connection { allow_private: true, ..Connection::default() };
     for (template, connection) in [
         ("https://{host}", allowed),

@@ -107,7 +107,7 @@ async fn tenants(browser: &Browser) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_are_sorted_and_paged_while_they_change() {
+async fn changing_lanes_are_sorted_and_paged() {
     if is_off() {
         return;
     }
@@ -188,7 +188,7 @@ async fn lanes_are_sorted_and_paged_while_they_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
+async fn operator_finds_a_lane_among_ten_thousand() {
     if is_off() {
         return;
     }
@@ -276,7 +276,7 @@ async fn unexpected_console_errors(browser: &Browser) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
+async fn operator_resends_and_deletes_letters_by_number() {
     if is_off() {
         return;
     }
@@ -342,7 +342,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
+async fn hidden_tab_asks_for_no_events() {
     if is_off() {
         return;
     }

@@ -78,7 +78,7 @@ async fn kinds_are_counted_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_by_hand_cost_what_the_entry_says() {
+async fn permits_by_hand_cost_as_configured() {
     let client = client_with_tokens(&transport_with_delay(ms(0))).await;
     client.try_acquire("a", "v", Priority::High, 1).unwrap().finish();
     assert_eq!(used_units(&client), [1, 100, 50], "by a new lane");
@@ -103,7 +103,7 @@ async fn usage_in_a_body_settles_the_cost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_behind_a_long_body_settles_the_cost() {
+async fn usage_after_long_body_settles_cost() {
     let text = "x".repeat(300_000);
     let body = format!(r#"{{"data":"{text}","usage":{{"input_tokens":4000,"output_tokens":1}}}}"#);
     let client = client_with_tokens(&transport_with_typed_body(body, "application/json")).await;
@@ -128,7 +128,7 @@ const EVENTS: &str = "event: message_start\ndata: {\"message\":{\"usage\":{\"inp
                       data: {\"usage\":{\"output_tokens\":3}}\n\ndata: {\"usage\":{\"output_tokens\":9}}\n\ndata: [DONE]\n\n";
 
 #[tokio::test(start_paused = true)]
-async fn usage_in_an_event_stream_settles_the_cost() {
+async fn usage_in_event_stream_settles_cost() {
     let client = client_with_tokens(&transport_with_typed_body(EVENTS, "text/event-stream")).await;
     let mut response = client.send("a", Priority::High, get("/")).await.unwrap();
     assert_eq!(used_units(&client), [1, 100, 50], "the stream has not been read");

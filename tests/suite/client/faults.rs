@@ -83,7 +83,7 @@ async fn unprocessed_request_is_resent_and_stays_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprocessed_request_is_ambiguous_at_a_doubted_vendor() {
+async fn unprocessed_request_at_doubted_vendor_is_ambiguous() {
     let transport = FakeTransport::new(|_| FakeAnswer::refused_stream());
     for (setting, delivery, calls) in
         [("unprocessed_is_safe = false", Delivery::Ambiguous, 1), ("max_age = \"2s\"", Delivery::Rejected, 4)]

@@ -138,7 +138,7 @@ fn secs(n: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn host_without_connection_shows_in_status_and_lists() {
+async fn unconnected_host_shows_in_status_and_lists() {
     use integration_client::status::{LaneQuery, LaneState};
     let up = Arc::new(AtomicBool::new(true));
     let client = client(&[], &switchable_transport(&up, Duration::ZERO)).await;

@@ -49,7 +49,7 @@ fn hosts_and_credentials(transport: &FakeTransport) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_uses_url_and_credential_of_one_version() {
+async fn retry_uses_one_versions_url_and_credential() {
     let transport = failing_at_old();
     let client = client_of_old_shop(&transport, |builder| builder).await;
     let send = spawn(&client, Priority::High, get("/x").query("q", "1").deadline(Duration::from_secs(60)));
@@ -68,7 +68,7 @@ async fn retry_uses_url_and_credential_of_one_version() {
 /// A request with a whole URL names the old host. It is sent to no other host, and not to the old one with the new
 /// secret.
 #[tokio::test(start_paused = true)]
-async fn request_for_a_removed_host_is_not_sent() {
+async fn request_for_removed_host_is_not_sent() {
     let transport = failing_at_old();
     let client = client_of_old_shop(&transport, |builder| builder).await;
     let request: Request = http::Request::get("https://old.v.example/api/x").body(()).unwrap().into();
@@ -85,7 +85,7 @@ async fn request_for_a_removed_host_is_not_sent() {
 
 /// A token that was fetched for one base URL is not sent to another.
 #[tokio::test(start_paused = true)]
-async fn token_goes_to_the_url_it_was_fetched_for() {
+async fn token_goes_only_to_its_url() {
     struct Tokens(Arc<AtomicUsize>);
     impl TokenSource for Tokens {
         fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>> {

@@ -175,7 +175,7 @@ async fn check_says_how_long_the_vendor_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_under_way_are_listed_until_they_end() {
+async fn requests_are_listed_until_they_end() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(500),
         _ => FakeAnswer::status(200).delay(ms(1_000)),
@@ -201,7 +201,7 @@ async fn requests_under_way_are_listed_until_they_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_reports_rate_and_mean_time_by_vendor() {
+async fn status_reports_vendor_rate_and_mean_time() {
     let transport = transport_with_delay(ms(40));
     let client = client(&[("slots", "concurrency = 5")], &transport).await;
     assert_eq!(client.status("a", "v").unwrap().flow.mean, None);

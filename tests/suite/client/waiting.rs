@@ -23,7 +23,7 @@ async fn wait_is_told_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_waiters_go_in_order_and_wake_once() {
+async fn thousand_waiters_wake_once_in_order() {
     let transport = transport_with_delay(Duration::ZERO);
     // 625 x 0.8 = 500 a second.
     let client = client(&[("requests", &per_second(625, 1))], &transport).await;
@@ -79,7 +79,7 @@ impl<T> Future for WakeCounted<T> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines() {
+async fn unmeetable_deadline_fails_at_once() {
     let transport = transport_with_delay(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 1))], &transport).await;
     let error = client.send("a", Priority::High, get("/").deadline(Duration::ZERO)).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn deadlines() {
 
 /// It is unknown when a slot will be free, so a request that waits for one fails only when its deadline passes.
 #[tokio::test(start_paused = true)]
-async fn deadline_that_might_have_been_met() {
+async fn possible_deadline_is_waited_for() {
     let transport = transport_with_delay(ms(400));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let first = spawn(&client, Priority::High, get("/"));
@@ -210,7 +210,7 @@ async fn future_that_nobody_polls_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_future_with_a_missed_grant_leaves_nothing() {
+async fn dropped_future_returns_its_missed_grant() {
     let client = client(&[("slots", "concurrency = 1")], &transport_with_delay(ms(10))).await;
     let held = client.lane("a", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     for wait in [0, 50, 200] {
@@ -233,7 +233,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slot_is_held_until_body_is_read_or_dropped() {
+async fn slot_is_held_until_body_ends() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).body("done").body_delay(ms(40)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let slot_free = async || client.try_send("a", Priority::High, get("/")).await.is_ok();

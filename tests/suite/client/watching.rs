@@ -107,7 +107,7 @@ async fn changed_file_is_used_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_file_is_reported_once_and_changes_nothing() {
+async fn invalid_file_is_reported_once_and_ignored() {
     let log = ErrorCounter::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let folder = Folder::new("wrong");

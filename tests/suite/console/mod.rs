@@ -68,7 +68,7 @@ async fn rights_are_checked_for_every_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
+async fn session_lasts_from_login_to_logout() {
     let scene = Scene::new("sessions", false).await;
     let lanes = |cookie: &str| {
         let request =
@@ -135,7 +135,7 @@ async fn other_sites_cause_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_has_the_headers_and_none_has_a_secret() {
+async fn answers_have_safe_headers_and_no_secret() {
     let scene = Scene::new("secrets", false).await;
     scene.letters(3).await;
     let ids = scene.get("api/letters").await["letters"].clone();

@@ -17,7 +17,7 @@ async fn gateway_before_vendor(vendor: FaultServer, deadline: Duration) -> (Faul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_stream_as_they_come_and_their_links_lead_back() {
+async fn answers_stream_with_rewritten_links() {
     let head = "HTTP/1.1 200 OK\r\nlink: <BASE/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"\r\n\
                 integration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -64,7 +64,7 @@ fn script_of_three_pieces(pause: Duration) -> Vec<Step> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_outlives_the_deadline_unless_its_caller_stated_one() {
+async fn stream_outlives_the_default_deadline() {
     let vendor = FaultServer::start(vec![script_of_three_pieces(Duration::from_millis(250))]).await;
     let (_vendor, serving) = gateway_before_vendor(vendor, Duration::from_millis(500)).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -86,7 +86,7 @@ async fn stream_that_stalls_ends_after_the_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn post_whose_answer_breaks_off_is_not_sent_again() {
+async fn post_with_broken_answer_is_not_resent() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec();
     let vendor = FaultServer::start(vec![vec![Step::Read, Step::Write(answer), Step::Reset]]).await;
     let (vendor, serving) = gateway_before_vendor(vendor, Duration::from_secs(55)).await;
@@ -164,7 +164,7 @@ async fn wait_of_the_vendor_reaches_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn caller_gets_no_higher_tier_than_its_own() {
+async fn callers_tier_is_capped() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(10, SECOND)).start().await.unwrap();
     let serving =
         serve_gateway(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;

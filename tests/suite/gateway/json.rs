@@ -46,7 +46,7 @@ async fn serve_with_rewrite(vendor: &str, rewrite: &str) -> Serving {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paginator_that_follows_the_body_stays_at_the_gateway() {
+async fn body_pagination_stays_at_the_gateway() {
     for length in [1, 7, 4_096] {
         let vendor = start_paged_vendor(length).await;
         let serving = serve_with_rewrite(&vendor, "rewrite = \"json\"\n").await;
@@ -74,7 +74,7 @@ async fn paginator_that_follows_the_body_stays_at_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_stay_as_they_are_where_nobody_asks() {
+async fn bodies_stay_unchanged_by_default() {
     let vendor = start_paged_vendor(4_096).await;
     let serving = serve_with_rewrite(&vendor, "").await;
     let got = send_raw(&serving, &get("/acme/shop/items?page=1", TOKEN)).await;
@@ -82,7 +82,7 @@ async fn bodies_stay_as_they_are_where_nobody_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn known_length_is_not_stated_of_a_body_that_is_rewritten() {
+async fn rewritten_body_states_no_length() {
     let body = "{\"a\":\"b\"}";
     let answer =
         format!("HTTP/1.1 404 No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());

@@ -10,7 +10,7 @@ use super::{SECOND, TOKEN, callers, serve_gateway};
 /// The requests wait for their turns in the gateway: the vendor refuses none, the tiers get their shares while all
 /// three wait, and a shutdown in the middle loses none.
 #[tokio::test(flavor = "multi_thread")]
-async fn thousand_at_once_go_in_shares_and_none_is_lost_at_the_end() {
+async fn thousand_concurrent_requests_lose_none() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND)).start().await.unwrap();
     let mut toml = vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"high\"");
     toml.push('\n');

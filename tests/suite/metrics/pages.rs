@@ -187,7 +187,7 @@ fn named(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn alert_rules_name_metrics_that_exist_and_each_has_its_paragraph() {
+fn alert_rules_name_existing_metrics() {
     let rules = include_str!("../../../docs/prometheus-alerts.yaml");
     let runbook = include_str!("../../../docs/RUNBOOK.md");
     let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
@@ -214,7 +214,7 @@ fn alert_rules_name_metrics_that_exist_and_each_has_its_paragraph() {
 }
 
 #[test]
-fn they_are_what_the_table_says() {
+fn metrics_page_matches_the_table() {
     for (name, text) in [("METRICS.md", page()), ("grafana-dashboard.json", dashboard())] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
         if std::env::var_os("UPDATE").is_some() {

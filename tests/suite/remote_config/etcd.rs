@@ -82,7 +82,7 @@ impl Etcd {
 }
 
 #[tokio::test]
-async fn etcd_is_read_killed_and_asked_for_a_password() {
+async fn etcd_source_survives_a_kill() {
     if std::env::var("IC_TEST_ETCD").is_ok_and(|value| value == "off") {
         eprintln!("IC_TEST_ETCD=off: etcd is not tried");
         return;

@@ -134,7 +134,7 @@ async fn invalid_configuration_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn process_starts_with_the_copy_of_what_was_last_in_use() {
+async fn process_starts_with_last_used_copy() {
     let folder = folder("remote-copy");
     let copy = folder.join("copy.json");
     let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
@@ -206,7 +206,7 @@ async fn token_arrives_and_is_never_shown() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_configuration_are_told_in_words() {
+async fn malformed_configuration_answers_are_described() {
     let server = ConfigServer::start(|_| status(404)).await;
     let url = server.url("/vendors.toml");
     for (answer, expected) in [
@@ -241,7 +241,7 @@ async fn endless_answer_is_cut_off() {
 
 /// The store keeps the copy instead of a file: a second process on the store starts without the server.
 #[tokio::test]
-async fn process_starts_with_the_copy_in_its_store() {
+async fn process_starts_with_copy_in_store() {
     let folder = folder("remote-copy-store");
     let server = ConfigServer::start(serve_file(config_with_limit(1_000))).await;
     let build = |store: &str| {

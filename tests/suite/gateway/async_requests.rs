@@ -51,7 +51,7 @@ async fn until_ended(serving: &Serving, receipt: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
+async fn asynchronous_request_is_sent_once() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().reply(Reply::json(201, &b"{\"id\":7}"[..])).start().await.unwrap();
     let serving = with_store(&vendor, &folder, true).await;
@@ -73,7 +73,7 @@ async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
+async fn receipts_need_rights_for_their_tenant() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
     let serving = with_store(&vendor, &folder, false).await;
@@ -107,7 +107,7 @@ async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_store_nothing_can_be_left() {
+async fn asynchronous_requests_need_a_store() {
     let vendor = start_shop_vendor().await;
     let toml = vendor.vendors_toml("shop") + &callers("billing") + "may = [\"async\"]\n";
     let serving = serve_gateway(toml).await;
