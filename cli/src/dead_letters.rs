@@ -354,7 +354,7 @@ async fn redrive(
             Err(error) => return Err(error.into()),
         }
     }
-    said(again, skipped, dry_run, json, out)?;
+    print_redriven(again, skipped, dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { outcome })
 }
 
@@ -374,12 +374,12 @@ async fn redrive_all(
         }
         again = letters.redrive_all(usize::MAX).await?.jobs;
     }
-    said(again, skipped, consent.dry_run, json, out)?;
+    print_redriven(again, skipped, consent.dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
 }
 
 /// Prints how many letters were made jobs again, and how many could not be.
-fn said(again: usize, skipped: usize, dry_run: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+fn print_redriven(again: usize, skipped: usize, dry_run: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if json {
         let done = if dry_run { "would_redrive" } else { "redriven" };
         return Ok(writeln!(out, "{}", json!({ done: again, "skipped": skipped }))?);

@@ -121,7 +121,7 @@ impl Engine {
         }
         self.apply_feedback(now, &exchange, word);
         for report in besides {
-            self.told(now, &exchange, report);
+            self.apply_report(now, &exchange, report);
         }
         self.note_changes(now, &exchange.origin);
         self.notices.take()
@@ -152,14 +152,14 @@ impl Engine {
             Feedback::Passed(report) => {
                 self.passed(now, exchange);
                 if let Some(report) = report {
-                    self.told(now, exchange, &report);
+                    self.apply_report(now, exchange, &report);
                 }
                 self.wake_limits_below(exchange);
             }
             Feedback::PassedFor(wait, report) => {
                 self.passed(now, exchange);
                 if let Some(report) = report {
-                    self.told(now, exchange, &report);
+                    self.apply_report(now, exchange, &report);
                 }
                 let until = now.plus_nanos(wait);
                 let is_new = self.credential(lane).is_some_and(|credential| credential.wait_until(now, until, until));
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     /// Applies a report of remaining units.
-    fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) {
+    fn apply_report(&mut self, now: Time, exchange: &Exchange, report: &Report) {
         let Exchange { origin, granted, need, .. } = *exchange;
         let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
         if let Some(target) = found
@@ -273,7 +273,7 @@ impl Engine {
             let is_reported = throttle.is_reported(now, &pace);
             let wait = match (wait, tenant) {
                 (Wait::Stated(wait), Some(tenant)) if is_shared => {
-                    Wait::Stated(throttle.believed(now, tenant, wait, most))
+                    Wait::Stated(throttle.believed_wait(now, tenant, wait, most))
                 }
                 (wait, _) => wait,
             };
@@ -313,7 +313,7 @@ impl Engine {
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }
         if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
-            self.told(now, exchange, report);
+            self.apply_report(now, exchange, report);
         }
         // The lane waits for as long as the vendor said, even if others need not, or if it has left the account that
         // was refused.

@@ -12,7 +12,7 @@ use super::refusal;
 use super::used::Remembers;
 use crate::clock::{Clock, Time};
 use crate::config::{Config, ConfigSource, Tenant};
-use crate::dispatch::{self, Asked, Dispatch, Grant, LaneRef, Whose};
+use crate::dispatch::{self, Dispatch, Grant, LaneRef, PermitAnswer, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
@@ -225,10 +225,10 @@ impl Registry {
                         None => self.dispatch.acquire(tenant, &ask, now, series),
                     };
                     match asked {
-                        Asked::Granted(grant) => Ok(grant),
+                        PermitAnswer::Granted(grant) => Ok(grant),
                         // Awaited in place: if it were moved, the future of each send would store it twice.
-                        Asked::Waits(ref mut waiting) => waiting.await,
-                        Asked::Refused(refusal) => Err(refusal),
+                        PermitAnswer::Waits(ref mut waiting) => waiting.await,
+                        PermitAnswer::Refused(refusal) => Err(refusal),
                     }
                 };
                 match granted {

@@ -1,7 +1,7 @@
 //! Passes letters to the sink without delaying any caller.
 //!
 //! [`Writer::offer`] puts a letter into the queue, and one task passes the letters to the sink. Every letter ends
-//! exactly once, as written or as lost, and a lost letter is logged. The code that takes a letter out of `Hand` or out
+//! exactly once, as written or as lost, and a lost letter is logged. The code that takes a letter out of `LetterInHand` or out
 //! of the queue counts its end: the task, or [`Writer::close`] when the grace period has ended, or the destructor of the
 //! task when its runtime shuts down.
 
@@ -44,7 +44,7 @@ pub(crate) struct Writer {
 struct Shared {
     entrance: Entrance,
     exit: Exit,
-    hand: Mutex<Hand>,
+    hand: Mutex<LetterInHand>,
     /// Letters that were accepted and have not ended.
     depth: AtomicUsize,
     /// The bytes of those letters.
@@ -58,7 +58,7 @@ struct Shared {
 
 /// The letter that is being passed to the sink.
 #[derive(Default)]
-struct Hand {
+struct LetterInHand {
     letter: Option<Arc<DeadLetter>>,
     /// Whether the grace period has ended, so that the task must not start another letter.
     given_up: bool,

@@ -25,7 +25,7 @@ pub(crate) struct Grant {
 }
 
 /// The engine's answer to a request for a permit.
-pub(crate) enum Asked<'a> {
+pub(crate) enum PermitAnswer<'a> {
     Granted(Grant),
     Waits(Waiting<'a>),
     Refused(Refusal),
@@ -46,24 +46,27 @@ pub(crate) fn acquire<'a>(
     ask: &Ask,
     now: Time,
     series: &'a Series,
-) -> Asked<'a> {
+) -> PermitAnswer<'a> {
     let mut state = shard.state.lock();
     let lane = match whose {
         Whose::Lane(lane) => Some(lane),
         Whose::Tenant { tenant, hash } => state.engine.find(hash, &tenant.id, &tenant.vendor.name),
     };
-    let Some(lane) = lane else { return Asked::Refused(Refusal::NoLane) };
+    let Some(lane) = lane else { return PermitAnswer::Refused(Refusal::NoLane) };
     let answer = state.engine.submit(now, lane, ask);
     shard.after(state);
     match answer {
         Answer::Granted(key) => {
             let held = PermitGuard::new(shard, key);
-            Asked::Granted(Grant { held, began: now, waited: Duration::ZERO, reason: None })
+            PermitAnswer::Granted(Grant { held, began: now, waited: Duration::ZERO, reason: None })
         }
-        Answer::Wait { waiter, .. } => {
-            Asked::Waits(Waiting { shard, waiter: Some(waiter), since: now, _counted: series.queued(ask.tier.rank()) })
-        }
-        Answer::Refused(refusal) => Asked::Refused(refusal),
+        Answer::Wait { waiter, .. } => PermitAnswer::Waits(Waiting {
+            shard,
+            waiter: Some(waiter),
+            since: now,
+            _counted: series.queued(ask.tier.rank()),
+        }),
+        Answer::Refused(refusal) => PermitAnswer::Refused(refusal),
     }
 }
 

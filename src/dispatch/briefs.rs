@@ -14,7 +14,7 @@ const TOGETHER: usize = 16;
 /// A lane to be looked up. It owns its names: a reference to the tenant would have to be counted, and the count is in
 /// memory that every sender of the tenant uses.
 #[derive(Debug)]
-pub(crate) struct Sought {
+pub(crate) struct LaneLookup {
     pub(crate) tenant: CompactString,
     pub(crate) vendor: CompactString,
     hash: u64,
@@ -23,9 +23,9 @@ pub(crate) struct Sought {
 
 impl Dispatch {
     /// Makes the key by which [`briefs`](Self::briefs) looks up the lane of a tenant.
-    pub(crate) fn sought(&self, tenant: &Tenant) -> Sought {
+    pub(crate) fn lane_lookup(&self, tenant: &Tenant) -> LaneLookup {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-        Sought {
+        LaneLookup {
             tenant: CompactString::new(&tenant.id),
             vendor: CompactString::new(&tenant.vendor.name),
             hash,
@@ -35,7 +35,7 @@ impl Dispatch {
 
     /// What a list shows of these lanes, in their order; `None` for lanes that are not in memory. At most [`TOGETHER`]
     /// lanes are read under one hold of a lock.
-    pub(crate) fn briefs(&self, lanes: &[Sought]) -> Vec<Option<Brief>> {
+    pub(crate) fn briefs(&self, lanes: &[LaneLookup]) -> Vec<Option<Brief>> {
         let mut found = vec![None; lanes.len()];
         let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
         for (number, lane) in lanes.iter().enumerate() {

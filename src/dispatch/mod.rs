@@ -24,8 +24,8 @@ use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
 
-pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
-pub(crate) use briefs::Sought;
+pub(crate) use acquire::{Grant, PermitAnswer, Waiting, Whose, acquire, acquire_deferred, try_acquire};
+pub(crate) use briefs::LaneLookup;
 use plan::{Plans, Policy};
 pub(crate) use shard::{PermitGuard, SWEEP_EVERY, Shard};
 
@@ -123,7 +123,7 @@ impl Dispatch {
     /// Finds the lane of a tenant and asks it for a permit, under one lock. Fails with `NoLane` if the lane is not in
     /// the shard that `tenant` implies.
     #[inline]
-    pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> Asked<'a> {
+    pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> PermitAnswer<'a> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         acquire(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
     }

@@ -33,7 +33,7 @@ const ASYNC: &str = "integration-async";
 const BUFFER: usize = 1 << 20;
 
 /// The headers of a request that are meant only for the gateway.
-struct Asked {
+struct GatewayOptions {
     /// `Integration-Send-Again`: send a request even though an earlier one like it had an unknown outcome.
     again: bool,
     /// `Integration-Async`: store the request; the caller does not wait for the response.
@@ -90,7 +90,7 @@ impl Shared {
             door.refuse_browsers(request.headers(), request.uri())?;
         }
         let (allowed, token) = self.authenticate(request.headers(), request.uri(), door).await?;
-        let asked = Asked {
+        let asked = GatewayOptions {
             again: take_flag(request.headers_mut(), SEND_AGAIN)?,
             later: take_flag(request.headers_mut(), ASYNC)?,
         };
@@ -157,7 +157,7 @@ impl Shared {
         mut request: http::Request<B>,
         aim: Aim,
         allowed: &Allowed,
-        asked: &Asked,
+        asked: &GatewayOptions,
     ) -> Result<Response<GatewayBody>, Problem>
     where
         B: Body<Data = Bytes> + Send + 'static,

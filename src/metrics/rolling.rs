@@ -51,18 +51,19 @@ impl Rolling {
         if self.headroom.len() > HEADROOM_SECONDS {
             self.headroom.pop_front();
         }
-        let (sum, count) = self.heard().fold((0, 0), |(sum, count), lowest| (sum + u64::from(lowest), count + 1));
+        let (sum, count) =
+            self.known_headrooms().fold((0, 0), |(sum, count), lowest| (sum + u64::from(lowest), count + 1));
         (count > 0).then(|| sum as f64 / count as f64 / 1_000.0)
     }
 
-    fn heard(&self) -> impl Iterator<Item = u32> {
+    fn known_headrooms(&self) -> impl Iterator<Item = u32> {
         self.headroom.iter().flatten().copied()
     }
 
     /// Whether a warning about this average is due now.
     pub(super) fn is_advice_due(&mut self, now: Time, average: f64) -> bool {
         let lately = self.advised.is_some_and(|at| now.since(at) < ADVICE_EVERY);
-        let due = average < LITTLE && !lately && self.heard().count() >= ENOUGH;
+        let due = average < LITTLE && !lately && self.known_headrooms().count() >= ENOUGH;
         if due {
             self.advised = Some(now);
         }

@@ -117,7 +117,7 @@ impl Lanes {
             self.tickets += 1;
             (known.in_line, known.ticket) = (true, self.tickets);
             self.in_line += 1;
-            self.tiers[tier_of(&lane)].stand((lane, self.tickets), false);
+            self.tiers[tier_of(&lane)].queue_lane((lane, self.tickets), false);
         }
     }
 
@@ -210,7 +210,7 @@ impl Lanes {
             // after another.
             self.tickets += 1;
             known.ticket = self.tickets;
-            inside.stand((lane.clone(), self.tickets), came == 0);
+            inside.queue_lane((lane.clone(), self.tickets), came == 0);
         } else if !known.again {
             known.in_line = false;
             self.in_line -= 1;
@@ -256,7 +256,7 @@ impl Tier {
     }
 
     /// Queues a lane at the end, or at the front, of its vendor's lanes.
-    fn stand(&mut self, lane: (LaneTier, u64), first: bool) {
+    fn queue_lane(&mut self, lane: (LaneTier, u64), first: bool) {
         let name = &lane.0.vendor;
         let at = self.vendors.iter().position(|vendor| vendor.name == *name).unwrap_or_else(|| {
             self.vendors.push_back(Vendor { name: name.clone(), lanes: VecDeque::new() });

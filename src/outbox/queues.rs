@@ -79,7 +79,7 @@ impl Outbox {
     /// # Errors
     /// The client has no store, or it cannot be read.
     pub async fn workers(self) -> Result<Vec<WorkerStatus>, Error> {
-        let found = self.state()?.store.read((), batches::told).await?;
+        let found = self.state()?.store.read((), batches::worker_statuses).await?;
         let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| WorkerStatus {
             worker: owner.simple().to_string(),
             age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
@@ -98,7 +98,7 @@ impl Outbox {
 }
 
 /// The statuses of these lanes, without duplicates, as JSON.
-pub(super) fn said(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
+pub(super) fn statuses_as_json(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();
     lanes.dedup();

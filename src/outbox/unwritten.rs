@@ -14,7 +14,7 @@ const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// A job that this process holds, and the amount that it takes of the pool.
-pub(super) struct Hand {
+pub(super) struct HeldJob {
     pub(super) id: Id,
     pub(super) fence: i64,
     pub(super) lane: LaneTier,
@@ -25,7 +25,7 @@ pub(super) struct Hand {
 /// unless the job's task is still running.
 struct About {
     failed: u32,
-    hand: Option<Hand>,
+    hand: Option<HeldJob>,
 }
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(super) struct Unwritten {
 }
 
 impl Unwritten {
-    pub(super) fn add(&mut self, finish: JobEnd, hand: Option<Hand>) {
+    pub(super) fn add(&mut self, finish: JobEnd, hand: Option<HeldJob>) {
         self.waiting.push((finish, About { failed: 0, hand }));
     }
 
@@ -72,7 +72,7 @@ impl Unwritten {
     }
 
     /// The outcomes are written. Returns them, and the jobs that this process no longer holds.
-    pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<Hand>) {
+    pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
         let (finishes, about) = self.writing.take().unwrap_or_default();
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
@@ -80,7 +80,7 @@ impl Unwritten {
     /// The outcomes could not be written. While the store itself fails (`is_down`) they are kept, because nothing else
     /// knows them. An outcome that fails for its own reason is replaced after a few tries by one that says that nothing
     /// is known of the job, as if this process had ended. Returns the jobs for which even that could not be written.
-    pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<Hand>> {
+    pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<HeldJob>> {
         self.not_before = now + WAIT;
         let (finishes, about) = self.writing.take().unwrap_or_default();
         let mut lost = Vec::new();

@@ -20,7 +20,7 @@ use super::in_hand::Pool;
 use super::lanes::Lanes;
 use super::leases::Leases;
 use super::recall;
-use super::unwritten::{Hand, Unwritten};
+use super::unwritten::{HeldJob, Unwritten};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::error::Error;
@@ -81,7 +81,7 @@ struct Worker {
     pool: Pool,
     tasks: JoinSet<Done>,
     /// Jobs of this process, by the task that runs them.
-    running: HashMap<TaskId, Hand>,
+    running: HashMap<TaskId, HeldJob>,
     ends: Unwritten,
     /// The claim in flight: how many jobs of which lanes, and how many bytes at most.
     claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
@@ -266,7 +266,7 @@ impl Worker {
                     Err(_) => self.doubtful = true,
                 }
             }
-            Done::Beaten(asked, result) => self.beaten(asked, result),
+            Done::Beaten(asked, result) => self.heartbeat_written(asked, result),
             Done::TakenOver(result) => self.taken_over(result),
             Done::Chore(chore, result) => {
                 let every = match chore {

@@ -145,11 +145,13 @@ pub(crate) fn decide(
         },
         Outcome::Failed { sent: Sent::NotSent, kind } => match kind {
             // `Protocol`: the connection was closed before the request was written to it.
-            ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unacted(request, tried, policy, now),
+            ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => {
+                resend_uncounted(request, tried, policy, now)
+            }
             // The request or the configuration is wrong: another attempt would fail alike.
             _ => Verdict::Done,
         },
-        Outcome::Failed { sent: Sent::Unprocessed, .. } => unacted(request, tried, policy, now),
+        Outcome::Failed { sent: Sent::Unprocessed, .. } => resend_uncounted(request, tried, policy, now),
         Outcome::Failed { sent: Sent::MaybeSent, kind } => match kind {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unless_ambiguous(request, tried, policy),
             // Another attempt would fail alike, and the vendor may have acted.
@@ -225,7 +227,7 @@ fn count(verdict: Verdict, request: &RetryInput, tried: &RetryHistory, policy: &
 }
 
 /// After an outcome that proves that the vendor did not act: send again for `max_age`, whatever the method, uncounted.
-fn unacted(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy, now: Time) -> Verdict {
+fn resend_uncounted(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy, now: Time) -> Verdict {
     if policy.max_retries == 0 {
         return Verdict::Done;
     }

@@ -331,7 +331,7 @@ impl Job {
         }
         let has_changed = now.tenant() != self.route.tenant();
         if has_changed {
-            self.prepared.retarget(&self.route, &now).map_err(|why| self.gone(&why))?;
+            self.prepared.retarget(&self.route, &now).map_err(|why| self.no_longer_valid(&why))?;
             // A reload may have renumbered the endpoints.
             let known =
                 self.route.vendor.endpoint_name(self.endpoint.place()).and_then(|name| now.vendor.endpoint(name).ok());
@@ -344,7 +344,7 @@ impl Job {
     }
 
     /// The error of a request whose URL no longer belongs to its tenant's vendor.
-    fn gone(&self, why: &str) -> NotSent {
+    fn no_longer_valid(&self, why: &str) -> NotSent {
         let why = format_args!("the configuration has changed while the request waited: {why}");
         NotSent::Invalid(self.route.not_sent(ErrorKind::InvalidRequest, why))
     }

@@ -6,7 +6,7 @@ use integration_client::clock::Time;
 use integration_client::events::EventKind;
 use integration_client::outbox::BatchCounts;
 
-use super::{Args, End, Going, account};
+use super::{ActiveRun, Args, End, account};
 use crate::connect::Named;
 use crate::interrupt::Signals;
 use crate::notes;
@@ -22,7 +22,7 @@ fn lines(number: u64) -> String {
     count(usize::try_from(number).unwrap_or(usize::MAX), "line")
 }
 
-impl Going {
+impl ActiveRun {
     /// Waits for exchanges under way, counts the results, and prints them. One more signal ends the waiting, and what
     /// is known by then is printed.
     pub(super) async fn finish(

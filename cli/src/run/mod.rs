@@ -194,7 +194,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         notes::say(&format!("run: goes on; from before {delivered} are done, {dead} are dead and {waiting} wait"));
     }
     let feed = Feed::begin(&client, input, writer, mark, results.clone(), args.keep_going, sent, clock);
-    let mut going = Going {
+    let mut going = ActiveRun {
         events: client.events(),
         progress: Progress::new(args.quiet),
         client,
@@ -250,7 +250,7 @@ async fn open(args: &Args, named: &Named, results: &Results) -> Result<Integrati
     }
 }
 
-struct Going {
+struct ActiveRun {
     client: IntegrationClient,
     events: Events,
     batch: Batch,
@@ -270,7 +270,7 @@ struct Going {
     counted: Time,
 }
 
-impl Going {
+impl ActiveRun {
     async fn until_it_ends(&mut self, feed: Feed, signals: &Signals) -> End {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -24,11 +24,11 @@ impl Edge {
     pub(super) fn stated(&mut self, granted: Time, now: Time, reset: u64, window: u64) {
         let error = if reset.is_multiple_of(SECOND) { SECOND + FINE } else { FINE };
         let error = error.saturating_add(reset / DRIFT);
-        self.lies(granted.plus_nanos(reset).minus_nanos(error), now.plus_nanos(reset.saturating_add(error)), window);
+        self.narrow(granted.plus_nanos(reset).minus_nanos(error), now.plus_nanos(reset.saturating_add(error)), window);
     }
 
     /// A window begins between `from` and `to`.
-    pub(super) fn lies(&mut self, from: Time, to: Time, window: u64) {
+    pub(super) fn narrow(&mut self, from: Time, to: Time, window: u64) {
         // The vendor's clock may advance only once a millisecond.
         let (from, to) = (from.as_nanos(), to.as_nanos().saturating_add(TICK));
         if window == 0 || to.saturating_sub(from) >= window {

@@ -107,15 +107,15 @@ impl Others {
             Counting::Windows | Counting::Unstated => {
                 if is_new {
                     self.began = Some(seen.at);
-                    self.edge.lies(last.granted, seen.at, pace.window_ns);
+                    self.edge.narrow(last.granted, seen.at, pace.window_ns);
                 }
                 // If the vendor's algorithm is not configured, a decrease may be units that came back one by one.
                 let ends_at_once = pace.counting == Counting::Windows || self.dropped > self.regrown;
                 if is_new || has_lapsed {
                     if pace.mode == Mode::Adaptive && is_new && ends_at_once {
-                        self.meet(&last, &seen, pace);
+                        self.evaluate_first_response(&last, &seen, pace);
                     } else if pace.mode == Mode::Adaptive && has_lapsed {
-                        self.meet_late(&last, &seen, pace);
+                        self.evaluate_after_silence(&last, &seen, pace);
                     }
                     self.begin(seen);
                 } else {
@@ -202,7 +202,7 @@ impl Others {
 
     /// Evaluates the first response of a window: others took the used units that we have not sent since the last
     /// response.
-    fn meet(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
+    fn evaluate_first_response(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let sure = seen.used as f64 - ours - (seen.late + last.early) as f64 - f64::from(seen.behind);
         let (elapsed, weight) = (seen.at.since(last.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
@@ -222,7 +222,7 @@ impl Others {
     /// Evaluates the first response after a silence in which a window ended: others took the used units that we have not
     /// sent in the last window, because none of ours is counted for longer. An earlier estimate loses half of its weight
     /// with each window of silence.
-    fn meet_late(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
+    fn evaluate_after_silence(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
         let sure = seen.used as f64 - f64::from(seen.sent) - f64::from(seen.behind);
         let silence = seen.at.since(last.at).as_nanos().max(1) as f64;
         let window = pace.window_ns.max(1) as f64;

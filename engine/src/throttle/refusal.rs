@@ -111,7 +111,7 @@ impl Throttle {
     /// How long a refusal of `tenant` that asks to wait `wait` nanoseconds pauses this limit: at most `most`, unless
     /// another tenant's refusal asked for a longer wait too. One wrong response must not stop all tenants of a limit
     /// for a month.
-    pub(crate) fn believed(&mut self, now: Time, tenant: u64, wait: u64, most: u64) -> u64 {
+    pub(crate) fn believed_wait(&mut self, now: Time, tenant: u64, wait: u64, most: u64) -> u64 {
         if wait <= most {
             return wait;
         }
@@ -173,7 +173,7 @@ impl Throttle {
         self.pause = Pause::Over;
         let stood = u64::try_from(now.since(self.stands_since).as_nanos()).unwrap_or(u64::MAX);
         if self.refusals > 0 {
-            self.sufficed(stood, pace);
+            self.note_sufficient_pause(stood, pace);
         }
         (self.refusals, self.went_on_at) = (0, now);
         let over = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
@@ -193,7 +193,7 @@ impl Throttle {
 
     /// A pause of `stood` nanoseconds was long enough: the next one begins at half of it, unless that was too short
     /// before.
-    fn sufficed(&mut self, stood: u64, pace: &Pace) {
+    fn note_sufficient_pause(&mut self, stood: u64, pace: &Pace) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let last = first.saturating_mul(1 << (self.refusals - 1).min(20));

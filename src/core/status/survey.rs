@@ -11,7 +11,7 @@ use crate::core::status::lanes::{LanePage, LaneQuery, LaneState, LaneSummary};
 use crate::core::status::select::{Facts, Selected, WHOLE, select};
 use crate::core::status::status_of;
 use crate::core::status::types::{LimitStatus, PausedBy, TenantStatus};
-use crate::dispatch::Sought;
+use crate::dispatch::LaneLookup;
 use crate::engine::Brief;
 use crate::route::Route;
 use crate::transport::tokens::TokenState;
@@ -34,12 +34,12 @@ pub(crate) fn parts(core: &Core) -> usize {
 pub(crate) fn survey_part(core: &Core, part: usize, all: &mut Vec<Surveyed>) {
     let Core { registry, egress, .. } = core;
     let are_well = egress.hosts.are_well();
-    let (mut sought, mut doubtful): (Vec<Sought>, Vec<(usize, Arc<Route>)>) = (Vec::new(), Vec::new());
+    let (mut sought, mut doubtful): (Vec<LaneLookup>, Vec<(usize, Arc<Route>)>) = (Vec::new(), Vec::new());
     registry.routes.each_of_part(part, |route| {
         if route.oauth.is_some() || !are_well {
             doubtful.push((sought.len(), route.clone()));
         }
-        sought.push(registry.dispatch.sought(route));
+        sought.push(registry.dispatch.lane_lookup(route));
     });
     let briefs = registry.dispatch.briefs(&sought);
     let now = core.clock.now();

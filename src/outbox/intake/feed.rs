@@ -38,14 +38,14 @@ const FULL: Duration = Duration::from_millis(500);
 const POSTPONE: Duration = Duration::from_secs(5);
 
 /// A message that has passed all checks.
-struct Good {
+struct CheckedMessage {
     message: MessageRef,
     job: NewJob,
 }
 
 /// The results to report to the source.
 #[derive(Default)]
-struct Told {
+struct SourceReport {
     taken: Vec<MessageRef>,
     refused: Vec<(MessageRef, Error)>,
     /// Messages without room in the outbox: the source delivers them again after [`POSTPONE`].
@@ -54,7 +54,7 @@ struct Told {
     back: Vec<MessageRef>,
 }
 
-impl Told {
+impl SourceReport {
     fn len(&self) -> usize {
         self.taken.len() + self.refused.len() + self.later.len() + self.back.len()
     }
@@ -83,7 +83,7 @@ struct Write<'a> {
     done: BoxFuture<'a, Result<Written, Error>>,
 }
 
-fn bytes_of(messages: &VecDeque<Good>) -> usize {
+fn bytes_of(messages: &VecDeque<CheckedMessage>) -> usize {
     messages.iter().map(|good| good.job.request.len()).sum()
 }
 
@@ -100,9 +100,9 @@ fn end_of_step(jobs: &[NewJob], from: usize) -> usize {
 /// The result of a write.
 #[derive(Default)]
 struct Written {
-    told: Told,
+    told: SourceReport,
     /// Messages without room, in their order, and when to check again.
-    held: VecDeque<Good>,
+    held: VecDeque<CheckedMessage>,
     again_at: Option<Time>,
     /// Messages that became jobs.
     new: u64,
@@ -128,7 +128,7 @@ impl Outbox {
         let (clock, mut stop) = (outbox.clock, outbox.stop.subscribe());
         let can_postpone = source.can_postpone();
         let (mut new, mut is_over) = (0, false);
-        let (mut held, mut told, mut telling) = (VecDeque::new(), Told::default(), 0);
+        let (mut held, mut told, mut telling) = (VecDeque::new(), SourceReport::default(), 0);
         let mut again_at: Option<Time> = None;
         // The mean size of the messages that were fetched last.
         let mut size = FIRST_SIZE;
@@ -147,7 +147,7 @@ impl Outbox {
             }
             let is_stopped = *stop.borrow();
             if is_stopped && write.is_none() && can_postpone {
-                told.back.extend(held.drain(..).map(|Good { message, .. }| message));
+                told.back.extend(held.drain(..).map(|CheckedMessage { message, .. }| message));
             }
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
                 let batch = std::mem::take(&mut held);
@@ -213,7 +213,7 @@ impl Outbox {
         &self,
         source: &dyn IntakeSource,
         intake: Intake,
-        good: &mut VecDeque<Good>,
+        good: &mut VecDeque<CheckedMessage>,
         refused: &mut Vec<(MessageRef, Error)>,
         clock: Clock,
     ) -> Result<(), Error> {
@@ -233,7 +233,7 @@ impl Outbox {
         match job {
             Ok((outbox, job)) => {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
-                good.push_back(Good { message, job });
+                good.push_back(CheckedMessage { message, job });
             }
             Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
             Err(error) => {
@@ -246,21 +246,25 @@ impl Outbox {
 }
 
 /// Writes the messages for which there is room.
-async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpone: bool) -> Result<Written, Error> {
+async fn write_all(
+    outbox: &Arc<OutboxState>,
+    batch: VecDeque<CheckedMessage>,
+    can_postpone: bool,
+) -> Result<Written, Error> {
     let mut written = Written::default();
     let (mut room, mut messages, mut jobs) = (Room::default(), Vec::new(), Vec::new());
     let mut batch = batch.into_iter();
-    for Good { message, job } in batch.by_ref() {
+    for CheckedMessage { message, job } in batch.by_ref() {
         match place(outbox, &mut room, &job.lane).await {
             Ok(true) => {
                 messages.push(message);
                 jobs.push(job);
             }
             Ok(false) if can_postpone && room.is_open() => written.told.later.push(message),
-            Ok(false) => written.held.push_back(Good { message, job }),
+            Ok(false) => written.held.push_back(CheckedMessage { message, job }),
             Err(error) if is_down(&error) => {
                 // The store does not respond, and each further check would wait as long as this one.
-                written.held.push_back(Good { message, job });
+                written.held.push_back(CheckedMessage { message, job });
                 break;
             }
             Err(error) => return Err(error),
@@ -276,8 +280,8 @@ async fn write_all(outbox: &Arc<OutboxState>, batch: VecDeque<Good>, can_postpon
             Err(error) if is_down(&error) => {
                 // Messages that may have been written already are recognised when they are written again.
                 let rest = messages[from..].iter().zip(&jobs[from..]);
-                let rest: VecDeque<Good> =
-                    rest.map(|(message, job)| Good { message: message.clone(), job: job.clone() }).collect();
+                let rest: VecDeque<CheckedMessage> =
+                    rest.map(|(message, job)| CheckedMessage { message: message.clone(), job: job.clone() }).collect();
                 rest.iter().for_each(|good| outbox.count_out(&good.job.lane));
                 let behind = std::mem::replace(&mut written.held, rest);
                 written.held.extend(behind);

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::outbox::in_hand::Amount;
 use crate::outbox::job::{self, Waits};
-use crate::outbox::unwritten::Hand;
+use crate::outbox::unwritten::HeldJob;
 use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
@@ -102,7 +102,7 @@ impl Worker {
             let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
             let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
             let amount = Amount { jobs: 1, bytes: job.bytes() };
-            let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
+            let hand = HeldJob { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
             self.pool.add(&hand.lane, hand.amount);
             let (core, outbox, stop) = (core.clone(), self.outbox.clone(), self.outbox.stop.subscribe());
             // Boxed, because the future of a job takes kilobytes, and a task is moved several times on its way to the
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn release(&mut self, hand: Option<Hand>) {
+    pub(super) fn release(&mut self, hand: Option<HeldJob>) {
         if let Some(hand) = hand {
             self.pool.remove(&hand.lane, hand.amount);
         }

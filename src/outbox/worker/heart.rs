@@ -7,7 +7,7 @@ use crate::store::owners::{self, Seen};
 
 impl Worker {
     /// Handles a heartbeat that was written, or whose write failed.
-    pub(super) fn beaten(&mut self, asked: Time, result: Result<Option<Vec<Seen>>, Error>) {
+    pub(super) fn heartbeat_written(&mut self, asked: Time, result: Result<Option<Vec<Seen>>, Error>) {
         self.over(Chore::Beat, if result.is_ok() { self.leases.every() } else { LOOK });
         let clock = self.outbox.clock;
         match result {

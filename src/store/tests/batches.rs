@@ -81,10 +81,10 @@ async fn queues_and_workers_are_listed() {
         assert_eq!(seen, [("acme", 1, 1), ("umbra", 1, 0)]);
         store.write((owner, Some("[]".to_owned())), batches::tell).await.unwrap();
         store.write((owner, Some("[1]".to_owned())), batches::tell).await.unwrap();
-        let told = store.read((), batches::told).await.unwrap();
+        let told = store.read((), batches::worker_statuses).await.unwrap();
         assert_eq!(told.iter().map(|(who, _, said)| (*who, &**said)).collect::<Vec<_>>(), [(owner, "[1]")]);
         store.write((owner, None), batches::tell).await.unwrap();
-        assert!(store.read((), batches::told).await.unwrap().is_empty());
+        assert!(store.read((), batches::worker_statuses).await.unwrap().is_empty());
     }
 }
 

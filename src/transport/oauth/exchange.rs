@@ -120,7 +120,7 @@ impl TokenRequest<'_> {
         match answer.status() {
             StatusCode::OK => serde_json::from_slice(answer.body()).map_err(|_| malformed()),
             _ => Err(match serde_json::from_slice::<BasicErrorResponse>(answer.body()) {
-                Ok(error) => refusal(&error, &self.unshown(Some(&jwt))),
+                Ok(error) => refusal(&error, &self.secrets_to_hide(Some(&jwt))),
                 Err(_) => Trouble::Refused(format!("the token URL answered {}", answer.status().as_u16())),
             }),
         }
@@ -200,7 +200,9 @@ impl TokenRequest<'_> {
 
     fn trouble(&self, error: RequestTokenError<Trouble, BasicErrorResponse>, token: Option<&String>) -> Trouble {
         match error {
-            RequestTokenError::ServerResponse(error) => refusal(&error, &self.unshown(token.map(String::as_str))),
+            RequestTokenError::ServerResponse(error) => {
+                refusal(&error, &self.secrets_to_hide(token.map(String::as_str)))
+            }
             RequestTokenError::Request(trouble) => trouble,
             // Both errors hold the response, which may contain secrets.
             RequestTokenError::Parse(..) | RequestTokenError::Other(_) => malformed(),
@@ -208,7 +210,7 @@ impl TokenRequest<'_> {
     }
 
     /// The secrets that no error message may repeat.
-    fn unshown<'b>(&'b self, token: Option<&'b str>) -> Vec<&'b str> {
+    fn secrets_to_hide<'b>(&'b self, token: Option<&'b str>) -> Vec<&'b str> {
         let secret = self.secrets.client_secret.as_ref().map(|secret| secret.expose_secret());
         token.into_iter().chain(secret).collect()
     }
