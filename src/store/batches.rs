@@ -244,14 +244,14 @@ pub(crate) fn tell<'a>(
 const STALE_MS: i64 = 3_600_000;
 
 /// A working process, the age of its status in milliseconds, and the status.
-pub(crate) type WorkerStatus = (Id, i64, String);
+pub(crate) type WorkerStatusRow = (Id, i64, String);
 
 /// Returns the latest status of each working process.
 pub(crate) fn worker_statuses<'a>(
     (): &'a (),
     db: Db<'a>,
     now: i64,
-) -> BoxFuture<'a, Result<Vec<WorkerStatus>, DbError>> {
+) -> BoxFuture<'a, Result<Vec<WorkerStatusRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT owner, told_at, status FROM ic_worker ORDER BY told_at DESC LIMIT 100";
         let rows = db.fetch(sql, Vec::new()).await?;
