@@ -12,7 +12,7 @@ use integration_client::outbox::Delivered;
 use integration_client::store::Store;
 use sqlx::{Connection, PgConnection};
 
-use super::{database, filled_with, worker};
+use super::{database, filled_probe_with, worker};
 
 /// Set for a process that works: the URL of the database.
 pub(crate) const URL: &str = "BENCH_STORE_WORKER";
@@ -56,7 +56,7 @@ pub(crate) async fn drain(url: &str) -> bool {
     let mut good = true;
     for processes in [1, 2, 4, 8] {
         let url = database(url).await;
-        drop(filled_with(Store::postgres(url.clone()), JOBS, TENANTS).await);
+        drop(filled_probe_with(Store::postgres(url.clone()), JOBS, TENANTS).await);
         let mut server = PgConnection::connect(&url).await.unwrap();
         let began = Instant::now();
         let mut children: Vec<_> = (0..processes).map(|_| start(&url)).collect();
