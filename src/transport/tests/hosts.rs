@@ -18,7 +18,7 @@ async fn exchange_with_localhost(
     let tenant = tenant(vendor);
     let base = target::base(&base, false).unwrap();
     let prepared = Prepared::new(Request::get("acme-api", "/"), &tenant, &base).unwrap();
-    let mut ready = Ready { prepared, tenant };
+    let mut ready = PreparedRequest { prepared, tenant };
     let exchange = ready.exchange(attempt(None, Duration::from_secs(20))).unwrap();
     let answer = ReqwestTransport::new().execute(exchange).await;
     (answer.map(|answer| answer.status), server)
