@@ -300,7 +300,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut phases: watch::Receiver<Phase>,
 ) {
     let busy = Arc::new(AtomicBool::new(false));
-    let wire = Wire::new(stream, busy.clone());
+    let wire = Wire::new(stream, busy.clone(), shared.client.core().clock);
     let service = service_fn(|request| {
         let (shared, door, busy) = (&shared, &door, Busy::begin(&busy));
         // The connection counts as idle once the last byte of the response has been handed to hyper.

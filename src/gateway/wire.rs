@@ -15,6 +15,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::clock::{Clock, Time};
+
 const HEAD: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(300);
 const READER: Duration = Duration::from_secs(60);
@@ -41,13 +43,53 @@ pub(super) struct Wire<S> {
     stream: S,
     /// Set and cleared by [`Busy`].
     busy: Arc<AtomicBool>,
-    reading: Option<(Pin<Box<Sleep>>, bool)>,
+    clock: Clock,
+    /// What the connection waits for while no request is under way, and until when.
+    awaits: Option<(Awaits, Time)>,
+    /// Wakes the connection at the end of its wait or earlier. A wait does not set it anew unless it ends sooner: nearly
+    /// all waits end by themselves, and to set a timer for each costs a request several microseconds.
+    alarm: Option<Pin<Box<Sleep>>>,
     writing: Option<Pin<Box<Sleep>>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Awaits {
+    /// The first byte of a request.
+    Request,
+    /// The rest of a request's head.
+    Head,
+}
+
 impl<S> Wire<S> {
-    pub(super) fn new(stream: S, busy: Arc<AtomicBool>) -> Wire<S> {
-        Wire { stream, busy, reading: None, writing: None }
+    pub(super) fn new(stream: S, busy: Arc<AtomicBool>, clock: Clock) -> Wire<S> {
+        Wire { stream, busy, clock, awaits: None, alarm: None, writing: None }
+    }
+
+    /// Whether the wait has lasted too long; `has_come` if bytes have just arrived. Wakes the task when it has.
+    fn is_over(&mut self, cx: &mut Context<'_>, has_come: bool) -> bool {
+        let until = match self.awaits {
+            // The timeout of a head runs from its first bytes; further bytes do not restart it.
+            Some((Awaits::Head, until)) => until,
+            Some((Awaits::Request, until)) if !has_come => until,
+            _ => {
+                let (what, time) = if has_come { (Awaits::Head, HEAD) } else { (Awaits::Request, REST) };
+                let until = self.clock.now() + time;
+                self.awaits = Some((what, until));
+                until
+            }
+        };
+        let at = self.clock.instant(until);
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(HEAD)));
+        if alarm.deadline() > at {
+            alarm.as_mut().reset(at);
+        }
+        while alarm.as_mut().poll(cx).is_ready() {
+            if self.clock.now() >= until {
+                return true;
+            }
+            alarm.as_mut().reset(at);
+        }
+        false
     }
 }
 
@@ -61,15 +103,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if this.busy.load(Relaxed) {
-            this.reading = None;
+            this.awaits = None;
             return read;
         }
-        // The timeout of a head runs from its first bytes; further bytes do not restart it.
-        if buf.filled().len() > before && !matches!(this.reading, Some((_, true))) {
-            this.reading = Some((Box::pin(sleep(HEAD)), true));
-        }
-        let (timer, _) = this.reading.get_or_insert_with(|| (Box::pin(sleep(REST)), false));
-        if timer.as_mut().poll(cx).is_ready() { timed_out("no request came in time") } else { read }
+        let has_come = buf.filled().len() > before;
+        if this.is_over(cx, has_come) { timed_out("no request came in time") } else { read }
     }
 }
 
@@ -123,16 +161,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn head_and_body_have_separate_deadlines() {
-        let clock = crate::clock::Clock::system();
+        let clock = Clock::system();
         let began = clock.now();
         let (mut peer, ours) = duplex(64);
-        let mut wire = Wire::new(ours, Arc::default());
+        let mut wire = Wire::new(ours, Arc::default(), clock);
         let mut buf = [0; 8];
         assert_eq!(wire.read(&mut buf).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(clock.now().since(began).as_secs(), 300);
 
         let (mut slow, ours) = duplex(64);
-        let mut wire = Wire::new(ours, Arc::default());
+        let mut wire = Wire::new(ours, Arc::default(), clock);
         let began = clock.now();
         slow.write_all(b"G").await.unwrap();
         assert_eq!(wire.read(&mut buf).await.unwrap(), 1);
@@ -148,7 +186,7 @@ mod tests {
     async fn reader_has_a_minute_for_each_piece() {
         let (_peer, ours) = duplex(4);
         let busy = Arc::new(AtomicBool::new(true));
-        let mut wire = Wire::new(ours, busy);
+        let mut wire = Wire::new(ours, busy, Clock::system());
         assert_eq!(wire.write(b"12345678").await.unwrap(), 4);
         assert_eq!(wire.write(b"5678").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
