@@ -282,6 +282,10 @@ impl WindowLog {
         if let Some(before) = &mut self.before {
             before.ended.retain(|entry| entry.units > 0);
             before.lower.withdraw(of_lower);
+            // Entries are placed by comparing them with the newest one, so the next newest takes its place.
+            if self.ended.units == 0 {
+                self.ended = before.ended.pop_back().unwrap_or_default();
+            }
         }
         taken
     }

@@ -76,6 +76,14 @@ impl Clocks {
 }
 
 impl World {
+    /// Asserts that a process is not polled again and again without time passing, which would take a whole processor.
+    pub(super) fn check_rest(&mut self, it: usize) {
+        let (last, repeats) = self.members[it].polled;
+        let repeats = if self.now.as_nanos() - last.as_nanos() <= 1 { repeats + 1 } else { 0 };
+        assert!(repeats < 1_000, "process {it} does not rest: {:?}", self.members[it].engine.poll_timeout());
+        self.members[it].polled = (self.now, repeats);
+    }
+
     /// Asserts that each unit is in one place, that no process believes it holds more than the ledger says, and that
     /// the ledger's time does not run ahead.
     pub(super) fn check(&mut self, limit: &str, ledger: &Ledger) {

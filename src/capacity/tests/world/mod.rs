@@ -71,6 +71,8 @@ struct Member {
     is_gone: bool,
     has_left: bool,
     polls_at: Time,
+    /// The last poll, and how many came one nanosecond after the other.
+    polled: (Time, u32),
     last_send: Option<u64>,
 }
 
@@ -156,6 +158,7 @@ impl World {
                 is_gone: false,
                 has_left: false,
                 polls_at: Time::MAX,
+                polled: (began, 0),
                 last_send: None,
             }
         });
@@ -224,6 +227,7 @@ impl World {
             Event::Poll(it) => {
                 self.members[it].polls_at = Time::MAX;
                 let now = self.local(it);
+                self.check_rest(it);
                 self.members[it].engine.poll(now);
                 self.drive_process(it);
             }

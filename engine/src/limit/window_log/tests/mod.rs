@@ -160,6 +160,25 @@ fn end_lies_at_most_two_windows_ahead() {
 }
 
 #[test]
+fn units_received_after_a_withdrawal_are_freed_in_order() {
+    let spec = spec();
+    let mut log = WindowLog::new(&spec);
+    for (at, units) in [(5000, 2), (5400, 2), (5600, 2)] {
+        log.replay(&spec, ms(5600), ms(at), units, false);
+    }
+    let withdrawn: Vec<u32> = log.withdraw(&spec, ms(5700), ms(5500), 2).iter().map(|(_, units)| *units).collect();
+    assert_eq!(withdrawn, [2], "the newest entry");
+    for (at, units) in [(5200, 3), (5300, 3)] {
+        log.replay(&spec, ms(5700), ms(at), units, false);
+    }
+    let freed_after = |at| Time::from_nanos(ms(at).as_nanos() + spec.window);
+    for (at, left) in [(5000, 8), (5200, 5), (5300, 2), (5400, 0)] {
+        log.advance(&spec, freed_after(at));
+        assert_eq!(log.units(), left, "one window after {at} ms");
+    }
+}
+
+#[test]
 fn window_log_fits_one_cache_line() {
     assert_eq!(size_of::<WindowLog>(), 64);
 }
