@@ -109,10 +109,6 @@ impl Line {
             floor: Floor::default(),
         }
     }
-
-    pub(crate) fn returned_units(&self) -> u32 {
-        self.returned.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
-    }
 }
 
 /// What became of the units that a process claimed.

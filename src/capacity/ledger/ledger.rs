@@ -286,7 +286,7 @@ impl Ledger {
 
     /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.
     fn settle(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
-        let tail_us = self.figures.tail_us();
+        let (tail_us, is_learning) = (self.figures.tail_us(), self.is_learning());
         let Some(holder) = self.holders.get_mut(&caller.process) else {
             return line.claim == 0;
         };
@@ -298,7 +298,7 @@ impl Ledger {
             return false;
         }
         let lag_us = self.figures.again_us.saturating_sub(line.figures.again_us);
-        let released = Released { now, caller, line, lag_us, tail_us };
+        let released = Released { now, caller, line, lag_us, tail_us, is_learning };
         let diff = holder.held.saturating_sub(line.claim);
         for (free_at, units) in holder.released(diff, &released) {
             self.pool.put(free_at, units);
@@ -309,14 +309,13 @@ impl Ledger {
 
     /// While the ledger is learning, believes what a caller says it holds, as long as the limit has that many units.
     fn declare(&mut self, caller: &Caller, line: &Line) {
-        let had = line.claim.saturating_add(line.returned_units());
         let room = self.figures.units.saturating_sub(self.known_units());
-        if !self.is_learning() || had == 0 {
+        if !self.is_learning() || line.claim == 0 {
             return;
         }
         let holder = self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures));
         let is_news = holder.seq == 0 || line.claim > holder.held;
-        let more = had.saturating_sub(holder.held);
+        let more = line.claim.saturating_sub(holder.held);
         if is_news && !holder.has_ended && more <= room {
             holder.held = holder.held.saturating_add(more);
         }

@@ -226,10 +226,16 @@ pub(crate) struct Released<'a> {
     pub(crate) lag_us: u64,
     /// How long after its start a request may occupy its unit.
     pub(crate) tail_us: u64,
+    /// Whether the ledger is learning. An earlier call may have returned the same units to the lost ledger, which may
+    /// have granted them to another process, so when they are free is not known.
+    pub(crate) is_learning: bool,
 }
 
 impl Released<'_> {
     fn returned(&self) -> Vec<(u64, u32)> {
+        if self.is_learning {
+            return Vec::new();
+        }
         let free_at = |us: u64| {
             let slack = if us == 0 { 0 } else { slack(us) };
             let after = us.saturating_add(slack).saturating_add(self.lag_us);

@@ -140,6 +140,21 @@ fn lost_ledger_is_learnt_from_holders() {
 }
 
 #[test]
+fn units_returned_while_learning_are_not_free() {
+    let mut bench = Bench::new();
+    bench.ledger = Ledger::new(&FIGURES, Floor::default(), bench.clock, loss(bench.clock));
+    let returns_ten = |claim| Line { returned: vec![(0, 10)], ..line(claim, 0) };
+    // The lost ledger had been given the ten units, and had granted them to the second process. Its answer to the first
+    // process was lost too.
+    bench.call(1, &returns_ten(30));
+    assert_eq!(bench.call(2, &line(70, 100)).state, State::Learning);
+    assert_eq!(bench.held_free_occupied(), (100, 0, 0));
+    bench.clock += S;
+    bench.call(2, &returns_ten(60));
+    assert_eq!(bench.held_free_occupied(), (90, 0, 10));
+}
+
+#[test]
 fn few_units_circulate_evenly() {
     let mut bench = Bench::new();
     let few = Figures { units: 10, ..FIGURES };
