@@ -11,9 +11,8 @@
 # The tests of the console run in Chromium: as root it is installed with apt-get where it is missing, and npm fetches axe-core.
 # etcd and ZooKeeper are installed in the same way.
 #
-# Two build profiles are in use, for compile time: dev for everything, release for the quickstart. Benches are compiled as far
-# as clippy does. Builds with the dev profile are of the whole workspace: of a part of it, what it depends on would have other
-# features and be compiled once more.
+# Everything is built with the dev profile, for compile time. Benches are compiled as far as clippy does. All builds but that of
+# the quickstart are of the whole workspace: what a part of it depends on would have other features and be compiled once more.
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL, a Redis, an etcd, a ZooKeeper and a server of S3's
 # protocol of their own, in temporary folders (scripts/postgres.sh, redis.sh, etcd.sh, zookeeper.sh, s3.sh), unless IC_TEST_POSTGRES,
@@ -399,7 +398,7 @@ simulate() {
 }
 
 build_quickstart() {
-    cargo build --locked --release -p demo
+    cargo build --locked -p demo
 }
 
 # The simulator uses one processor.
@@ -479,7 +478,7 @@ crash_runs() {
 # The first command of the README, as it stands there; built before, so that its time limit is not spent on compiling.
 step_quickstart() {
     build_quickstart
-    run_example quickstart cargo run --release -p demo
+    run_example quickstart cargo run -p demo
 }
 
 step_simulate() {

@@ -1,5 +1,4 @@
-//! Three tenants, three priorities and a vendor with a limit, in one process:
-//! `cargo run --release -p demo`.
+//! Three tenants, three priorities and a vendor with a limit, in one process: `cargo run -p demo`.
 //!
 //! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` stay below the limit.
 //! Watch the column `refused`: it is the vendor's own count of 429s.
