@@ -47,7 +47,7 @@ pub(super) struct Wire<S> {
     /// What the connection waits for while no request is under way, and until when.
     awaits: Option<(Awaits, Time)>,
     /// Wakes the connection at the end of its wait or earlier. A wait does not set it anew unless it ends sooner: nearly
-    /// all waits end by themselves, and to set a timer for each costs a request several microseconds.
+    /// all waits end by themselves, and each timer that is set takes the lock of the runtime's timers twice.
     alarm: Option<Pin<Box<Sleep>>>,
     writing: Option<Pin<Box<Sleep>>>,
 }
