@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn head_and_body_have_separate_deadlines() {
+    async fn head_and_idle_connection_have_separate_deadlines() {
         let clock = Clock::system();
         let began = clock.now();
         let (mut peer, ours) = duplex(64);

@@ -204,7 +204,7 @@ pub(crate) async fn kill_while_replying(
 ) {
     let store = store_path(&format!("{target}-replies"));
     let (mut times, mut under_way): (HashMap<String, u32>, u32) = (HashMap::new(), 0);
-    for kill in 1u32.. {
+    for kill in 1..=10 * KILLS {
         let worker = Worker::start(url, Some(replies), &store);
         // On a busy machine a worker needs longer to begin, so it lives longer as long as none has.
         let longer = if times.is_empty() { u64::from(100 * kill) } else { 0 };
@@ -212,7 +212,7 @@ pub(crate) async fn kill_while_replying(
         drop(worker);
         ids().await.into_iter().for_each(|id| *times.entry(id).or_default() += 1);
         under_way += u32::from(!times.is_empty() && times.len() < messages);
-        if kill >= KILLS && (under_way > 0 || times.len() >= messages || kill >= 10 * KILLS) {
+        if kill >= KILLS && (under_way > 0 || times.len() >= messages) {
             break;
         }
     }

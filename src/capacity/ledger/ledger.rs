@@ -309,10 +309,10 @@ impl Ledger {
 
     /// While the ledger is learning, believes what a caller says it holds, as long as the limit has that many units.
     fn declare(&mut self, caller: &Caller, line: &Line) {
-        let room = self.figures.units.saturating_sub(self.known_units());
         if !self.is_learning() || line.claim == 0 {
             return;
         }
+        let room = self.figures.units.saturating_sub(self.known_units());
         let holder = self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures));
         let is_news = holder.seq == 0 || line.claim > holder.held;
         let more = line.claim.saturating_sub(holder.held);
