@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every check of this repository, in one command.
 #
-#   scripts/test.sh              all steps, in order; stops at the first that fails
+#   scripts/test.sh              all steps, those that build beside those that mostly wait; stops at the first that fails
 #   scripts/test.sh STEP...      only these
 #   scripts/test.sh --list       their names
 #
@@ -32,19 +32,23 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy package test doctest doc examples sdks crash features quickstart simulate deny)
+readonly BUILDING=(toolchain lockfile format clippy package test doctest doc)
+# These mostly wait: those of BESIDE build at low priority meanwhile.
+readonly WAITING=(examples sdks crash simulate)
+readonly BESIDE=(features deny)
+readonly STEPS=("${BUILDING[@]}" "${WAITING[@]}" "${BESIDE[@]}" quickstart)
 readonly DENY_VERSION=0.20.2
 readonly AXE_VERSION=4.14.1
 readonly AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
 readonly EXAMPLE_SECONDS=180
 
-# What was left out, to be said again at the end. A file, because steps run in shells of their own.
-NOTES=$(mktemp)
-# What was done beside another step: what the simulator printed, and what was said of the features.
-SIMULATED=$(mktemp)
-FEATURES=$(mktemp)
-readonly NOTES SIMULATED FEATURES
-trap 'rm -f "$NOTES" "$SIMULATED" "$FEATURES"' EXIT
+# Holds what was left out, to be said again at the end, and what the steps of BESIDE print. Files, because steps run in shells of
+# their own.
+FOLDER=$(mktemp -d)
+NOTES=$FOLDER/notes
+readonly FOLDER NOTES
+: >"$NOTES"
+trap 'end_all; rm -rf "$FOLDER"' EXIT
 
 die() {
     echo "scripts/test.sh: $*" >&2
@@ -123,7 +127,7 @@ step_clippy() {
 }
 
 # Each feature must build alone, without the dev-dependencies (which switch `testing` on).
-check_features() {
+step_features() {
     local feature names
     names=$(feature_names)
     echo "-- no feature"
@@ -138,14 +142,6 @@ check_features() {
         echo "-- message brokers: $feature"
         cargo clippy --locked -p integration-client-intake --lib --no-default-features --features "$feature" -- -D warnings
     done
-}
-
-step_features() {
-    if [[ -s $FEATURES ]]; then
-        grep '^-- ' "$FEATURES"
-    else
-        check_features
-    fi
 }
 
 # What would be published holds all that it needs, and not much more.
@@ -336,10 +332,16 @@ run_example() {
     esac
 }
 
+# Examples and programs together: a build of programs alone would leave out what the dev-dependencies switch on, and compile
+# everything once more. While a step of BESIDE runs, they are built already, and cargo would wait for that step's build.
+build_examples() {
+    ((${#RUNNING[@]} > 0)) || cargo build --locked --workspace --all-features --examples --bins
+}
+
 step_examples() {
     local name names
     names=$(example_names)
-    cargo build --locked --workspace --all-features --examples --bins
+    build_examples
     for name in $names; do
         # Steps of their own, and the soak: the tests run a minute of it.
         if [[ $name != crash_test && $name != sharing && $name != soak ]]; then
@@ -354,69 +356,28 @@ step_examples() {
     done
 }
 
-# SDKs of Rust, Python and Node. Their programs are built with the examples: a build of programs alone would leave out what the
-# dev-dependencies switch on, and compile everything once more.
+# SDKs of Rust, Python and Node. Their programs are built with the examples.
 step_sdks() {
-    cargo build --locked --workspace --all-features --examples --bins
+    build_examples
     if from_registries "the SDKs of Python and Node"; then
         limited 300 scripts/sdks.sh
     fi
 }
 
-# beside BUILD COMMAND...: runs a function that builds, at low priority, while a command runs that mostly waits, or that uses one
-# processor. Fails if either does; what the build prints is shown only then.
-beside() {
-    local build=$1 log status=0 built=0
-    shift
-    log=$(mktemp)
-    (
-        set -e
-        # Where it is missing, the build takes its share of the processors like any other.
-        renice -n 10 -p "$BASHPID" >/dev/null 2>&1 || true
-        "$build"
-    ) >"$log" 2>&1 &
-    local pid=$!
-    set +e
-    (
-        set -e
-        "$@"
-    )
-    status=$?
-    wait "$pid"
-    built=$?
-    set -e
-    ((built == 0)) || { cat "$log"; rm -f "$log"; die "$build failed beside another step; see above"; }
-    rm -f "$log"
-    return "$status"
+# Ten million requests, a million against vendors of each algorithm; its exit code is 1 when one is refused.
+step_simulate() {
+    build_examples
+    limited 300 target/debug/examples/simulate --requests 1000000 --seed 1 >"$FOLDER/simulated" ||
+        { grep -v 'refused=0' "$FOLDER/simulated"; die "a vendor refused, or the simulator failed or took longer than 300 s"; }
+    grep 'delay=each_way ' "$FOLDER/simulated"
+    tail -n 1 "$FOLDER/simulated"
 }
 
-# Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
-simulate() {
-    cargo build --locked --workspace --all-features --examples
-    limited 900 target/debug/examples/simulate --requests 10000000 --seed 1 >"$SIMULATED" ||
-        { grep -v 'refused=0' "$SIMULATED"; die "a vendor refused, or the simulator failed or took longer than 900 s"; }
-}
-
-build_quickstart() {
-    cargo build --locked -p demo
-}
-
-# The simulator uses one processor.
-features_quickstart_and_simulate() {
-    local simulating
-    simulate &
-    simulating=$!
-    check_features >"$FEATURES" 2>&1 || { cat "$FEATURES"; die "a feature does not build alone"; }
-    build_quickstart
-    wait "$simulating"
-}
-
-# Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
-# are killed and started again mostly wait: what the next steps need is built meanwhile, and the simulator runs.
+# Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code.
 step_crash() {
-    cargo build --locked --workspace --all-features --examples
+    build_examples
     export IC_BUILT=1
-    beside features_quickstart_and_simulate with_servers crash_runs
+    with_servers crash_runs
 }
 
 # Limits of a minute beside those of a second: they wait nearly all of the time.
@@ -477,14 +438,8 @@ crash_runs() {
 
 # The first command of the README, as it stands there; built before, so that its time limit is not spent on compiling.
 step_quickstart() {
-    build_quickstart
+    cargo build --locked -p demo
     run_example quickstart cargo run -p demo
-}
-
-step_simulate() {
-    [[ -s $SIMULATED ]] || simulate
-    grep 'delay=each_way ' "$SIMULATED"
-    tail -n 1 "$SIMULATED"
 }
 
 step_deny() {
@@ -510,18 +465,49 @@ step_deny() {
     fi
 }
 
-# Runs one step in a shell of its own, so that `set -e` holds inside it, and says how to run it alone.
+# The processes of steps that run beside others, by name.
+declare -A RUNNING=()
+
+# begin_step NAME: starts a step beside those that follow, in a group of processes that can be ended. `run_step` waits for it.
+begin_step() {
+    set -m
+    (
+        set -e
+        # Where it is missing, the step takes its share of the processors like any other.
+        renice -n 10 -p "$BASHPID" >/dev/null 2>&1 || true
+        "step_$1"
+    ) </dev/null >"$FOLDER/$1.log" 2>&1 &
+    RUNNING[$1]=$!
+    set +m
+}
+
+end_all() {
+    local process
+    for process in "${RUNNING[@]}"; do
+        kill -- "-$process" 2>/dev/null || true
+    done
+}
+
+# Runs one step in a shell of its own, so that `set -e` holds inside it, or waits for one that was begun before; and says how to run
+# it alone.
 run_step() {
     local name=$1 number=$2 of=$3 began=$SECONDS status=0
     echo
     echo "=== [$number/$of] $name"
     # Not `|| status=$?` behind the parentheses: that would switch `set -e` off inside them.
     set +e
-    (
-        set -e
-        "step_$name"
-    )
-    status=$?
+    if [[ -n ${RUNNING[$name]:-} ]]; then
+        wait "${RUNNING[$name]}"
+        status=$?
+        unset "RUNNING[$name]"
+        cat "$FOLDER/$name.log"
+    else
+        (
+            set -e
+            "step_$name"
+        )
+        status=$?
+    fi
     set -e
     if ((status != 0)); then
         echo
@@ -536,7 +522,7 @@ run_step() {
 STEP_TIMES=()
 
 main() {
-    local steps=("${STEPS[@]}") name number=0
+    local steps=("${STEPS[@]}") name beside number=0
     if [[ ${1:-} == --list ]]; then
         printf '%s\n' "${STEPS[@]}"
         return
@@ -549,6 +535,12 @@ main() {
     done
     for name in "${steps[@]}"; do
         number=$((number + 1))
+        if (($# == 0)) && [[ $name == "${WAITING[0]}" ]]; then
+            build_examples
+            for beside in "${BESIDE[@]}"; do
+                begin_step "$beside"
+            done
+        fi
         run_step "$name" "$number" "${#steps[@]}"
     done
     echo
