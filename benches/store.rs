@@ -39,6 +39,10 @@ use integration_client::store::probe::Probe;
 use integration_client::{IntegrationClient, Priority, Request};
 use sqlx::{Connection, SqliteConnection};
 
+/// As of the command line: a job begins on one thread and ends on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const VENDORS: &str = "[vendors.v]\nbase_url = \"https://vendor.example\"\n";
 /// The number of concurrent callers of `enqueue`, and of rows in a group of the bare loop.
 const CONCURRENT_CALLERS: usize = 256;
