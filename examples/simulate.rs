@@ -277,8 +277,8 @@ fn sharing(wanted: &Wanted) -> ExitCode {
             Figures::of(bands)
         );
         for run in adaptive.iter().filter(|_| wanted.all) {
-            let (travel, says) = (run.travel.name(), run.says);
-            println!("    {travel:<8} safety={} phase={} {says:?}: {}", run.safety, run.phase, run.figures);
+            let (travel, stated) = (run.travel.name(), run.stated);
+            println!("    {travel:<8} safety={} phase={} {stated:?}: {}", run.safety, run.phase, run.figures);
         }
     }
     println!("sharing: lines={} short={short} seconds={:.1}", cells.len() / 2, began.elapsed().as_secs_f64());

@@ -203,7 +203,7 @@ impl IntegrationClientBuilder {
             tokio::spawn(clean_up(Arc::downgrade(client.core()), cleaning));
         }
         if watch_every > Duration::ZERO {
-            client.core().registry.watched();
+            client.core().registry.mark_watched();
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]
             tokio::spawn(watch(Arc::downgrade(client.core()), source, watch_every));
         }

@@ -116,7 +116,7 @@ impl Registry {
     }
 
     /// Records that the client polls the source by itself from now on.
-    pub(crate) fn watched(&self) {
+    pub(crate) fn mark_watched(&self) {
         self.is_watched.store(true, Ordering::Relaxed);
     }
 

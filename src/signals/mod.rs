@@ -73,13 +73,13 @@ pub fn read(
     let is_plain = dialect.is_plain();
     let now = &Now::new(headers, now);
     let mut signals = Signals::default();
-    let said = shape::read(headers, dialect, now, &mut signals);
-    if said.is_nothing && !by_status && is_plain && !problem::may_be_in(status, headers) {
+    let stated = shape::read(headers, dialect, now, &mut signals);
+    if stated.is_nothing && !by_status && is_plain && !problem::may_be_in(status, headers) {
         return signals;
     }
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
     let response = &Context::new(dialect, status, headers, body, now);
-    let mut asked = of_both(said.wait_ms, said.wait);
+    let mut asked = of_both(stated.wait_ms, stated.wait);
     if !is_plain {
         asked = asked.max(dialect::windows(response, &mut signals.windows));
         asked = asked.max(dialect::waits(response, false));

@@ -97,7 +97,7 @@ pub(crate) use self::actor::Actor;
 use self::config::StoreSource;
 use self::config_copies::ConfigCopies;
 use self::driver::{Connect, DbError, DbKind};
-use self::owners::Seat;
+use self::owners::Registration;
 use self::problems::Problems;
 use self::seal::Sealer;
 use crate::BoxFuture;
@@ -320,8 +320,8 @@ impl Store {
             && work
         {
             let lock = sqlite::lock(path)?;
-            let seat = Seat { owner, name: lock.seat.clone(), lease: self.limits.lease };
-            if !owners::sit(&*connect, &seat).await.map_err(failed)? {
+            let process = Registration { owner, lock: lock.identity.clone(), lease: self.limits.lease };
+            if !owners::register(&*connect, &process).await.map_err(failed)? {
                 return Err(sqlite::works_elsewhere(path));
             }
             alone = Some(lock);

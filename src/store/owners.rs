@@ -129,7 +129,7 @@ pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture
     })
 }
 
-/// Releases the claims of all other processes on a SQLite file. `owner` holds the file's seat, so no other process can
+/// Releases the claims of all other processes on a SQLite file. `owner` holds the file's lock, so no other process can
 /// be working on it. Claims of `owner` itself stay.
 pub(crate) fn recover<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
@@ -138,13 +138,13 @@ pub(crate) fn recover<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Re
     })
 }
 
-/// The seat of a SQLite file: held by the one process that works on the file.
+/// The registration of the one process that works on a SQLite file.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct Registration {
     pub(super) owner: Id,
     /// The boot of the machine and the identity of the lock file: a process that holds the lock knows that an earlier
-    /// process with the same name of a seat is gone.
-    pub(super) name: String,
+    /// process with the same lock is gone.
+    pub(super) lock: String,
     pub(super) lease: Duration,
 }
 
@@ -152,39 +152,39 @@ pub(super) struct Seat {
 /// process's lease, up to this bound.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Takes the seat. Returns false if another process works on the file: that process holds another lock, because the
-/// lock file was removed and created again, and it still writes heartbeats.
-pub(super) async fn sit(connect: &dyn Connect, seat: &Seat) -> Result<bool, DbError> {
+/// Registers the process. Returns false if another process works on the file: that process holds another lock, because
+/// the lock file was removed and created again, and it still writes heartbeats.
+pub(super) async fn register(connect: &dyn Connect, process: &Registration) -> Result<bool, DbError> {
     let mut connection = schema::connect(connect).await?;
-    let others = try_to_sit(&mut *connection, seat, &[]).await?;
+    let others = try_to_register(&mut *connection, process, &[]).await?;
     let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
     // Half a lease is the time of two heartbeats; half a second is added as a margin.
     let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;
     tokio::time::sleep(wait.min(LONGEST_WAIT) + Duration::from_millis(500)).await;
-    Ok(try_to_sit(&mut *connection, seat, &others).await?.is_empty())
+    Ok(try_to_register(&mut *connection, process, &others).await?.is_empty())
 }
 
-/// Takes the seat if all other processes at the file are in `silent`, with unchanged heartbeats. Returns the processes
-/// that are not.
-async fn try_to_sit(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
+/// Registers the process if all other processes at the file are in `silent`, with unchanged heartbeats. Returns the
+/// processes that are not.
+async fn try_to_register(db: Db<'_>, process: &Registration, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
     db.execute("BEGIN IMMEDIATE", Vec::new()).await?;
-    let others = sit_down(db, seat, silent).await;
+    let others = register_if_alone(db, process, silent).await;
     let end = if others.as_ref().is_ok_and(Vec::is_empty) { "COMMIT" } else { "ROLLBACK" };
     db.execute(end, Vec::new()).await?;
     others
 }
 
-async fn sit_down(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
-    let (boot, _) = seat.name.split_once('/').unwrap_or_default();
+async fn register_if_alone(db: Db<'_>, process: &Registration, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
+    let (boot, _) = process.lock.split_once('/').unwrap_or_default();
     // A process from an earlier boot of the machine is gone, and so is one that held the lock that this process holds.
     let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE seat <> $1 AND substr(seat, 1, length($2) + 1) = $2 || '/' LIMIT $3";
-    let mut others = readable(db.fetch(sql, args![&seat.name, boot, MAX_OWNERS]).await?, known);
+    let mut others = readable(db.fetch(sql, args![&process.lock, boot, MAX_OWNERS]).await?, known);
     others.retain(|other| !silent.contains(other));
     if others.is_empty() {
         db.execute("DELETE FROM ic_owner", Vec::new()).await?;
-        let lease_ms = super::millis_of(seat.lease);
+        let lease_ms = super::millis_of(process.lease);
         let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, 0, $2, $3)";
-        db.execute(sql, args![seat.owner.as_bytes().as_slice(), lease_ms, &seat.name]).await?;
+        db.execute(sql, args![process.owner.as_bytes().as_slice(), lease_ms, &process.lock]).await?;
     }
     Ok(others)
 }

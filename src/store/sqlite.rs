@@ -102,8 +102,8 @@ fn made_and_writable(path: &Path) -> std::io::Result<()> {
 pub(super) struct WorkLock {
     _file: File,
     /// The boot of the machine and the identity of the lock file: two processes that hold the same lock, one after the
-    /// other, have the same seat.
-    pub(super) seat: String,
+    /// other, see the same identity.
+    pub(super) identity: String,
 }
 
 /// Takes the right to work on the file at `path`. Fails if another process has it.
@@ -149,7 +149,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     #[cfg(not(unix))]
     let number = "0";
     let boot = MachineTime::read().boot.unwrap_or_default();
-    Ok(WorkLock { _file: file, seat: format!("{boot}/{number}") })
+    Ok(WorkLock { _file: file, identity: format!("{boot}/{number}") })
 }
 
 /// The error for a second process that wants to work on the file.

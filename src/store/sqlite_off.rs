@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// Never constructed.
 pub(super) struct WorkLock {
-    pub(super) seat: String,
+    pub(super) identity: String,
 }
 
 fn off(path: &Path) -> Error {

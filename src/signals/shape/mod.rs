@@ -37,7 +37,7 @@ const SLOTS: usize = 5;
 
 /// The facts that headers state besides windows and costs.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct StatedWaits {
     /// No header is relevant.
     pub(super) is_nothing: bool,
     /// The longest wait in a header that counts milliseconds, and the longest one in seconds or as a date.
@@ -94,8 +94,8 @@ pub(super) fn may_be_in(headers: &HeaderMap) -> bool {
 }
 
 /// Reads all headers that the dialect does not claim. Adds windows and the cost to `signals`.
-pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &mut Signals) -> Said {
-    let mut said = Said { is_nothing: true, wait_ms: None, wait: None };
+pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &mut Signals) -> StatedWaits {
+    let mut stated = StatedWaits { is_nothing: true, wait_ms: None, wait: None };
     let mut sorted = Sorted::default();
     let mut last: Option<&HeaderName> = None;
     for (name, value) in headers {
@@ -103,7 +103,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
         if !may_speak(text) || dialect.claims(name) {
             continue;
         }
-        said.is_nothing = false;
+        stated.is_nothing = false;
         // `HeaderMap` yields the lines of one header in a row, with the same reference to its name.
         let again = last.is_some_and(|last| std::ptr::eq(last, name));
         last = Some(name);
@@ -112,7 +112,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
             Role::Wait => {
                 let wait = moment::hint(value.as_bytes(), u128::from(meaning.unit), now);
                 let wait = wait.filter(|_| !dialect.is_nothing(value.as_bytes()));
-                let longest = if meaning.unit == MILLISECOND { &mut said.wait_ms } else { &mut said.wait };
+                let longest = if meaning.unit == MILLISECOND { &mut stated.wait_ms } else { &mut stated.wait };
                 *longest = (*longest).max(wait);
             }
             Role::Cost => {
@@ -123,10 +123,10 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
             _ => sorted.add(meaning, name, value, again),
         }
     }
-    if !said.is_nothing {
+    if !stated.is_nothing {
         sorted.read(headers, now, &mut signals.windows);
     }
-    said
+    stated
 }
 
 impl<'h> Sorted<'h> {

@@ -25,13 +25,13 @@ const LONGEST_GUESS: u64 = 10 * SECOND;
 /// What the vendor announces besides the status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Says {
+pub enum StatedHeaders {
     /// Nothing.
     Nothing,
     /// Refusals announce how long to wait, in whole seconds.
     RetryAfter,
     /// Each answer announces what is left and when the limit resets; refusals also announce how long to wait.
-    Headers(Reset),
+    Windows(Reset),
 }
 
 /// The form in which a vendor announces the time until the reset.
@@ -76,7 +76,7 @@ pub struct SharedKey {
     /// The limit, and the clients' configuration of it.
     pub case: Case,
     /// What the vendor announces.
-    pub says: Says,
+    pub stated: StatedHeaders,
     /// Clients that share nothing but the key.
     pub clients: usize,
     /// Another user that is no client of this library.
@@ -259,13 +259,15 @@ impl<'a> Run<'a> {
         if let Some(count) = counts.get_mut(window as usize) {
             *count += 1;
         }
-        let report = match self.key.says {
-            Says::Headers(reset) => Some(report(self.limiter.reading(at), at, reset)),
-            Says::Nothing | Says::RetryAfter => None,
+        let report = match self.key.stated {
+            StatedHeaders::Windows(reset) => Some(report(self.limiter.reading(at), at, reset)),
+            StatedHeaders::Nothing | StatedHeaders::RetryAfter => None,
         };
         let word = match is_admitted {
             true => Feedback::Passed(report),
-            false if self.key.says == Says::Nothing => Feedback::Refused(Wait::Guess { most: LONGEST_GUESS }, None),
+            false if self.key.stated == StatedHeaders::Nothing => {
+                Feedback::Refused(Wait::Guess { most: LONGEST_GUESS }, None)
+            }
             false => {
                 let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
                 let wait = Reset::RoundedUp.state(fits).max(SECOND);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 pub use case::{Case, Counting, Travel};
-pub use key::{Other, Reset, Says, SharedKey, Usage};
+pub use key::{Other, Reset, SharedKey, StatedHeaders, Usage};
 pub use sharing::{Cell, Figures, Run as CellRun, Scene};
 
 use super::limit::Limiter;

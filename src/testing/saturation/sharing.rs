@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Case, Counting, Other, Reset, Says, SharedKey, Travel, Usage};
+use super::{Case, Counting, Other, Reset, SharedKey, StatedHeaders, Travel, Usage};
 use crate::Error;
 
 /// The users of the key, and what the vendor announces.
@@ -48,13 +48,16 @@ impl Scene {
         }
     }
 
-    fn says(self) -> &'static [Says] {
-        const HEADERS: [Says; 3] =
-            [Says::Headers(Reset::Exact), Says::Headers(Reset::RoundedUp), Says::Headers(Reset::Truncated)];
+    fn stated_headers(self) -> &'static [StatedHeaders] {
+        const HEADERS: [StatedHeaders; 3] = [
+            StatedHeaders::Windows(Reset::Exact),
+            StatedHeaders::Windows(Reset::RoundedUp),
+            StatedHeaders::Windows(Reset::Truncated),
+        ];
         match self {
             Scene::Alone | Scene::Beside | Scene::Two => &HEADERS,
-            Scene::BesideRetryAfter => &[Says::RetryAfter],
-            Scene::BesideSilent => &[Says::Nothing],
+            Scene::BesideRetryAfter => &[StatedHeaders::RetryAfter],
+            Scene::BesideSilent => &[StatedHeaders::Nothing],
         }
     }
 }
@@ -85,7 +88,7 @@ pub struct Run {
     /// The number of the phase of the vendor's windows.
     pub phase: u64,
     /// What the vendor announces.
-    pub says: Says,
+    pub stated: StatedHeaders,
     /// The result.
     pub figures: Figures,
 }
@@ -169,9 +172,9 @@ impl Cell {
             for safety in Self::SAFETIES {
                 for phase in 0..self.phases {
                     let alone = self.baseline(travel, safety, phase)?;
-                    for says in self.scene.says().iter().copied() {
-                        let figures = self.run_once(travel, safety, phase, says, alone)?;
-                        runs.push(Run { travel, safety, phase, says, figures });
+                    for stated in self.scene.stated_headers().iter().copied() {
+                        let figures = self.run_once(travel, safety, phase, stated, alone)?;
+                        runs.push(Run { travel, safety, phase, stated, figures });
                     }
                 }
             }
@@ -179,11 +182,11 @@ impl Cell {
         Ok(runs)
     }
 
-    fn key(&self, travel: Travel, safety: f64, says: Says) -> SharedKey {
+    fn key(&self, travel: Travel, safety: f64, stated: StatedHeaders) -> SharedKey {
         let limit = if self.window_s == 1 { 100 } else { 1_000 };
         let window = Duration::from_secs(self.window_s);
         let case = Case::new(self.counting, limit, window, safety, travel).throttle(self.throttle);
-        SharedKey { case, says, clients: 1, other: None }
+        SharedKey { case, stated, clients: 1, other: None }
     }
 
     /// The admitted requests per window of one client alone that gets no announcements.
@@ -191,12 +194,19 @@ impl Cell {
         if self.scene != Scene::Alone {
             return Ok(0.0);
         }
-        let usage = self.key(travel, safety, Says::Nothing).run(TAKEN.2, phase)?;
+        let usage = self.key(travel, safety, StatedHeaders::Nothing).run(TAKEN.2, phase)?;
         Ok(per_window(&usage[0].admitted, 2..TAKEN.2))
     }
 
-    fn run_once(&self, travel: Travel, safety: f64, phase: u64, says: Says, alone: f64) -> Result<Figures, Error> {
-        let mut key = self.key(travel, safety, says);
+    fn run_once(
+        &self,
+        travel: Travel,
+        safety: f64,
+        phase: u64,
+        stated: StatedHeaders,
+        alone: f64,
+    ) -> Result<Figures, Error> {
+        let mut key = self.key(travel, safety, stated);
         let limit = f64::from(key.case.limit);
         let window_ns = self.window_s as f64 * 1e9;
         // A request in flight may arrive in either of two windows.
