@@ -5,7 +5,9 @@
 //! Kafka redelivers some settled messages, and the outbox recognises them by their offsets. The client library
 //! reconnects by itself.
 
-use std::collections::HashMap;
+mod refused;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,23 +18,23 @@ use parking_lot::Mutex;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, Message, OwnedHeaders, OwnedMessage};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::message::{Message, OwnedMessage};
+use rdkafka::producer::FutureProducer;
 use rdkafka::util::Timeout;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use tokio::sync::Notify;
 
+use self::refused::{Part, Refused, Step};
 use crate::address::Address;
 use crate::error::Error;
 use crate::positions::Positions;
 use crate::unsettled::Unsettled;
 use crate::waits::{PATIENCE, Waits};
 
-/// The header of a refused message that holds the reason.
-const WHY: &str = "refused-because";
-/// Characters of the reason that are put into the header; the rest is cut off.
-const LONGEST_WHY: usize = 500;
-/// Attempts to publish a refused message to the topic of refused messages.
-const TRIES: u32 = 3;
+/// Bytes of the largest record that is published to the topic of refused messages, if the topic takes it: 64 MiB. The
+/// client library's own limit of 1 MB is below the size of messages that a topic may hold. At 100 MiB a broker would
+/// close the connection, which looks like a broker that is away.
+const LARGEST_BYTES: &str = "67108864";
 /// KiB of messages that the client library fetches ahead, for all partitions together.
 const AHEAD_KIB: &str = "16384";
 
@@ -40,7 +42,8 @@ const AHEAD_KIB: &str = "16384";
 ///
 /// The topic must exist. Processes with the same group share its partitions. A message that is not a valid request is
 /// published to the topic `NAME.refused`, with the reason in the header `refused-because`. That topic must exist too,
-/// unless the brokers create topics automatically.
+/// unless the brokers create topics automatically. If that topic does not take a message of its size, the message
+/// is cut, and the header `refused-cut` holds the number of bytes that its content had.
 ///
 /// A redelivered message is recognised by its partition and offset. A topic that was deleted and created again repeats
 /// offsets, so its source needs another name ([`named`](Kafka::named)).
@@ -51,6 +54,10 @@ pub struct Kafka {
     producer: FutureProducer<Context>,
     positions: Arc<Mutex<Positions>>,
     unsettled: Unsettled<OwnedMessage>,
+    /// Refused messages that are not put aside yet, because the brokers were away.
+    left: Mutex<VecDeque<Refused>>,
+    /// Notified when a message is added to them.
+    is_left: Notify,
 }
 
 /// The callbacks of the client library: logs its errors, and forgets the positions of revoked partitions.
@@ -92,6 +99,8 @@ impl Kafka {
         // This source retries by itself: the library's own retries would take up to five minutes to report a broker
         // that is away.
         producers.set("message.timeout.ms", PATIENCE.as_millis().to_string());
+        // A shorter time than that, so that the error about a missing topic does not look like a broker that is away.
+        producers.set("topic.metadata.propagation.max.ms", "3000").set("message.max.bytes", LARGEST_BYTES);
         consumers.set("group.id", address.get("group").unwrap_or("integration-client"));
         consumers.set("auto.offset.reset", "earliest").set("queued.max.messages.kbytes", AHEAD_KIB);
         for (name, value) in address.url.query_pairs() {
@@ -113,7 +122,8 @@ impl Kafka {
         consumer.subscribe(&[&topic]).map_err(|error| failed(error.into()))?;
         let name = format!("kafka:{}:{topic}", cluster.unwrap_or(place));
         let (positions, unsettled) = (context.positions, Unsettled::new());
-        Ok(Kafka { topic, name, consumer, producer, positions, unsettled })
+        let (left, is_left) = (Mutex::default(), Notify::new());
+        Ok(Kafka { topic, name, consumer, producer, positions, unsettled, left, is_left })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is the cluster's id (its address if it
@@ -153,15 +163,68 @@ impl Kafka {
         }
     }
 
-    async fn put_aside(&self, message: &OwnedMessage, why: &str) -> Result<(), KafkaError> {
+    /// Publishes a refused message to the topic of refused messages, and settles it. Gives the message back if the
+    /// brokers are away.
+    ///
+    /// # Errors
+    /// The topic does not take the message. An unsettled message holds the partition's offset back. That must not go
+    /// unnoticed while later messages are accepted, so the error ends the hand-over.
+    async fn put_aside(&self, refused: Refused) -> Result<Option<Refused>, BoxError> {
         let topic = format!("{}.refused", self.topic);
-        let mut headers = message.headers().cloned().unwrap_or_else(OwnedHeaders::new);
-        headers = headers.insert(Header { key: WHY, value: Some(why) });
-        let mut record: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(&topic).headers(headers);
-        record.key = message.key();
-        record.payload = message.payload();
-        let sent = self.producer.send(record, Timeout::After(PATIENCE)).await;
-        sent.map(|_| ()).map_err(|(error, _)| error)
+        let (partition, offset) = (refused.message.partition(), refused.message.offset());
+        let (mut part, mut tries, mut waits) = (Part::Whole, 1, Waits::default());
+        loop {
+            let sent = self.producer.send(refused.record(&topic, part), Timeout::After(PATIENCE)).await;
+            let Err((error, _)) = sent else {
+                self.settle(std::iter::once(refused.message));
+                return Ok(None);
+            };
+            match refused.step(&error, part, tries) {
+                Step::Cut(smaller) => {
+                    let length = refused.length();
+                    tracing::warn!(
+                        source = self.name, partition, offset, length, part = ?smaller,
+                        "a refused message is too large for the topic of refused messages; a part of it is put aside"
+                    );
+                    part = smaller;
+                }
+                Step::Again => {
+                    tries += 1;
+                    tokio::time::sleep(waits.next()).await;
+                }
+                Step::Later => {
+                    tracing::warn!(source = self.name, %error, "a refused message waits for the broker");
+                    return Ok(Some(refused));
+                }
+                Step::Fail => {
+                    let why = &refused.why;
+                    let what = format!(
+                        "the message at {partition}:{offset} was refused ({why}), and could not be put aside into the \
+                         topic {topic}: {error}. Make the topic, or correct its settings; the message is delivered \
+                         again after the next start"
+                    );
+                    return Err(what.into());
+                }
+            }
+        }
+    }
+
+    /// Puts the refused messages aside that were left because the brokers were away. Waits until none is left.
+    async fn put_left_aside(&self) -> Result<(), BoxError> {
+        let mut waits = Waits::default();
+        loop {
+            // If this future is dropped, the message is forgotten here. It is not settled, so Kafka delivers it again
+            // after the next start.
+            let next = self.left.lock().pop_front();
+            let Some(refused) = next else { return Ok(()) };
+            match self.put_aside(refused).await? {
+                None => waits = Waits::default(),
+                Some(refused) => {
+                    self.left.lock().push_front(refused);
+                    tokio::time::sleep(waits.next()).await;
+                }
+            }
+        }
     }
 }
 
@@ -232,7 +295,12 @@ impl IntakeSource for Kafka {
         Box::pin(async move {
             let mut waits = Waits::default();
             loop {
-                match self.consumer.recv().await {
+                self.put_left_aside().await?;
+                let received = tokio::select! {
+                    received = self.consumer.recv() => received,
+                    () = self.is_left.notified() => continue,
+                };
+                match received {
                     Ok(first) => {
                         let mut fetched = vec![self.hand_over(first.detach())];
                         while fetched.len() < most
@@ -260,29 +328,14 @@ impl IntakeSource for Kafka {
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let Some(message) = self.unsettled.take(message) else { return Ok(()) };
-            // A header value must be a single line.
-            let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
-            let why = why.replace(char::is_control, " ");
-            let mut waits = Waits::default();
-            for tries in 1..=TRIES {
-                match self.put_aside(&message, &why).await {
-                    Ok(()) => {
-                        self.settle(std::iter::once(message));
-                        return Ok(());
-                    }
-                    // An unsettled message holds the partition's offset back. That must not go unnoticed while later
-                    // messages are accepted, so the error ends the hand-over.
-                    Err(error) if tries == TRIES => {
-                        let (partition, offset) = (message.partition(), message.offset());
-                        let topic = format!("{}.refused", self.topic);
-                        let what = format!(
-                            "the message at {partition}:{offset} was refused ({why}), and could not be put aside into the topic \
-                             {topic}: {error}. Make the topic; the message is delivered again after the next start"
-                        );
-                        return Err(what.into());
-                    }
-                    Err(_) => tokio::time::sleep(waits.next()).await,
-                }
+            let refused = Refused::new(message, &why.to_string());
+            // While brokers are away, each attempt takes seconds. So `fetch` makes the further attempts: at a shutdown
+            // it is dropped, whereas this call is awaited.
+            let is_first = self.left.lock().is_empty();
+            let left = if is_first { self.put_aside(refused).await? } else { Some(refused) };
+            if let Some(refused) = left {
+                self.left.lock().push_back(refused);
+                self.is_left.notify_one();
             }
             Ok(())
         })

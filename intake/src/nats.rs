@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use async_nats::ConnectOptions;
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, Config as ConsumerConfig, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind, Context, stream};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
@@ -17,9 +17,10 @@ use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use crate::address::Address;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
-use crate::waits::{PATIENCE, Waits};
+use crate::waits::{self, PATIENCE, Waits};
 
-/// Messages that one pull request asks the server for. A quarter of the unacknowledged messages that the server allows a consumer that is made now.
+/// Messages that one pull request asks the server for at most. A quarter of the unacknowledged messages that the server
+/// allows a consumer that is made now.
 const PREFETCH: usize = 1024;
 /// The time after which the server redelivers a message that was not acknowledged. An outbox is unlikely to stay full
 /// for longer.
@@ -36,9 +37,10 @@ const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// A stream of NATS JetStream as a source of requests.
 ///
 /// The stream must exist. The durable consumer is created if it does not exist, with explicit acknowledgements and an
-/// `ack_wait` of five minutes. Processes with the same consumer share its messages. A message that is not a valid
-/// request is stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the
-/// header `X-Refused-Because`.
+/// `ack_wait` of five minutes. An existing consumer must have explicit acknowledgements and no limit of deliveries
+/// (`max_deliver`). Processes with the same consumer share its messages. A message that is not a valid request is
+/// stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header
+/// `X-Refused-Because`.
 ///
 /// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it, and otherwise by its
 /// sequence number in the stream.
@@ -56,7 +58,8 @@ impl Nats {
     /// is `integration-client` unless the URL names one.
     ///
     /// # Errors
-    /// The URL names no stream, the server refuses the connection, or the stream does not exist.
+    /// The URL names no stream, the server refuses the connection, the stream does not exist, or the consumer exists
+    /// and would lose messages: its acknowledgements are not explicit, or its deliveries are limited.
     pub async fn connect(url: &str) -> Result<Nats, Error> {
         let address = Address::read("NATS", url, &["stream", "consumer"])?;
         let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
@@ -124,8 +127,41 @@ async fn messages_of(context: &Context, stream: &str, consumer: &str) -> Result<
         max_ack_pending: 4 * PREFETCH as i64,
         ..pull::Config::default()
     };
-    let consumer: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
-    Ok(consumer.stream().max_messages_per_batch(PREFETCH).heartbeat(Duration::from_secs(5)).messages().await?)
+    let found: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
+    // The consumer may have been made by somebody else, with other settings.
+    let config = &found.cached_info().config;
+    check(stream, consumer, config)?;
+    let batch = batch(config.max_batch);
+    Ok(found.stream().max_messages_per_batch(batch).heartbeat(Duration::from_secs(5)).messages().await?)
+}
+
+/// Fails if the consumer's settings would lose messages.
+fn check(stream: &str, consumer: &str, config: &ConsumerConfig) -> Result<(), Error> {
+    // Without acknowledgements the server counts a delivered message as settled, and with the policy `all` an
+    // acknowledgement settles earlier messages too, which may not be in the store.
+    if config.ack_policy != AckPolicy::Explicit {
+        return Err(Error::new(format!(
+            "the acknowledgements of the consumer {consumer:?} are {:?}, and must be explicit: name another consumer \
+             in the URL (consumer=NAME), or delete this one (nats consumer rm {stream} {consumer}), and the next start \
+             makes it anew",
+            config.ack_policy
+        )));
+    }
+    // A postponed message is delivered again each few seconds. The server gives it up after `max_deliver` deliveries.
+    if config.max_deliver > 0 {
+        return Err(Error::new(format!(
+            "the consumer {consumer:?} delivers a message {} times at most (max_deliver), after which the message is \
+             lost: remove the limit (nats consumer edit {stream} {consumer} --max-deliver=-1)",
+            config.max_deliver
+        )));
+    }
+    Ok(())
+}
+
+/// Messages that one pull request asks for. The server refuses a request for more than the consumer's `max_batch`,
+/// where 0 or less is no limit.
+fn batch(max_batch: i64) -> usize {
+    usize::try_from(max_batch).ok().filter(|limit| *limit > 0).map_or(PREFETCH, |limit| limit.min(PREFETCH))
 }
 
 impl IntakeSource for Nats {
@@ -137,14 +173,18 @@ impl IntakeSource for Nats {
         Box::pin(async move {
             let mut slot = self.messages.lock().await;
             let mut waits = Waits::default();
+            let mut since = waits::now();
             loop {
                 let Some(messages) = &mut *slot else {
                     match messages_of(&self.context, &self.stream, &self.consumer).await {
-                        Ok(messages) => *slot = Some(messages),
+                        Ok(messages) => {
+                            *slot = Some(messages);
+                            since = waits::now();
+                        }
                         Err(error) => {
                             let wait = waits.next();
                             let wait_ms = wait.as_millis() as u64;
-                            tracing::warn!(source = self.name, %error, wait_ms, "the broker is away");
+                            tracing::warn!(source = self.name, %error, wait_ms, "the broker is away, or refuses");
                             tokio::time::sleep(wait).await;
                         }
                     }
@@ -163,8 +203,13 @@ impl IntakeSource for Nats {
                     Some(Err(error)) => error.to_string(),
                     None => "the server ended the delivery".to_owned(),
                 };
-                tracing::warn!(source = self.name, problem, "asking the broker for messages again");
                 *slot = None;
+                // The server may refuse each request at once, and requests without a wait would keep it and this
+                // process busy.
+                let wait = waits.after(since.elapsed());
+                let wait_ms = wait.as_millis() as u64;
+                tracing::warn!(source = self.name, problem, wait_ms, "asking the broker for messages again");
+                tokio::time::sleep(wait).await;
             }
         })
     }
@@ -210,5 +255,32 @@ impl IntakeSource for Nats {
 impl std::fmt::Debug for Nats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Nats").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_is_within_the_limit_of_the_consumer() {
+        for (limit, expected) in [(0, PREFETCH), (-1, PREFETCH), (1, 1), (100, 100), (i64::MAX, PREFETCH)] {
+            assert_eq!(batch(limit), expected, "{limit}");
+        }
+    }
+
+    #[test]
+    fn consumer_that_would_lose_messages_is_an_error() {
+        let config = |ack_policy, max_deliver| ConsumerConfig { ack_policy, max_deliver, ..ConsumerConfig::default() };
+        let checked = |config: &ConsumerConfig| check("S", "C", config).map_err(|error| error.to_string());
+        for unlimited in [-1, 0] {
+            assert_eq!(checked(&config(AckPolicy::Explicit, unlimited)), Ok(()));
+        }
+        let limited = checked(&config(AckPolicy::Explicit, 5)).unwrap_err();
+        assert!(limited.contains("5 times") && limited.contains("edit S C --max-deliver=-1"), "{limited}");
+        for policy in [AckPolicy::None, AckPolicy::All] {
+            let other = checked(&config(policy, -1)).unwrap_err();
+            assert!(other.contains("explicit") && other.contains("rm S C"), "{other}");
+        }
     }
 }

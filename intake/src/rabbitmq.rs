@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use crate::address::Address;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
-use crate::waits::{PATIENCE, Waits};
+use crate::waits::{self, PATIENCE, Waits};
 
 /// Unacknowledged messages that the broker delivers to the consumer at most.
 const PREFETCH: u16 = 1024;
@@ -44,7 +44,8 @@ const KEEP: u8 = 2;
 ///
 /// The queue must exist. The source declares two more queues when it needs them: `NAME.refused` holds messages that are
 /// not valid requests, with the reason in the header `x-refused-because`; `NAME.later` holds messages for a full lane
-/// for a few seconds, after which the broker puts them back into the queue.
+/// for a few seconds, after which the broker puts them back into the queue. The copies in these queues have no property
+/// `user_id`, because the broker accepts it from the user of that name only, and a refused message never expires.
 ///
 /// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may
 /// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
@@ -68,6 +69,8 @@ pub struct RabbitMq {
     /// Notified when a message could not be put aside. `fetch` then reconnects, so that the broker redelivers all
     /// unacknowledged messages.
     broken: Notify,
+    /// The waits before new connections after open ones failed.
+    waits: Mutex<Waits>,
 }
 
 /// An open connection and its consumer.
@@ -75,6 +78,9 @@ struct Open {
     /// Held because dropping it would close the connection.
     _connection: Connection,
     consumer: Consumer,
+    since: Instant,
+    /// Whether `fetch` must open another connection instead.
+    is_over: bool,
 }
 
 impl RabbitMq {
@@ -105,6 +111,7 @@ impl RabbitMq {
             unacknowledged: Mutex::default(),
             side: Mutex::default(),
             broken: Notify::new(),
+            waits: Mutex::default(),
         };
         let open = source.open().await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
         *source.open.lock().await = Some(open);
@@ -144,7 +151,9 @@ impl RabbitMq {
             self.unsettled.forget_all();
             self.unacknowledged.lock().clear();
             *self.side.lock() = Some(side);
-            Ok::<_, BoxError>(Open { _connection: connection, consumer })
+            // Failures on the old connection must not end the new one.
+            let _ = self.broken.notified().now_or_never();
+            Ok::<_, BoxError>(Open { _connection: connection, consumer, since: waits::now(), is_over: false })
         };
         tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
     }
@@ -197,7 +206,7 @@ impl RabbitMq {
             let side = side.ok_or("no channel is open")?;
             let (queue, arguments) = aside.queue(&self.queue);
             side.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments).await?;
-            let properties = aside.properties(delivery.properties.clone());
+            let properties = aside.properties(&delivery.properties);
             let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             let told = side.basic_publish("".into(), queue.into(), publish, &delivery.data, properties).await?.await?;
             match told {
@@ -239,8 +248,8 @@ impl Aside<'_> {
         }
     }
 
-    fn properties(&self, properties: BasicProperties) -> BasicProperties {
-        let kept = properties.with_delivery_mode(KEEP);
+    fn properties(&self, properties: &BasicProperties) -> BasicProperties {
+        let kept = copied(properties);
         match self {
             Aside::Refused(why) => {
                 let mut headers = kept.headers().clone().unwrap_or_default();
@@ -251,6 +260,23 @@ impl Aside<'_> {
             Aside::Later(after) => kept.with_expiration(after.as_millis().to_string().into()),
         }
     }
+}
+
+/// The properties of a persistent copy of a message. The broker refuses a `user_id` that is not the name of this
+/// connection's user, and a refused message must not be deleted by the `expiration` that its producer set.
+fn copied(of: &BasicProperties) -> BasicProperties {
+    let copy = BasicProperties::default().with_delivery_mode(KEEP);
+    let copy = of.content_type().iter().cloned().fold(copy, BasicProperties::with_content_type);
+    let copy = of.content_encoding().iter().cloned().fold(copy, BasicProperties::with_content_encoding);
+    let copy = of.headers().iter().cloned().fold(copy, BasicProperties::with_headers);
+    let copy = of.priority().iter().copied().fold(copy, BasicProperties::with_priority);
+    let copy = of.correlation_id().iter().cloned().fold(copy, BasicProperties::with_correlation_id);
+    let copy = of.reply_to().iter().cloned().fold(copy, BasicProperties::with_reply_to);
+    let copy = of.message_id().iter().cloned().fold(copy, BasicProperties::with_message_id);
+    let copy = of.timestamp().iter().copied().fold(copy, BasicProperties::with_timestamp);
+    let copy = of.kind().iter().cloned().fold(copy, BasicProperties::with_type);
+    let copy = of.app_id().iter().cloned().fold(copy, BasicProperties::with_app_id);
+    of.cluster_id().iter().cloned().fold(copy, BasicProperties::with_cluster_id)
 }
 
 const NO_ID: &str = "the message has neither the property message_id nor an idempotency_key in its content, by which a \
@@ -282,13 +308,16 @@ impl IntakeSource for RabbitMq {
         Box::pin(async move {
             let mut slot = self.open.lock().await;
             loop {
+                if slot.as_ref().is_some_and(|open| open.is_over) {
+                    *slot = None;
+                }
                 let open = match &mut *slot {
                     Some(open) => open,
                     none => none.insert(self.opened().await),
                 };
                 let first = tokio::select! {
-                    first = open.consumer.next() => first,
-                    () = self.broken.notified() => None,
+                    first = open.consumer.next() => first.map(|first| first.map_err(|error| error.to_string())),
+                    () = self.broken.notified() => Some(Err("a message could not be put aside".to_owned())),
                 };
                 let problem = match first {
                     Some(Ok(first)) => {
@@ -300,11 +329,17 @@ impl IntakeSource for RabbitMq {
                         }
                         return Ok(messages);
                     }
-                    Some(Err(error)) => error.to_string(),
+                    Some(Err(problem)) => problem,
                     None => "the broker ended the delivery".to_owned(),
                 };
-                tracing::warn!(source = self.name, problem, "connecting to the broker again");
-                *slot = None;
+                open.is_over = true;
+                let wait = self.waits.lock().after(open.since.elapsed());
+                let wait_ms = wait.as_millis() as u64;
+                tracing::warn!(source = self.name, problem, wait_ms, "connecting to the broker again");
+                // A message that cannot be put aside would break each new connection at once. The old connection stays
+                // open during the wait, so that the other messages of it can be acknowledged. Otherwise the same
+                // messages would come again and again.
+                tokio::time::sleep(wait).await;
             }
         })
     }
@@ -365,5 +400,33 @@ impl IntakeSource for RabbitMq {
 impl std::fmt::Debug for RabbitMq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RabbitMq").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_but_two() -> BasicProperties {
+        let mut headers = FieldTable::default();
+        headers.insert("h".into(), AMQPValue::LongString("v".into()));
+        let properties = BasicProperties::default().with_delivery_mode(KEEP).with_headers(headers);
+        let properties = properties.with_content_type("t".into()).with_content_encoding("e".into()).with_priority(3);
+        let properties = properties.with_correlation_id("c".into()).with_reply_to("r".into()).with_timestamp(7);
+        let properties = properties.with_message_id("m".into()).with_type("k".into()).with_app_id("a".into());
+        properties.with_cluster_id("l".into())
+    }
+
+    #[test]
+    fn copy_has_all_properties_but_the_user_and_the_expiration() {
+        let message = all_but_two().with_user_id("another".into()).with_expiration("1000".into());
+        assert_eq!(copied(&message.with_delivery_mode(1)), all_but_two());
+    }
+
+    #[test]
+    fn postponed_copy_expires_after_its_own_time() {
+        let message = all_but_two().with_user_id("another".into()).with_expiration("1000".into());
+        let properties = Aside::Later(Duration::from_secs(5)).properties(&message);
+        assert_eq!(properties, all_but_two().with_expiration("5000".into()));
     }
 }

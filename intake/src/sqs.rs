@@ -70,6 +70,8 @@ pub struct Sqs {
     dead_url: Option<String>,
     /// Whether the queue has a redrive policy, which moves messages that were received too often.
     has_redrive: bool,
+    /// Whether the keys are a role's, which are renewed. Keys of the environment never change.
+    are_keys_renewed: bool,
     extending: tokio::task::JoinHandle<()>,
 }
 
@@ -115,7 +117,7 @@ impl Sqs {
     pub async fn connect(url: &str) -> Result<Sqs, Error> {
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(url, env)?;
-        let client = place.client(env).await?;
+        let (client, are_keys_renewed) = place.client(env).await?;
         let Place { queue_url, dead_url, name, .. } = place;
         let of_queue = attributes(&client, &queue_url).await;
         let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;
@@ -138,7 +140,7 @@ impl Sqs {
         });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
         let extending = tokio::spawn(visibility::extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, has_redrive, extending })
+        Ok(Sqs { shared, name, dead_url, has_redrive, are_keys_renewed, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, account and queue. Set a
@@ -158,7 +160,7 @@ impl Sqs {
         let request = request.visibility_timeout(shared.invisible_s).message_attribute_names("All");
         let request = request.message_system_attribute_names(Of::SentTimestamp);
         let request = request.message_system_attribute_names(Of::MessageGroupId);
-        let received = request.send().await.map_err(|error| Problem::of(&error))?;
+        let received = request.send().await.map_err(|error| Problem::of(&error, self.are_keys_renewed))?;
         Ok(received.messages.unwrap_or_default())
     }
 

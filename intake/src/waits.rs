@@ -1,11 +1,16 @@
 //! The waits between attempts to reach a broker.
 
 use std::time::Duration;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+use std::time::Instant;
 
 /// The timeout of a connection attempt, and of most requests to a broker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
+/// A connection that lasted longer than this was not broken by what a new connection meets again at once.
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+const LASTING: Duration = Duration::from_secs(30);
 
 /// A backoff that doubles from 100 ms to 10 s.
 #[derive(Debug, Default)]
@@ -20,6 +25,24 @@ impl Waits {
         self.failures = self.failures.saturating_add(1);
         wait
     }
+
+    /// The wait after the failure of a connection that lasted for the time `lasted`. The waits start again after a
+    /// connection that lasted long. Received messages are no sign of a good connection: a message that breaks each
+    /// connection is delivered by each of them.
+    #[cfg(any(feature = "nats", feature = "rabbitmq"))]
+    pub(crate) fn after(&mut self, lasted: Duration) -> Duration {
+        if lasted > LASTING {
+            self.failures = 0;
+        }
+        self.next()
+    }
+}
+
+/// The time at which a connection is opened.
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[expect(clippy::disallowed_methods, reason = "only the wait before the next connection depends on it")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 #[cfg(test)]
@@ -33,5 +56,15 @@ mod tests {
         assert_eq!(first, [100, 200, 400, 800]);
         assert!((0..100).all(|_| waits.next() <= LONGEST));
         assert_eq!(waits.next(), LONGEST);
+    }
+
+    #[cfg(any(feature = "nats", feature = "rabbitmq"))]
+    #[test]
+    fn waits_start_again_after_a_connection_that_lasted() {
+        let mut waits = Waits::default();
+        let short: Vec<u128> = (0..3).map(|_| waits.after(Duration::from_secs(1)).as_millis()).collect();
+        assert_eq!(short, [100, 200, 400]);
+        assert_eq!(waits.after(2 * LASTING).as_millis(), 100);
+        assert_eq!(waits.after(Duration::ZERO).as_millis(), 200);
     }
 }

@@ -72,6 +72,7 @@ async fn unsettled_messages(context: &Context, name: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn nats() {
     a_stream_that_is_not_there_is_said().await;
+    limits_of_an_existing_consumer_are_read().await;
     bad_messages_are_refused_with_the_reason().await;
     a_message_for_a_full_lane_comes_again().await;
     replies_go_to_a_subject_of_a_stream().await;
@@ -85,6 +86,29 @@ async fn a_stream_that_is_not_there_is_said() {
     assert!(error.contains("stream=NAME"), "{error}");
     let error = Nats::connect("nats://u:hunter2@127.0.0.1:1?stream=Q").await.unwrap_err().to_string();
     assert!(!error.contains("hunter2"), "{error}");
+}
+
+async fn limits_of_an_existing_consumer_are_read() {
+    let messages = (0..20).map(|number| (None, line("acme", &format!("/{number}"))));
+    let context = publish("LIMITED", messages).await;
+    let stream = context.get_stream("LIMITED").await.unwrap();
+    let config = |name: &str, max_deliver, max_batch| jetstream::consumer::pull::Config {
+        durable_name: Some(name.to_owned()),
+        max_deliver,
+        max_batch,
+        ..jetstream::consumer::pull::Config::default()
+    };
+    stream.create_consumer(config("forgetful", 3, 0)).await.unwrap();
+    let error = Nats::connect(&format!("{}?stream=LIMITED&consumer=forgetful", url())).await.unwrap_err().to_string();
+    assert!(error.contains("nats consumer edit LIMITED forgetful --max-deliver=-1"), "{error}");
+    stream.create_consumer(config("integration-client", -1, 4)).await.unwrap();
+    let (client, transport) = client(&store_path("nats-limited"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=LIMITED", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 20 && unsettled_messages(&context, "LIMITED").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 20);
 }
 
 async fn bad_messages_are_refused_with_the_reason() {

@@ -42,7 +42,7 @@ impl SqsReplies {
         let address = Address::read("SQS", url, &["allow"])?;
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(address.url.as_str(), env)?;
-        let client = place.client(env).await?;
+        let (client, _) = place.client(env).await?;
         let (account, queue) = place.queue_url.rsplit_once('/').unwrap_or_default();
         let names = Names::new(queue, &address);
         attributes(&client, &place.queue_url).await.map_err(|why| Error::new(format!("{}: {why}", place.name)))?;

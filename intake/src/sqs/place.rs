@@ -72,12 +72,13 @@ impl Place {
         })
     }
 
-    /// Makes a client that sends each request once: the source itself logs and retries failures.
-    pub(crate) async fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, Error> {
-        let keys = match (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY")) {
+    /// Makes a client that sends each request once: the source itself logs and retries failures. Returns also whether its
+    /// keys are renewed.
+    pub(crate) async fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<(Client, bool), Error> {
+        let (keys, are_renewed) = match (set(&env, "AWS_ACCESS_KEY_ID"), set(&env, "AWS_SECRET_ACCESS_KEY")) {
             (Some(id), Some(secret)) => {
                 let token = set(&env, "AWS_SESSION_TOKEN");
-                SharedCredentialsProvider::new(Credentials::new(id, secret, token, None, "environment"))
+                (SharedCredentialsProvider::new(Credentials::new(id, secret, token, None, "environment")), false)
             }
             _ => self.keys_of_role().await?,
         };
@@ -90,17 +91,18 @@ impl Place {
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::builder().connect_timeout(PATIENCE).operation_timeout(longest).build())
             .build();
-        Ok(Client::from_conf(config))
+        Ok((Client::from_conf(config), are_renewed))
     }
 
     /// The temporary keys of a role, which the SDK renews: by the token of a web identity (EKS), from the service of the
     /// container (ECS, EKS Pod Identity) or of the machine (EC2); or the keys of a profile in `~/.aws`.
-    async fn keys_of_role(&self) -> Result<SharedCredentialsProvider, Error> {
+    /// Keys without an expiry are read once.
+    async fn keys_of_role(&self) -> Result<(SharedCredentialsProvider, bool), Error> {
         let region = Region::new(self.region.clone());
         let chain = DefaultCredentialsChain::builder().region(region).build().await;
         let found = tokio::time::timeout(PATIENCE, chain.provide_credentials()).await;
         let problem = match found {
-            Ok(Ok(_)) => return Ok(SharedCredentialsProvider::new(chain)),
+            Ok(Ok(keys)) => return Ok((SharedCredentialsProvider::new(chain), keys.expiry().is_some())),
             Ok(Err(error)) => with_causes(&error),
             Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
         };

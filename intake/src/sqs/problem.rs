@@ -19,22 +19,24 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn of<E, R>(error: &SdkError<E, R>) -> Problem
+    pub(super) fn of<E, R>(error: &SdkError<E, R>, are_keys_renewed: bool) -> Problem
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
         R: std::fmt::Debug + 'static,
     {
         let code = error.as_service_error().and_then(|error| error.meta().code()).unwrap_or_default();
-        Problem { text: text(error), is_final: is_final(code) }
+        Problem { text: text(error), is_final: is_final(code, are_keys_renewed) }
     }
 }
 
-/// Whether an error code means that retries are useless: keys in the environment are read only once, at the start, those
-/// of a role are renewed before they expire, and a deleted queue does not come back.
-fn is_final(code: &str) -> bool {
-    let code = code.rsplit('.').next().unwrap_or(code);
-    ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "NonExistentQueue", "QueueDoesNotExist"]
-        .contains(&code)
+/// Whether an error code means that retries are useless: keys in the environment are read only once, at the start, and
+/// a deleted queue does not come back. Keys of a role that have expired, because the service that renews them was away,
+/// are followed by new ones.
+fn is_final(code: &str, are_keys_renewed: bool) -> bool {
+    match code.rsplit('.').next().unwrap_or(code) {
+        "ExpiredToken" | "ExpiredTokenException" => !are_keys_renewed,
+        code => ["InvalidClientTokenId", "NonExistentQueue", "QueueDoesNotExist"].contains(&code),
+    }
 }
 
 /// Describes an error in one line. Of an error that the server returned, only the code is shown: the message about a
@@ -68,7 +70,7 @@ fn of_code(code: &str) -> String {
             return format!("the keys were refused ({code}): {KEYS}; the region must be the queue's (?region=NAME)");
         }
         "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => {
-            "the keys have expired: start again with new ones, and check the clock of this machine"
+            "the keys have expired: a role's are renewed, others need a new start; check the clock of this machine"
         }
         "AccessDenied" | "AccessDeniedException" => {
             return format!("these keys may not do this ({code}); needed are {PERMISSIONS}");
@@ -89,7 +91,13 @@ mod tests {
         assert!(of_code("SignatureDoesNotMatch").contains("AWS_SECRET_ACCESS_KEY"));
         assert!(of_code("AccessDenied").contains("sqs:ReceiveMessage"));
         assert_eq!(of_code("Teapot"), "the server answered Teapot");
-        assert!(is_final("AWS.SimpleQueueService.NonExistentQueue") && is_final("ExpiredToken"));
-        assert!(!is_final("RequestThrottled") && !is_final(""));
+        assert!(!is_final("RequestThrottled", false) && !is_final("", false));
+    }
+
+    #[test]
+    fn expired_keys_are_final_unless_renewed() {
+        assert!(is_final("ExpiredToken", false) && is_final("ExpiredTokenException", false));
+        assert!(!is_final("ExpiredToken", true) && !is_final("ExpiredTokenException", true));
+        assert!(is_final("AWS.SimpleQueueService.NonExistentQueue", true) && is_final("InvalidClientTokenId", true));
     }
 }
