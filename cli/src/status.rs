@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use integration_client::IntegrationClient;
-use integration_client::outbox::{Queue, WorkerStatus};
+use integration_client::outbox::{Queue, UntakenReplies, WorkerStatus};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Named, StoreOption};
@@ -49,6 +49,7 @@ struct Seen {
     queues: Vec<Queue>,
     workers: Vec<WorkerStatus>,
     dead: u64,
+    replies: UntakenReplies,
 }
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -70,7 +71,9 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
             let mut text = Vec::new();
             match args.json {
                 true => {
-                    writeln!(text, "{}", json!({ "queues": seen.queues, "workers": seen.workers, "dead": seen.dead }))?
+                    let Seen { queues, workers, dead, replies } = seen;
+                    let seen = json!({ "queues": queues, "workers": workers, "dead": dead, "replies": replies });
+                    writeln!(text, "{seen}")?
                 }
                 false => show(&name, &seen, screen, &mut text)?,
             }
@@ -97,7 +100,8 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
 async fn look(client: &IntegrationClient) -> Result<Seen, Failure> {
     let (queues, workers) = (client.outbox().queues(10_000).await?, client.outbox().workers().await?);
     let dead = client.outbox().dead_letters()?.count().await?;
-    Ok(Seen { queues, workers, dead })
+    let replies = client.outbox().untaken_replies().await?;
+    Ok(Seen { queues, workers, dead, replies })
 }
 
 fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
@@ -107,6 +111,11 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
     let figures = [(waiting, "waiting"), (under_way, "in hand"), (seen.dead, "dead")];
     let figures = figures.map(|(number, what)| format!("{} {what}", thousands64(number)));
     writeln!(out, "{}", figures.join(", "))?;
+    if let UntakenReplies { count: replies, oldest: Some(oldest), .. } = seen.replies {
+        let age = span(Duration::from_secs(oldest.as_secs()));
+        let what = if replies == 1 { "reply that nobody has taken" } else { "replies that nobody has taken" };
+        writeln!(out, "{} {what}, the oldest {age} old", thousands64(replies))?;
+    }
     let fresh: Vec<&WorkerStatus> = seen.workers.iter().filter(|worker| worker.age <= STALE).collect();
     match (fresh.len(), seen.workers.first()) {
         (0, None) if waiting > 0 => {

@@ -213,13 +213,28 @@ impl DeadLetters {
         Ok(Redriven { jobs: sent.len(), unsendable })
     }
 
-    /// Deletes letters that match the filter, oldest first and `most` at most. Returns how many.
+    /// Deletes letters that match the filter, oldest first and `most` at most. Returns how many. Letters that are
+    /// written while the call runs stay. Millions of letters are deleted in many short transactions, between which
+    /// other writes take place.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`].
+    /// [`ErrorKind::Store`]; letters that were deleted before the error stay deleted.
     pub async fn purge(&self, most: usize) -> Result<u64, Error> {
-        let filter = Filter { most: i64::try_from(most).unwrap_or(i64::MAX), ..self.filter.clone() };
-        self.outbox.store.write(filter, dead::purge).await
+        let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(0) };
+        let upto = Some(self.filter.upto.map_or(newest, |upto| upto.min(newest)));
+        let (mut gone, mut after) = (0, self.filter.after);
+        while gone < most {
+            let step = PURGED_TOGETHER.min(most - gone);
+            let filter = Filter { after, upto, most: step as i64, ..self.filter.clone() };
+            let purged = self.outbox.store.write(filter, dead::purge).await?;
+            // SQLite gives the position of the newest letter to the next one when it is deleted: never go back.
+            after = purged.iter().copied().max().unwrap_or(after);
+            gone += purged.len();
+            if purged.len() < step {
+                break;
+            }
+        }
+        Ok(gone as u64)
     }
 }
 
@@ -238,6 +253,8 @@ pub struct Redriven {
 const MAX_PAGE: usize = 1_000;
 /// Letters that are in memory at once while all are sent again. Each may hold a whole request.
 const TOGETHER: usize = 50;
+/// Letters in one transaction of a purge. Each may hold a whole request.
+const PURGED_TOGETHER: usize = 200;
 
 impl fmt::Debug for DeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -57,8 +57,8 @@ impl OutboxState {
         OutboxFigures {
             waiting: backlog.waiting,
             oldest: backlog.oldest,
-            replies: backlog.replies,
-            oldest_reply: backlog.oldest_reply,
+            replies: backlog.replies.count,
+            oldest_reply: backlog.replies.oldest.unwrap_or_default(),
             in_hand: in_hand.load(Relaxed) as u64,
             intake,
             intake_lag,

@@ -81,7 +81,7 @@ pub use self::intake::{Intake, IntakeSource, Line, MessageRef};
 pub(crate) use self::keep_usage::keep_usage;
 pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};
-pub use self::replies::Reply;
+pub use self::replies::{Reply, UntakenReplies};
 pub use self::reply_delivery::ReplyTarget;
 pub use self::sealing::KeptLetter;
 pub(crate) use self::sink::StoreSink;

@@ -1,6 +1,7 @@
 //! Replies: the outcome of a stored request as JSON, for senders that want it, in the table `ic_reply` of the store.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::Outbox;
 use crate::dead_letter::{Content, DeadLetter};
 use crate::error::Error;
-use crate::store::replies;
+use crate::store::{records, replies};
 
 /// Largest body, in bytes, that a reply includes.
 const MAX_BODY: usize = 256 * 1024;
@@ -44,6 +45,17 @@ pub struct Reply {
     /// | `body_bytes` | the length of the body; only for `done`, and `null` if the body broke off |
     /// | `reason`, `error` | why it was given up; only for `dead`, without `error` as for `metadata` |
     pub json: String,
+}
+
+/// The replies in a store that nobody has taken ([`Outbox::untaken_replies`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct UntakenReplies {
+    /// Their number.
+    pub count: u64,
+    /// The age of the oldest one; `None` if there are none.
+    #[serde(rename = "oldest_s", serialize_with = "crate::core::status::types::seconds")]
+    pub oldest: Option<Duration>,
 }
 
 #[derive(Serialize)]
@@ -164,6 +176,16 @@ impl Outbox {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let found = self.state()?.store.read(most, replies::read).await?;
         Ok(found.into_iter().map(|kept| Reply { number: kept.seq, id: kept.id, json: kept.reply }).collect())
+    }
+
+    /// Counts the replies in the store that nobody has taken. A number that grows means that no program takes replies,
+    /// or that their target does not accept them.
+    ///
+    /// # Errors
+    /// The client has no store, or it cannot be read.
+    pub async fn untaken_replies(self) -> Result<UntakenReplies, Error> {
+        let records::UntakenReplies { count, oldest } = self.state()?.store.read((), records::untaken_replies).await?;
+        Ok(UntakenReplies { count, oldest })
     }
 
     /// Deletes replies whose receiver has them. Replies that have been deleted already are ignored.

@@ -13,6 +13,10 @@ const TRIES: u32 = 4;
 /// The wait before the next try.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// The most bytes of one transaction, which must end in time, unless a single outcome has more: after an outage of the
+/// store the responses of thousands of jobs may wait.
+const BYTES_TOGETHER: usize = 8 << 20;
+
 /// A job that this process holds, and the amount that it takes of the pool.
 pub(super) struct HeldJob {
     pub(super) id: Id,
@@ -55,15 +59,24 @@ impl Unwritten {
         self.waiting.iter().map(|(finish, _)| finish.id)
     }
 
-    /// The outcomes to be written now: all that have gathered during the write before. An outcome that has failed is
-    /// written alone, so that it cannot make the others fail.
+    /// The outcomes to be written now: all that have gathered during the write before, or the first of them if they
+    /// have many bytes. An outcome that has failed is written alone, so that it cannot make the others fail.
     pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<JobEnd>>> {
         if self.is_writing() || self.waiting.is_empty() || now < self.not_before {
             return None;
         }
         let ends = match self.waiting.iter().position(|(_, about)| about.failed > 0) {
             Some(place) => vec![self.waiting.swap_remove(place)],
-            None => std::mem::take(&mut self.waiting),
+            None => {
+                let mut bytes = 0usize;
+                let fits = |(finish, _): &&(JobEnd, About)| {
+                    bytes = bytes.saturating_add(finish.end.bytes());
+                    bytes <= BYTES_TOGETHER
+                };
+                let count = self.waiting.iter().take_while(fits).count().max(1);
+                let rest = self.waiting.split_off(count);
+                std::mem::replace(&mut self.waiting, rest)
+            }
         };
         let (finishes, about): (Vec<_>, _) = ends.into_iter().unzip();
         let finishes = Arc::new(finishes);
@@ -113,6 +126,20 @@ mod tests {
 
     fn ids(finishes: &[JobEnd]) -> Vec<u128> {
         finishes.iter().map(|finish| finish.id.as_u128()).collect()
+    }
+
+    #[test]
+    fn outcomes_are_written_together_up_to_a_size() {
+        let mut ends = Unwritten::default();
+        let with = |bytes: usize| End::Later { after_ms: 0, history: vec![0; bytes] };
+        for (number, bytes) in [(1, BYTES_TOGETHER + 1), (2, BYTES_TOGETHER - 1), (3, 1), (4, 1)] {
+            ends.add(JobEnd { end: with(bytes), ..end(number) }, None);
+        }
+        for together in [vec![1], vec![2, 3], vec![4]] {
+            assert_eq!(ids(&ends.next(Time::ZERO).unwrap()), together);
+            assert_eq!(ends.written().0.len(), together.len());
+        }
+        assert!(ends.is_empty());
     }
 
     #[test]

@@ -89,6 +89,10 @@ struct Worker {
     unclaiming: bool,
     /// When the next claim may be made; in the future after a claim that failed.
     claim_at: Time,
+    /// When all lanes may be looked at again, after a look that found none with room.
+    look_at: Time,
+    /// Whether a look was put off until `look_at`.
+    is_look_due: bool,
     /// Whether a claim may have been committed whose result was lost, so that this process does not know its jobs.
     doubtful: bool,
     /// The store's time up to which looks have seen due jobs.
@@ -113,6 +117,8 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         claiming: None,
         unclaiming: false,
         claim_at: Time::ZERO,
+        look_at: Time::ZERO,
+        is_look_due: false,
         doubtful: false,
         seen: 0,
         chores: [(Time::ZERO, false); CHORES.len()],
@@ -165,7 +171,9 @@ impl Worker {
             drop(core);
             let next = self.begin_chores(now, stopping);
             self.flush(now);
-            let next = [self.ends.not_before, self.claim_at].into_iter().filter(|at| *at > now).fold(next, Time::min);
+            let look_at = if self.is_look_due { self.look_at } else { Time::ZERO };
+            let timers = [self.ends.not_before, self.claim_at, look_at];
+            let next = timers.into_iter().filter(|at| *at > now).fold(next, Time::min);
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {
                 biased;
@@ -246,9 +254,10 @@ impl Worker {
             }
             Done::Looked(chore, began, result) => {
                 let now = self.outbox.clock.now();
+                // A look that takes long is made less often, so that looks take a small part of the store's time.
                 let every = match chore {
                     Chore::LookAtAll => self.look_at_all_every.max(now.since(began).saturating_mul(20)),
-                    _ => LOOK,
+                    _ => LOOK.max(now.since(began).saturating_mul(10)),
                 };
                 self.over(chore, every);
                 if let Ok((lanes, at)) = result {

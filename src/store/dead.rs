@@ -196,15 +196,15 @@ pub(crate) fn redrive<'a>(
     })
 }
 
-/// Deletes letters. Returns how many.
-pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+/// Deletes letters, oldest first. Returns their positions.
+pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<i64>, DbError>> {
     Box::pin(async move {
         let sql = "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq > $1 AND ($2 IS NULL OR tenant = $2) \
                    AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) AND ($5 IS NULL OR died_at < $5) \
-                   AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6)";
+                   AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6) RETURNING seq";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
         let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
-        db.execute(sql, args).await
+        db.fetch(sql, args).await?.iter_mut().map(Row::int).collect()
     })
 }
 

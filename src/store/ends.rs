@@ -19,20 +19,13 @@ pub(crate) fn finish_all<'a>(
     finish(ends, db, now)
 }
 
-/// The most bytes of a result, history or letter that is written in a statement with others, so that no such statement
-/// becomes larger than a few MiB.
+/// The most bytes of an end that is written in a statement with others, so that no such statement becomes larger than a
+/// few MiB.
 const MOST_TOGETHER: usize = 16 * 1024;
 
 /// Whether the end can be written together with others.
 fn is_small(end: &End) -> bool {
-    let bytes = match end {
-        End::Delivered { result, .. } => result.as_ref().map_or(0, Vec::len),
-        End::Dead(dead) => dead.letter.len() + dead.request.as_ref().map_or(0, Vec::len),
-        End::Later { history, .. } => history.len(),
-        End::Back => 0,
-        End::Dropped => return false,
-    };
-    bytes <= MOST_TOGETHER
+    !matches!(end, End::Dropped) && end.bytes() <= MOST_TOGETHER
 }
 
 /// Ends claims. Returns for each whether it took effect.

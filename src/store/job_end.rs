@@ -42,6 +42,18 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// The bytes of what is written: result and reply, letter and request, or history.
+    pub(crate) fn bytes(&self) -> usize {
+        let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+        let content = match self {
+            End::Delivered { result, .. } => len(result),
+            End::Dead(dead) => dead.letter.len() + len(&dead.request),
+            End::Later { history, .. } => history.len(),
+            End::Back | End::Dropped => 0,
+        };
+        content + self.reply().map_or(0, str::len)
+    }
+
     /// The reply for the sender of the request, if this end has one.
     pub(super) fn reply(&self) -> Option<&str> {
         match self {

@@ -87,6 +87,10 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                 if let Some(row) = rows.first_mut() {
                     let (before, known) = (row.id()?, row.text()?);
                     if known != *fingerprint {
+                        // With its record, the message would be taken for an accepted one when it is redelivered.
+                        if let Some(message) = job.message {
+                            seen::forget(message.id, db).await?;
+                        }
                         return Ok(Accepted::KeyOfAnother);
                     }
                     // With this job's id, an earlier run of this step was committed and its reply was lost.

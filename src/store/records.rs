@@ -38,10 +38,15 @@ pub(crate) struct Backlog {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
-    /// The number of replies that nobody has taken.
-    pub(crate) replies: u64,
-    /// The age of the oldest of these replies.
-    pub(crate) oldest_reply: Duration,
+    pub(crate) replies: UntakenReplies,
+}
+
+/// The replies that nobody has taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct UntakenReplies {
+    pub(crate) count: u64,
+    /// The age of the oldest one.
+    pub(crate) oldest: Option<Duration>,
 }
 
 /// Counts the waiting jobs, from an index alone, and the replies.
@@ -56,11 +61,19 @@ pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
             }
             backlog.oldest = backlog.oldest.max(since(due, now));
         }
-        if let Some(row) = db.fetch("SELECT count(*), min(at) FROM ic_reply", Vec::new()).await?.first_mut() {
-            backlog.replies = u64::try_from(row.int()?).unwrap_or(0);
-            backlog.oldest_reply = row.maybe_int()?.map_or(Duration::ZERO, |at| since(at, now));
-        }
+        backlog.replies = untaken_replies(&(), db, now).await?;
         Ok(backlog)
+    })
+}
+
+/// Counts the replies, from an index alone. The reply with the lowest number is the oldest, or nearly so.
+pub(crate) fn untaken_replies<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<UntakenReplies, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT count(*), (SELECT at FROM ic_reply ORDER BY seq LIMIT 1) FROM ic_reply";
+        let mut rows = db.fetch(sql, Vec::new()).await?;
+        let Some(row) = rows.first_mut() else { return Ok(UntakenReplies::default()) };
+        let count = u64::try_from(row.int()?).unwrap_or(0);
+        Ok(UntakenReplies { count, oldest: row.maybe_int()?.map(|at| since(at, now)) })
     })
 }
 

@@ -60,6 +60,12 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
     Ok(seen)
 }
 
+/// Deletes the record of a message that became no job.
+pub(super) async fn forget(message: Id, db: Db<'_>) -> Result<(), DbError> {
+    let args = vec![message.as_bytes().as_slice().into()];
+    db.execute("DELETE FROM ic_seen WHERE message = $1", args).await.map(drop)
+}
+
 /// The jobs of the messages that are known.
 async fn jobs_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Id>, DbError> {
     if messages.is_empty() {

@@ -17,7 +17,7 @@ use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, 
 use integration_client::metrics::{Kind, Metric};
 use integration_client::outbox::{
     Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef,
-    Numbers, Outbox, Queue, Receipt, Redriven, Reply, Status, WorkerStatus,
+    Numbers, Outbox, Queue, Receipt, Redriven, Reply, Status, UntakenReplies, WorkerStatus,
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
@@ -62,7 +62,7 @@ fn public_types_can_be_shared_and_printed() {
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
         TracingSink, Event, EventKind, Events, LimitOf, Kind, Metric, Clock, Store,
         Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef, Numbers, Outbox,
-        Queue, Receipt, Redriven, Reply, Status, WorkerStatus,
+        Queue, Receipt, Redriven, Reply, Status, UntakenReplies, WorkerStatus,
     );
     all_shareable!(
         Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows,

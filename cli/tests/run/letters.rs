@@ -99,6 +99,30 @@ async fn store_without_worker_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn purge_deletes_more_letters_than_fit_one_transaction() {
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/jobs", 422)).await;
+    place.jobs("jobs.jsonl", 1..=450);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [0, 0, 450], "{}", ran.err);
+    let gone = place.ask(&["dead-letters", "purge", "--yes"]).await;
+    assert_eq!((gone.code, &*gone.out), (0, "450 dead letters deleted\n"), "{}", gone.err);
+    let again = place.ask(&["dead-letters", "purge", "--yes"]).await;
+    assert!(again.out.contains("there is nothing to delete"), "{}", again.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_counts_untaken_replies() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("jobs.jsonl", r#"{"tenant":"acme","vendor":"v","method":"GET","path":"/","reply":true}"#);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let status = place.ask(&["status"]).await;
+    assert!(status.out.contains("\n1 reply that nobody has taken, the oldest "), "{}", status.out);
+    let status: Value = serde_json::from_str(&place.ask(&["status", "--json"]).await.out).unwrap();
+    assert!(status["replies"]["count"] == 1 && status["replies"]["oldest_s"].is_number(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn file_is_checked_and_timed_without_sending() {
     let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
     let jobs: String = (1..=1_100).map(|number| job("acme", &format!("/jobs/{number}"))).collect();

@@ -197,7 +197,7 @@ impl Outbox {
                     is_over = messages.is_empty();
                     let (count, bytes) = (held.len(), bytes_of(&held));
                     for intake in messages {
-                        self.check(source, intake, &mut held, &mut told.refused, clock)?;
+                        self.check(source, intake, &mut held, &mut told, clock)?;
                     }
                     if held.len() > count {
                         size = ((bytes_of(&held) - bytes) / (held.len() - count)).max(1);
@@ -208,13 +208,13 @@ impl Outbox {
         }
     }
 
-    /// Turns a message into a job, or refuses the message.
+    /// Turns a message into a job, refuses the message, or gives it back because the client has been shut down.
     fn check(
         &self,
         source: &dyn IntakeSource,
         intake: Intake,
         good: &mut VecDeque<CheckedMessage>,
-        refused: &mut Vec<(MessageRef, Error)>,
+        told: &mut SourceReport,
         clock: Clock,
     ) -> Result<(), Error> {
         let Intake { message, content, sent_at, reply_to } = intake;
@@ -235,10 +235,16 @@ impl Outbox {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
                 good.push_back(CheckedMessage { message, job });
             }
-            Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
+            // What was fetched before must still be written and acknowledged.
+            Err(error) if error.kind() == ErrorKind::Shutdown => {
+                if source.can_postpone() {
+                    told.back.push(message);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Store => return Err(error),
             Err(error) => {
                 self.state()?.measured.intake.refused(1);
-                refused.push((message, error));
+                told.refused.push((message, error));
             }
         }
         Ok(())

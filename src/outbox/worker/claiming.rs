@@ -28,6 +28,9 @@ const MAX_JOBS: u32 = 2_048;
 const GIVEN_UP: u32 = 16;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
+/// After a look at all lanes that found none with room, the next look waits for this many times as long as the look
+/// took.
+const LOOKS_APART: u32 = 4;
 /// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back.
 const UNKNOWN: Duration = Duration::from_secs(600);
 
@@ -50,6 +53,10 @@ impl Worker {
         }
         let free = self.pool.free();
         if free.jobs == 0 || free.bytes == 0 || self.lanes.len() == 0 {
+            return;
+        }
+        self.is_look_due = now < self.look_at;
+        if self.is_look_due {
             return;
         }
         let mut unknown = Vec::new();
@@ -80,6 +87,10 @@ impl Worker {
             }
         }
         if wanted.is_empty() {
+            // No lane has room. With thousands of lanes, looking at all of them whenever a job begins or ends would
+            // take a processor.
+            let end = outbox.clock.now();
+            self.look_at = end + end.since(now).saturating_mul(LOOKS_APART);
             return;
         }
         let most_bytes = free.bytes.min(CLAIM_BYTES);

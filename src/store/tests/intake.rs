@@ -69,6 +69,20 @@ async fn keyed_and_unkeyed_jobs_keep_order() {
 }
 
 #[tokio::test]
+async fn message_with_key_of_another_request_is_refused_each_time() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let keyed =
+            |number, print: &str| NewJob { key: Some(("k".to_owned(), print.to_owned())), ..message(number, 1) };
+        assert_eq!(accept_jobs(&store, vec![keyed(1, "print")]).await, [Accepted::New]);
+        for _ in 0..2 {
+            assert_eq!(accept_jobs(&store, vec![keyed(2, "another")]).await, [Accepted::KeyOfAnother]);
+        }
+        assert_eq!(accept_jobs(&store, vec![keyed(1, "print")]).await, [Accepted::Before(message(1, 1).id)]);
+    }
+}
+
+#[tokio::test]
 async fn message_id_outlives_its_job() {
     for store in stores().await {
         let store = open(&store).await;
