@@ -3,6 +3,7 @@
 //! An SDK insists on an API key and sends it in the place of the vendor's key. So the gateway looks for the caller's
 //! token there, and removes it from there: no token reaches a vendor.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +13,29 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use parking_lot::Mutex;
 use percent_encoding::{percent_decode, percent_decode_str};
 use secrecy::ExposeSecret as _;
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinSet;
 
 use crate::Priority;
 use crate::clock::Time;
-use crate::config::{AuthScheme, Caller, May, Rewrite};
+use crate::config::{AuthScheme, Caller, Config, CredentialRef, May, Rewrite};
 use crate::core::Core;
 
 pub(crate) const TOKEN: &str = "integration-token";
 /// Tokens are read again after this time, and when the configuration changes.
 const READ_AGAIN: Duration = Duration::from_secs(60);
+/// Requests wait for tokens that were read this long ago to be read again. Younger ones are used meanwhile, so that a
+/// resolver that hangs delays no caller whose token is known.
+const TOO_OLD: Duration = Duration::from_secs(75);
+/// How long one token may take to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most tokens that are read at once: a vault may limit requests.
+const AT_ONCE: usize = 64;
+/// How often a request waits for tokens to be read, because the configuration has changed meanwhile.
+const READINGS: usize = 3;
 /// Least length of a token in bytes. A shorter one is taken for an empty variable or a placeholder, and is ignored.
 const SHORTEST: usize = 16;
 
@@ -85,17 +98,56 @@ impl Allowed {
 /// The callers and the digests of their tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    table: ArcSwapOption<Table>,
-    reading: tokio::sync::Mutex<()>,
+    table: Arc<ArcSwapOption<Table>>,
+    /// Held while tokens are read.
+    reading: Arc<tokio::sync::Mutex<()>>,
+    /// The task that reads tokens. No request reads them itself, because the end of its connection would end the
+    /// reading too.
+    reader: Mutex<JoinSet<()>>,
     /// The digest of the token that the gateway generated, if it did.
     own: ArcSwapOption<[u8; 32]>,
 }
 
+/// What was read last.
 #[derive(Debug)]
 struct Table {
     version: u64,
     read_at: Time,
-    entries: Vec<([u8; 32], Arc<Caller>)>,
+    /// The callers of the configuration of that version, each with the digest of its token if there is one.
+    entries: Vec<(Option<[u8; 32]>, Arc<Caller>)>,
+}
+
+impl Table {
+    /// Finds the caller whose token has this digest. Compares it with every known digest, each in constant time, so
+    /// that the time taken does not reveal which one matched.
+    fn find(&self, config: &Config, wanted: &[u8; 32]) -> Option<Arc<Caller>> {
+        let mut found = None;
+        for (known, caller) in &self.entries {
+            if known.as_ref().is_some_and(|known| verify_slices_are_equal(known, wanted).is_ok()) {
+                found = Some(caller);
+            }
+        }
+        let found = found?;
+        if self.version == config.version() {
+            return Some(found.clone());
+        }
+        // The configuration has changed since: it may have removed the caller, or changed its reference or its rights.
+        config.callers().iter().rfind(|caller| caller.token == found.token).cloned()
+    }
+
+    /// Whether the tokens of all callers of this configuration have been read.
+    fn covers(&self, config: &Config) -> bool {
+        if self.version == config.version() {
+            return true;
+        }
+        let read: HashSet<&CredentialRef> = self.entries.iter().map(|(_, caller)| &caller.token).collect();
+        config.callers().iter().all(|caller| read.contains(&caller.token))
+    }
+
+    /// The digest of the token behind this reference.
+    fn digest(&self, reference: &CredentialRef) -> Option<[u8; 32]> {
+        self.entries.iter().filter(|(_, caller)| caller.token == *reference).find_map(|(known, _)| *known)
+    }
 }
 
 pub(crate) fn digest_of(token: &[u8]) -> [u8; 32] {
@@ -111,32 +163,34 @@ impl Callers {
     }
 
     /// Finds the caller with this token.
-    pub(crate) async fn find(&self, core: &Core, token: &[u8]) -> Option<Allowed> {
+    pub(crate) async fn find(&self, core: &Arc<Core>, token: &[u8]) -> Option<Allowed> {
         self.find_digest(core, digest_of(token)).await
     }
 
-    /// Finds the caller whose token has this digest. Compares it with every known digest, each in constant time, so
-    /// that the time taken does not reveal which one matched.
-    pub(crate) async fn find_digest(&self, core: &Core, wanted: [u8; 32]) -> Option<Allowed> {
-        let mut found = None;
-        if self.own.load().as_ref().is_some_and(|own| verify_slices_are_equal(&**own, &wanted).is_ok()) {
-            found = Some(Allowed::All);
+    /// Finds the caller whose token has this digest. Waits for tokens to be read only if it is none of those that are
+    /// known.
+    pub(crate) async fn find_digest(&self, core: &Arc<Core>, wanted: [u8; 32]) -> Option<Allowed> {
+        let is_own = self.own.load().as_ref().is_some_and(|own| verify_slices_are_equal(&**own, &wanted).is_ok());
+        let mut found = self.recent(core).and_then(|table| table.find(&core.registry.config.load_full(), &wanted));
+        if found.is_none() && !is_own {
+            let table = self.latest(core).await;
+            found = table.find(&core.registry.config.load_full(), &wanted);
         }
-        for (known, caller) in &self.table(core).await.entries {
-            if verify_slices_are_equal(known, &wanted).is_ok() {
-                found = Some(Allowed::Caller(caller.clone()));
-            }
-        }
-        found
+        found.map(Allowed::Caller).or(is_own.then_some(Allowed::All))
     }
 
     /// Removes every header that holds any caller's token. If the client has no credential for the vendor, an SDK's
     /// own credential headers pass through, and one may hold another caller's token.
-    pub(super) async fn remove_all(&self, core: &Core, headers: &mut HeaderMap) {
-        let (table, own) = (self.table(core).await, self.own.load_full());
+    pub(super) async fn remove_all(&self, core: &Arc<Core>, headers: &mut HeaderMap) {
+        let recent = self.recent(core).filter(|table| table.covers(&core.registry.config.load_full()));
+        let table = match recent {
+            Some(table) => table,
+            None => self.latest(core).await,
+        };
+        let own = self.own.load_full();
         let is_known = |part: &[u8]| {
             let wanted = digest_of(part);
-            let mut known = table.entries.iter().map(|(known, _)| known).chain(own.as_deref());
+            let mut known = table.entries.iter().filter_map(|(known, _)| known.as_ref()).chain(own.as_deref());
             part.len() >= SHORTEST && known.any(|known| verify_slices_are_equal(known, &wanted).is_ok())
         };
         // Headers with other names are not expected to hold credentials.
@@ -147,38 +201,122 @@ impl Callers {
         });
     }
 
-    async fn table(&self, core: &Core) -> Arc<Table> {
-        let fresh = |now: Time, version: u64| {
-            let table = self.table.load_full()?;
-            (table.version == version && now.since(table.read_at) < READ_AGAIN).then_some(table)
-        };
-        if let Some(table) = fresh(core.clock.now(), core.registry.config.load().version()) {
-            return table;
-        }
-        let _reading = self.reading.lock().await;
-        let config = core.registry.config.load_full();
-        if let Some(table) = fresh(core.clock.now(), config.version()) {
-            return table;
-        }
-        let mut entries = Vec::new();
-        for caller in config.callers() {
-            match core.egress.credentials.reference(&caller.token).await {
-                Ok(token) if token.expose_secret().len() >= SHORTEST => {
-                    entries.push((digest_of(token.expose_secret().as_bytes()), caller.clone()));
-                }
-                Ok(_) => tracing::warn!(
-                    caller = &*caller.name,
-                    "the token has fewer than {SHORTEST} bytes, and the caller can do nothing; make one with `openssl rand -hex 16`"
-                ),
-                Err(error) => {
-                    tracing::warn!(caller = &*caller.name, %error, "the token cannot be read, and the caller can do nothing");
-                }
-            }
-        }
-        let table = Arc::new(Table { version: config.version(), read_at: core.clock.now(), entries });
-        self.table.store(Some(table.clone()));
-        table
+    /// What was read last, if it is of the configuration in use and not to be read again yet.
+    fn up_to_date(&self, core: &Core) -> Option<Arc<Table>> {
+        let table = self.table.load_full()?;
+        let is_current = table.version == core.registry.config.load().version();
+        (is_current && core.clock.now().since(table.read_at) < READ_AGAIN).then_some(table)
     }
+
+    /// What was read last, unless it is too old. Has it read again in time, and does not wait for that.
+    fn recent(&self, core: &Arc<Core>) -> Option<Arc<Table>> {
+        if let Some(table) = self.up_to_date(core) {
+            return Some(table);
+        }
+        let table = self.table.load_full()?;
+        if core.clock.now().since(table.read_at) >= TOO_OLD {
+            return None;
+        }
+        if let Ok(held) = self.reading.clone().try_lock_owned()
+            && self.up_to_date(core).is_none()
+        {
+            self.begin_reading(core, held);
+        }
+        Some(table)
+    }
+
+    /// What is up to date; reads the tokens and waits for them if necessary.
+    async fn latest(&self, core: &Arc<Core>) -> Arc<Table> {
+        if let Some(table) = self.up_to_date(core) {
+            return table;
+        }
+        let mut held = self.reading.clone().lock_owned().await;
+        for _ in 0..READINGS {
+            if let Some(table) = self.up_to_date(core) {
+                return table;
+            }
+            self.begin_reading(core, held);
+            held = self.reading.clone().lock_owned().await;
+        }
+        drop(held);
+        // The configuration changes all the time, and `Table::find` asks the one in use.
+        let nothing = || Arc::new(Table { version: 0, read_at: Time::ZERO, entries: Vec::new() });
+        self.table.load_full().unwrap_or_else(nothing)
+    }
+
+    fn begin_reading(&self, core: &Arc<Core>, held: OwnedMutexGuard<()>) {
+        let (core, table) = (core.clone(), self.table.clone());
+        let mut reader = self.reader.lock();
+        // Earlier tasks that have ended are kept until they are taken out.
+        while reader.try_join_next().is_some() {}
+        reader.spawn(async move {
+            let before = table.load_full();
+            let read = read(&core, before.as_deref()).await;
+            table.store(Some(Arc::new(read)));
+            drop(held);
+        });
+    }
+}
+
+/// Reads the tokens of all callers.
+async fn read(core: &Arc<Core>, before: Option<&Table>) -> Table {
+    let config = core.registry.config.load_full();
+    let callers = config.callers();
+    let mut results = vec![Err("its resolver panicked".to_owned()); callers.len()];
+    let (mut tasks, mut waiting) = (JoinSet::new(), callers.iter().cloned().enumerate());
+    loop {
+        while tasks.len() < AT_ONCE {
+            let Some((at, caller)) = waiting.next() else { break };
+            let core = core.clone();
+            tasks.spawn(async move { (at, read_one(&core, &caller).await) });
+        }
+        match tasks.join_next().await {
+            Some(Ok((at, result))) => results[at] = result,
+            Some(Err(_)) => {}
+            None => break,
+        }
+    }
+    let known = |(caller, result): (&Arc<Caller>, Result<Option<[u8; 32]>, String>)| {
+        let digest = result.unwrap_or_else(|error| kept(caller, &error, before));
+        (digest, caller.clone())
+    };
+    let entries = callers.iter().zip(results).map(known).collect();
+    Table { version: config.version(), read_at: core.clock.now(), entries }
+}
+
+/// Reads a caller's token, and returns its digest; `None` if the token is too short.
+async fn read_one(core: &Core, caller: &Caller) -> Result<Option<[u8; 32]>, String> {
+    let secret = match tokio::time::timeout(PATIENCE, core.egress.credentials.reference(&caller.token)).await {
+        Ok(secret) => secret.map_err(|error| error.to_string())?,
+        Err(_) => return Err(format!("it did not come within {} s", PATIENCE.as_secs())),
+    };
+    let token = secret.expose_secret().as_bytes();
+    if token.len() < SHORTEST {
+        tracing::warn!(
+            caller = &*caller.name,
+            "the token has fewer than {SHORTEST} bytes, and the caller can do nothing; \
+             make one with `openssl rand -hex 16`"
+        );
+        return Ok(None);
+    }
+    Ok(Some(digest_of(token)))
+}
+
+/// The digest of a caller whose token cannot be read: that of the token that its reference led to before, because a
+/// vault that is away for a moment must not lock callers out.
+fn kept(caller: &Caller, error: &str, before: Option<&Table>) -> Option<[u8; 32]> {
+    let digest = before.and_then(|before| before.digest(&caller.token));
+    let (name, reference) = (&*caller.name, &caller.token);
+    match digest {
+        Some(_) => tracing::warn!(
+            caller = name, %reference, error,
+            "the token cannot be read again; the one that was read last stays in force until the caller is removed"
+        ),
+        None => {
+            tracing::warn!(caller = name, %reference, error, "the token cannot be read, and the caller can do nothing");
+        }
+    }
+    digest
 }
 
 /// The values of a request that may be its caller's token, likeliest first; at most five.

@@ -2,10 +2,24 @@
 //! (request smuggling).
 
 use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
-use http::uri::Authority;
-use http::{Method, StatusCode};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use super::problem::Problem;
+
+/// Brings the URI of a request over HTTP/2 into the form that it has over HTTP/1: HTTP/2 states scheme and authority of
+/// every request, HTTP/1 only of those to a forward proxy.
+pub(super) fn as_over_http1<B>(request: &mut Request<B>) {
+    if request.version() < Version::HTTP_2 {
+        return;
+    }
+    let Some(authority) = request.uri().authority().cloned() else { return };
+    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
+        request.headers_mut().entry(HOST).or_insert(host);
+    }
+}
 
 /// Refuses a tunnel, a body in a transfer coding that would get lost, and an invalid `Host`.
 ///
@@ -19,7 +33,7 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     }
     // Only `chunked` is decoded on the way: the vendor would get any other coding's bytes without the header that
     // names it.
-    let is_chunked = |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
         let why =
             "of Transfer-Encoding the gateway takes `chunked` alone; a compressed body is stated by Content-Encoding";
@@ -27,7 +41,7 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     }
     let mut hosts = headers.get_all(HOST).iter();
     let is_host =
-        |host: &http::HeaderValue| Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'));
+        |host: &HeaderValue| Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'));
     match (hosts.next(), hosts.next()) {
         (None, _) => Ok(()),
         (Some(host), None) if host.is_empty() || is_host(host) => Ok(()),
@@ -57,6 +71,23 @@ pub(super) fn take_flag(headers: &mut HeaderMap, name: &'static str) -> Result<b
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_over_http2_are_for_a_path() {
+        let request = |version| {
+            let builder = Request::builder().version(version).uri("https://gateway:8099/acme/v/a?b=c");
+            let mut request = builder.body(()).unwrap();
+            as_over_http1(&mut request);
+            request
+        };
+        let over_http2 = request(Version::HTTP_2);
+        assert_eq!(
+            (over_http2.uri().to_string(), &over_http2.headers()[HOST]),
+            ("/acme/v/a?b=c".to_owned(), &HeaderValue::from_static("gateway:8099"))
+        );
+        let proxied = request(Version::HTTP_11);
+        assert!(proxied.uri().scheme().is_some() && proxied.headers().is_empty());
+    }
 
     #[test]
     fn ambiguous_heads_are_refused() {

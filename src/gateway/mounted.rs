@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -18,6 +19,8 @@ use crate::error::BoxError;
 const AT: &str = "/~/console";
 /// Largest body, in bytes, of a request to the mounted service.
 const MOST: usize = 64 * 1024;
+/// How long such a body may take to arrive. It is read before the service looks at a token, so anyone may send it.
+const BODY: Duration = Duration::from_secs(10);
 
 /// The mounted service.
 pub(crate) trait Mounted: fmt::Debug + Send + Sync {
@@ -70,27 +73,57 @@ where
 /// Reads a request's body to its end.
 ///
 /// # Errors
-/// Holds the error response if the body is longer than 64 KiB or breaks off.
+/// Holds the error response if the body is longer than 64 KiB, breaks off, or does not end within ten seconds.
 pub(crate) async fn collected<B>(request: http::Request<B>) -> Result<http::Request<Bytes>, Box<Response<GatewayBody>>>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    match Box::pin(Limited::new(body, MOST).collect()).await {
-        Ok(body) => Ok(http::Request::from_parts(parts, body.to_bytes())),
-        Err(_) => {
-            let mut answer =
-                Response::new(GatewayBody::own(Bytes::from_static(b"the body is too long, or broke off\n")));
-            *answer.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
-            Err(Box::new(answer))
-        }
+    match tokio::time::timeout(BODY, Box::pin(Limited::new(body, MOST).collect())).await {
+        Ok(Ok(body)) => Ok(http::Request::from_parts(parts, body.to_bytes())),
+        Ok(Err(_)) => Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or broke off\n")),
+        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not end within ten seconds\n")),
     }
+}
+
+fn refusal(status: StatusCode, why: &'static str) -> Box<Response<GatewayBody>> {
+    let mut answer = Response::new(GatewayBody::own(Bytes::from_static(why.as_bytes())));
+    *answer.status_mut() = status;
+    Box::new(answer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
     use super::*;
+
+    /// A body of which nothing arrives.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_without_end_is_refused_in_time() {
+        let clock = crate::clock::Clock::system();
+        let began = clock.now();
+        let refused = collected(http::Request::new(Silent)).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(clock.now().since(began).as_secs(), BODY.as_secs());
+        let long = http_body_util::Full::new(Bytes::from(vec![0_u8; MOST + 1]));
+        assert_eq!(collected(http::Request::new(long)).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
 
     #[test]
     fn only_its_own_paths_are_answered() {

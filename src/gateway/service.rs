@@ -42,11 +42,12 @@ struct GatewayOptions {
 
 impl Shared {
     /// Serves a request that arrived through `door`.
-    pub(super) async fn answer<B>(self: &Arc<Self>, request: http::Request<B>, door: &Door) -> Response<GatewayBody>
+    pub(super) async fn answer<B>(self: &Arc<Self>, mut request: http::Request<B>, door: &Door) -> Response<GatewayBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        framing::as_over_http1(&mut request);
         if let Some(console) = self.console.as_ref().filter(|_| door.lane.is_none())
             && let Some(mounted) = mounted::below(request.uri())
         {

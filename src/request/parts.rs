@@ -30,7 +30,8 @@ pub(crate) struct Parts {
     pub(crate) trace_parent: Option<HeaderValue>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Option<Box<Notes>>,
-    /// Set to true when an exchange of the request may have begun.
+    /// Whether the vendor may have acted on the request: true from the begin of an exchange, until the vendor refuses it
+    /// or it turns out not to have been sent.
     pub(crate) begun: Option<Arc<AtomicBool>>,
     /// The first mistake that the builder methods found.
     pub(super) problem: Option<Box<str>>,

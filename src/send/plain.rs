@@ -46,8 +46,11 @@ impl Job {
         loop {
             match self.attempt(core).await {
                 Ok(AttemptEnd::Done(response)) => return Ok(response),
-                Ok(AttemptEnd::AtOnce) => {}
-                Ok(AttemptEnd::Again(again)) => Box::pin(self.wait_for_next(core, *again)).await?,
+                Ok(AttemptEnd::AtOnce) => self.clear_begun_if_unacted(),
+                Ok(AttemptEnd::Again(again)) => {
+                    self.clear_begun_if_unacted();
+                    Box::pin(self.wait_for_next(core, *again)).await?;
+                }
                 Ok(AttemptEnd::GaveUp(why, cause)) => return Err(Box::pin(self.give_up(core, why, *cause)).await),
                 Ok(AttemptEnd::Ambiguous { park, cause }) => {
                     return Err(Box::pin(self.ambiguous(core, park, *cause)).await);
@@ -158,21 +161,29 @@ impl Job {
         error
     }
 
-    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on
-    /// an earlier one.
-    pub(super) fn of_all_attempts(&self, error: Error) -> Error {
+    /// Whether the vendor may have acted on one of the attempts so far.
+    fn may_have_acted(&self) -> bool {
         let may_have_acted = |record: &AttemptRecord| match record.phase {
             Phase::NotSent | Phase::Unprocessed => false,
             Phase::MaybeSent => true,
             Phase::Answered => record.status.is_none_or(|status| status >= 500),
         };
-        let is_sure = matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected);
-        match &self.past {
-            Some(past) if is_sure && past.records.iter().any(may_have_acted) => {
-                error.with_delivery(Delivery::Ambiguous)
-            }
-            _ => error,
+        self.past.as_ref().is_some_and(|past| past.records.iter().any(may_have_acted))
+    }
+
+    /// A caller that goes away while the request waits for its next attempt may send it again itself, if the vendor
+    /// refused all attempts so far.
+    fn clear_begun_if_unacted(&self) {
+        if !self.may_have_acted() {
+            self.prepared.clear_begun();
         }
+    }
+
+    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on
+    /// an earlier one.
+    pub(super) fn of_all_attempts(&self, error: Error) -> Error {
+        let is_sure = matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected);
+        if is_sure && self.may_have_acted() { error.with_delivery(Delivery::Ambiguous) } else { error }
     }
 
     pub(super) fn past(&mut self) -> &mut AttemptLog {

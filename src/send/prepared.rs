@@ -178,6 +178,13 @@ impl Prepared {
         }
         Ok(exchange)
     }
+
+    /// Records that no exchange of the request can have taken effect so far.
+    pub(super) fn clear_begun(&self) {
+        if let Some(begun) = &self.parts.begun {
+            begun.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The URL of a request under `base`, checked.

@@ -209,6 +209,27 @@ async fn ambiguous_post_is_not_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refused_post_of_departed_caller_may_be_repeated() {
+    let vendor = FakeVendor::builder().fault(When::path("/busy").first(1), Fault::Status(429)).start().await.unwrap();
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    stream.write_all(post("/acme/shop/busy", "", "{}").as_bytes()).await.unwrap();
+    // The lane is paused when the refusal has been read.
+    let at_once = |path: &str| post(path, "integration-max-wait: 0\r\n", "{}");
+    let mut number = 0;
+    while send_raw(&serving, &at_once(&format!("/acme/shop/{number}"))).await.status != 429 {
+        number += 1;
+        assert!(number < 1_000, "the refusal pauses nothing");
+    }
+    drop(stream);
+    for _ in 0..20 {
+        let again = send_raw(&serving, &at_once("/acme/shop/busy")).await;
+        assert_ne!(again.status, 422, "the vendor refused the first, and cannot have acted: {}", again.body);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn departed_caller_frees_its_slot() {
     let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(1)).fault(When::path("/stall"), Fault::Stall);
     let vendor = vendor.start().await.unwrap();

@@ -1,4 +1,11 @@
-//! Which parts of a vendor's response reach the caller.
+//! Which parts of a vendor's response reach the caller, and how long a program stays a caller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use integration_client::BoxError;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -16,29 +23,62 @@ async fn gateway_before_vendor(vendor: FaultServer, deadline: Duration) -> (Faul
     (vendor, gateway.serve(Listen::loopback()).await.unwrap())
 }
 
+/// Reads a request, and answers with `head` and three pieces of a body, with a pause after each.
+async fn answer_in_pieces(mut stream: TcpStream, head: String) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    stream.write_all(head.as_bytes()).await?;
+    for _ in 0..3 {
+        stream.write_all(b"5\r\nhello\r\n").await?;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    stream.write_all(b"0\r\n\r\n").await
+}
+
+/// A vendor whose answers have this head, in which `BASE` stands for its base URL. Returns the base URL. `FaultServer`
+/// cannot be this vendor: its answers are stated before it has an address.
+async fn vendor_that_names_itself(head: &str) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/base", listener.local_addr().unwrap());
+    let head = head.replace("BASE", &base);
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(answer_in_pieces(stream, head.clone()));
+        }
+    });
+    (base, accepting)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_stream_with_rewritten_links() {
     let head = "HTTP/1.1 200 OK\r\nlink: <BASE/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"\r\n\
-                integration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let mut script = vec![Step::Read, Step::Write(head.replace("BASE", &url).into_bytes())];
-    drop(listener);
-    for _ in 0..3 {
-        script.extend([Step::Write(b"5\r\nhello\r\n".to_vec()), Step::Idle(Duration::from_millis(150))]);
-    }
-    script.push(Step::Write(b"0\r\n\r\n".to_vec()));
-    let vendor = FaultServer::start(vec![script]).await;
-    let entry = format!(
-        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
-        vendor.url()
-    );
+                location: BASE/r/7\r\ncontent-location: BASE/r?page=1\r\noperation-location: BASE/operations/9\r\n\
+                x-location: BASE/r/8\r\nintegration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
+    let (base, _vendor) = vendor_that_names_itself(head).await;
+    let entry =
+        format!("[vendors.shop]\nbase_url = \"{base}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n");
     let serving = serve_gateway(entry + &callers("billing")).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
-    let sent = sdk.get(serving.base_url("acme", "shop") + "/r").bearer_auth(TOKEN).send();
+    let own = serving.base_url("acme", "shop");
+    let sent = sdk.get(format!("{own}/r")).bearer_auth(TOKEN).send();
     let mut answer = sent.await.unwrap();
-    let link = answer.headers()["link"].to_str().unwrap().to_owned();
-    assert!(link.contains("<https://other.example/x>"), "{link}");
+    assert_eq!(answer.status(), 200);
+    for (name, expected) in [
+        ("link", format!("<{own}/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"")),
+        ("location", format!("{own}/r/7")),
+        ("content-location", format!("{own}/r?page=1")),
+        ("operation-location", format!("{own}/operations/9")),
+        // Nobody follows this header.
+        ("x-location", format!("{base}/r/8")),
+    ] {
+        assert_eq!(answer.headers()[name].to_str().unwrap(), expected, "{name}");
+    }
     assert_eq!(answer.headers()["integration-attempts"], "1", "a vendor cannot say it in our place");
     assert!(answer.headers().contains_key("server-timing"));
     let clock = integration_client::clock::Clock::system();
@@ -170,7 +210,7 @@ async fn callers_tier_is_capped() {
         serve_gateway(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = serving.base_url("acme", "shop");
-    let mut all = tokio::task::JoinSet::new();
+    let mut all = JoinSet::new();
     for n in 0..40_usize {
         let tier = ["high", "low"][n % 2];
         let sent = sdk.get(format!("{url}/{tier}")).bearer_auth(TOKEN).header("integration-priority", tier).send();
@@ -191,6 +231,8 @@ async fn upload_without_end_ends_with_its_deadline() {
          connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
+    let clock = integration_client::clock::Clock::system();
+    let began = clock.now();
     let (mut reader, mut writer) = stream.into_split();
     let endless = async {
         while writer.write_all(b"5\r\nhello\r\n").await.is_ok() {
@@ -198,12 +240,85 @@ async fn upload_without_end_ends_with_its_deadline() {
         }
     };
     let mut answer = Vec::new();
-    tokio::select! {
-        () = endless => {}
-        _ = tokio::time::timeout(20 * SECOND, reader.read_to_end(&mut answer)) => {}
-    }
+    // Ends when the gateway closes the connection. The close may reset it, and the answer is then lost.
+    let closed = async {
+        tokio::select! {
+            () = endless => {}
+            _ = reader.read_to_end(&mut answer) => {}
+        }
+    };
+    let is_closed = tokio::time::timeout(10 * SECOND, closed).await.is_ok();
+    assert!(is_closed, "the upload goes on long after its deadline of 500 ms");
+    let took = clock.now().since(began);
+    assert!(took >= Duration::from_millis(300), "it ended after {took:?}, long before its deadline");
     let answer = String::from_utf8_lossy(&answer);
     // The vendor has got a part of the POST, so nobody knows whether it acted.
     assert!(answer.starts_with("HTTP/1.1 422") || answer.is_empty(), "{answer}");
     assert!(vendor.requests().is_empty(), "the vendor never had a whole request");
+}
+
+const WORKS: u8 = 0;
+const FAILS: u8 = 1;
+const HANGS: u8 = 2;
+
+/// A vault that is away locks no caller out whose token was read before. A caller that the configuration no longer
+/// states, or states with another reference, loses its access all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_keeps_access_while_its_resolver_fails() {
+    const OTHER: &str = "reports-token-of-32-characters-00";
+    let vendor = start_shop_vendor().await;
+    let state = Arc::new(AtomicU8::new(WORKS));
+    let vault = state.clone();
+    let resolver = move |key: String| {
+        let vault = vault.clone();
+        async move {
+            match (&*key, vault.load(Relaxed)) {
+                ("billing", HANGS) => std::future::pending::<Result<SecretString, BoxError>>().await,
+                ("billing", FAILS) | ("renewed", _) => Err(BoxError::from("the vault is away")),
+                ("billing", _) => Ok(SecretString::from(TOKEN)),
+                ("reports", _) => Ok(SecretString::from(OTHER)),
+                _ => Ok(SecretString::from("the-vendors-secret")),
+            }
+        }
+    };
+    let file = crate::support::folder("callers").join("vendors.toml");
+    let billing = callers("billing");
+    let reports = callers("reports").replace("kept:billing", "kept:reports");
+    let write = |callers: &[&str]| std::fs::write(&file, vendor.vendors_toml("shop") + &callers.concat()).unwrap();
+    write(&[&*billing, &*reports]);
+    let builder = IntegrationClient::builder().without_catalogue().without_watching().vendors_file(&file);
+    let builder = builder.credential_resolver("kept", resolver);
+    let builder = builder.tenant(TenantEntry::new("acme", "shop").credential("kept:vendor"));
+    let client = builder.build().await.unwrap();
+    let serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
+    let ask = async |token: &str| send_raw(&serving, &get("/acme/shop/x", token)).await.status;
+    // A token that is not known is answered after all tokens have been read again.
+    let read_again = async || assert_eq!(ask("wrong-token-of-32-characters-0000").await, 401);
+    assert_eq!((ask(TOKEN).await, ask(OTHER).await), (200, 200));
+
+    let clock = integration_client::clock::Clock::system();
+    for troubled in [FAILS, HANGS] {
+        state.store(troubled, Relaxed);
+        client.config().reload().await.unwrap();
+        let began = clock.now();
+        assert_eq!((ask(TOKEN).await, ask(OTHER).await), (200, 200), "while tokens are read: {troubled}");
+        assert!(clock.now().since(began) < 4 * SECOND, "a caller waited for the resolver");
+        read_again().await;
+        assert!(clock.now().since(began) < 15 * SECOND, "the resolver has no time limit");
+        assert_eq!((ask(TOKEN).await, ask(OTHER).await), (200, 200), "after tokens were read: {troubled}");
+    }
+
+    let renewed = billing.replace("kept:billing", "kept:renewed");
+    for (stated, expected) in
+        [(vec![&*renewed, &*reports], (401, 200)), (vec![&*billing], (401, 401)), (vec![&*reports], (401, 200))]
+    {
+        // Also while the vault hangs: what was read for a reference that is gone is forgotten with it.
+        write(&stated);
+        client.config().reload().await.unwrap();
+        assert_eq!((ask(TOKEN).await, ask(OTHER).await), expected, "{stated:?}");
+    }
+    state.store(WORKS, Relaxed);
+    write(&[&*billing, &*reports]);
+    client.config().reload().await.unwrap();
+    assert_eq!((ask(TOKEN).await, ask(OTHER).await), (200, 200));
 }
