@@ -33,6 +33,10 @@
 //! |---|---|
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
+//! | `oauth` | access tokens by OAuth 2.0: refresh tokens, client credentials, JWTs |
+//! | `remote-config` | vendors and tenants from a URL, Azure App Configuration, Consul or etcd |
+//! | `redis` | limits that processes share through Redis or Valkey |
+//! | `etcd`, `object-store`, `zookeeper` | the same for windows of a minute and more, through etcd, S3 or Azure Blob Storage, ZooKeeper |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom through the facade of the crate `metrics` |
 //! | `tower` | [`tower`]: the client as a tower service, and as a layer around a service of yours |
 //! | `reqwest-api` | converts a `reqwest::Request` to a [`Request`], and builds a transport from a `reqwest::ClientBuilder` of yours; ties your program to reqwest 0.13 |

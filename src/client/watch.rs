@@ -95,6 +95,8 @@ impl Watch {
                 source.taken().await;
             }
             (Ok(_), Some(why)) => {
+                // What is not of these rows is in force.
+                source.taken().await;
                 if let Some(core) = self.core.upgrade() {
                     self.report_rows(&core, &why);
                 }

@@ -1,7 +1,7 @@
 //! Middleware for the crate reqwest-middleware: one sends through the client, the other only waits for permits.
 
 use http::Extensions;
-use reqwest::{Body, Request, Response};
+use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use tower_service::Service;
 
@@ -75,15 +75,27 @@ impl LaneMiddleware {
     }
 }
 
+/// Turns a response into one of reqwest's, with the URL of its request: programs resolve relative links against it, and
+/// the conversion keeps none.
+fn with_url(response: http::Response<Body>, url: Url) -> Result<Response> {
+    let (parts, body) = response.into_parts();
+    let built = http::Response::builder().status(parts.status).version(parts.version).url(url).body(body);
+    let mut built = built.map_err(|error| Error::Middleware(error.into()))?;
+    *built.headers_mut() = parts.headers;
+    built.extensions_mut().extend(parts.extensions);
+    Ok(built.into())
+}
+
 #[async_trait::async_trait]
 impl Middleware for LaneMiddleware {
     async fn handle(&self, request: Request, extensions: &mut Extensions, _: Next<'_>) -> Result<Response> {
+        let url = request.url().clone();
         let mut request: http::Request<Body> = request.try_into()?;
         if let Some(options) = extensions.remove::<crate::SendOptions>() {
             request.extensions_mut().insert(options);
         }
         let response = self.service.clone().call(request).await.map_err(|error| Error::Middleware(error.into()))?;
-        Ok(response.map(Body::wrap).into())
+        with_url(response.map(Body::wrap), url)
     }
 }
 
@@ -105,7 +117,8 @@ impl Middleware for PacingMiddleware {
         std::mem::swap(&mut parts.headers, request.headers_mut());
         let response = next.run(request, extensions).await?;
         pacing.answered(&self.layer, response.status(), response.headers());
-        let response = http::Response::<Body>::from(response).map(|body| Body::wrap(pacing.body(body)));
-        Ok(response.into())
+        // The last URL, if redirects were followed.
+        let url = response.url().clone();
+        with_url(http::Response::<Body>::from(response).map(|body| Body::wrap(pacing.body(body))), url)
     }
 }

@@ -34,6 +34,7 @@ async fn middleware_chain_sends_through_the_lane() {
 
     let request = http.post("https://v.example/v1/things").bearer_auth("the SDK's").body("thing");
     let response = request.header("integration-priority", "high").send().await.unwrap();
+    assert_eq!(response.url().as_str(), "https://v.example/v1/things");
     assert_eq!((response.status().as_u16(), response.text().await.unwrap()), (201, "made".to_owned()));
     let calls = transport.calls();
     assert_eq!((calls.len(), &*calls[0].url), (1, "https://v.example/v1/things"));

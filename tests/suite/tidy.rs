@@ -104,6 +104,22 @@ fn engine_depends_on_no_runtime() {
     assert!(["dev-dependencies", "build-dependencies", "target"].iter().all(|table| !manifest.contains_key(*table)));
 }
 
+#[test]
+fn both_tables_name_every_feature() {
+    let features = manifest(".")["features"].as_table().unwrap().clone();
+    for page in ["README.md", "src/lib.rs"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        let rows: Vec<&str> = text.lines().map(|line| line.trim_start_matches("//! ")).collect();
+        for feature in features.keys().filter(|name| *name != "default") {
+            let is_named = rows.iter().any(|row| {
+                let names = row.strip_prefix("| ").and_then(|row| row.split('|').next()).unwrap_or_default();
+                names.contains(&format!("`{feature}`"))
+            });
+            assert!(is_named, "{page}: no row of the table of features names `{feature}`");
+        }
+    }
+}
+
 /// The engine promises no stability, so each release of the library requires exactly the engine of that release.
 #[test]
 fn engine_is_released_with_the_library() {
