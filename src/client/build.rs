@@ -12,7 +12,7 @@ use super::watch::watch;
 use crate::capacity;
 use crate::capacity::store_task::{Sharing, StoreTask};
 use crate::clock::Clock;
-use crate::config::{Config, ConfigSource, FileSource, JoinedSource, StaticSource};
+use crate::config::{Config, ConfigSource, FileSource, JoinedSource, Sources, StaticSource};
 use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
@@ -29,6 +29,20 @@ use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// Interval of the sweeps for idle lanes in simulations.
 const SELDOM: Duration = Duration::from_secs(3600);
+
+/// Loads the configuration with which a client starts: that of the source or, if that is not valid, the one that was in
+/// use last.
+async fn first_config(source: &dyn ConfigSource) -> Result<(Sources, Config), Error> {
+    let sources = source.load().await?;
+    let error = match Config::load(&sources, 1) {
+        Ok(config) => return Ok((sources, config)),
+        Err(error) => error,
+    };
+    let Some(last) = source.load_last_used().await else { return Err(error) };
+    let Ok(config) = Config::load(&last, 1) else { return Err(error) };
+    tracing::error!(%error, "the configuration is not valid, and the one that was in use last is used instead; correct it");
+    Ok((last, config))
+}
 
 impl IntegrationClientBuilder {
     /// Reads and validates the configuration and starts the client.
@@ -64,8 +78,7 @@ impl IntegrationClientBuilder {
         if let Some(store) = &self.store {
             source.keep_copies_in(Arc::new(store.copies()?));
         }
-        let sources = source.load().await?;
-        let config = Config::load(&sources, 1)?;
+        let (sources, config) = first_config(&*source).await?;
         source.taken().await;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::copies::CopyPlace;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, TakenFuture};
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, Sources, TakenFuture};
 use crate::Error;
 
 /// Sources that are read one after the other; the texts of a later source come after those of an earlier one.
@@ -50,6 +50,25 @@ impl ConfigSource for JoinedSource {
             for source in self.all() {
                 source.taken().await;
             }
+        })
+    }
+
+    fn load_last_used(&self) -> LastUsedFuture<'_> {
+        Box::pin(async move {
+            let (mut joined, mut is_any) = (None, false);
+            for source in self.all() {
+                let last = source.load_last_used().await;
+                is_any |= last.is_some();
+                let sources = match last {
+                    Some(last) => last,
+                    None => source.load().await.ok()?,
+                };
+                joined = Some(match joined {
+                    Some(before) => Sources::and(before, sources),
+                    None => sources,
+                });
+            }
+            joined.filter(|_| is_any)
         })
     }
 

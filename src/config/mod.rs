@@ -268,7 +268,7 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub(crate) use sharing::{Holds, LEASES};
 pub use sharing::{Sharing, SharingFloor};
-pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource, TakenFuture};
+pub use source::{ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, StaticSource, TakenFuture};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "testing", feature = "tower", feature = "gateway"))]
 pub(crate) use validate::parse_duration;

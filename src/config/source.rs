@@ -207,6 +207,9 @@ pub type FingerprintFuture<'a> = Pin<Box<dyn Future<Output = Option<u64>> + Send
 /// What [`ConfigSource::taken`] returns.
 pub type TakenFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
+/// What [`ConfigSource::load_last_used`] returns.
+pub type LastUsedFuture<'a> = Pin<Box<dyn Future<Output = Option<Sources>> + Send + 'a>>;
+
 /// Loads configuration from files, a database or a service, at the start and at each reload.
 pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// Reads the whole configuration. If it fails, the configuration in use stays.
@@ -230,6 +233,13 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// server can keep a copy of the configuration in use there, and load the copy if a process starts while the server
     /// cannot be reached. Does nothing by default.
     fn keep_copies_in(&self, _place: Arc<dyn CopyPlace>) {}
+
+    /// Reads the configuration that was in use last, if the source keeps copies. A client asks for it at its start if the
+    /// result of [`load`](Self::load) is not valid: a mistake on a server must not keep processes from starting. `None`
+    /// by default.
+    fn load_last_used(&self) -> LastUsedFuture<'_> {
+        Box::pin(async { None })
+    }
 
     /// How often a client checks the source for changes, unless
     /// [`watch_config`](crate::IntegrationClientBuilder::watch_config) states an interval. `None`, the default, means

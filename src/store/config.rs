@@ -11,7 +11,9 @@ use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
-use crate::config::{ConfigSource, CopyPlace, FingerprintFuture, LoadFuture, Sources, TakenFuture, run_blocking};
+use crate::config::{
+    ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, TakenFuture, run_blocking,
+};
 use crate::error::Error;
 
 /// A configuration source in which the rows of the table `ic_config` override another source.
@@ -87,6 +89,14 @@ impl StoreSource {
         Ok(read.sources)
     }
 
+    /// Lays the rows over `under`.
+    async fn over(&self, under: Sources) -> Result<Sources, Error> {
+        let failed =
+            |error: DbError| Error::config(format!("the configuration in the store: {error}")).with_source(error);
+        let rows = self.rows().await.map_err(failed)?;
+        self.laid(under, rows).await
+    }
+
     async fn version(&self) -> Result<i64, DbError> {
         let mut rows = self.fetch("SELECT version FROM ic_config_version").await?;
         Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
@@ -104,13 +114,11 @@ async fn in_transaction(db: Db<'_>, sql: &'static str) -> Result<Vec<Row>, DbErr
 
 impl ConfigSource for StoreSource {
     fn load(&self) -> LoadFuture<'_> {
-        Box::pin(async move {
-            let under = self.under.load().await?;
-            let failed =
-                |error: DbError| Error::config(format!("the configuration in the store: {error}")).with_source(error);
-            let rows = self.rows().await.map_err(failed)?;
-            self.laid(under, rows).await
-        })
+        Box::pin(async move { self.over(self.under.load().await?).await })
+    }
+
+    fn load_last_used(&self) -> LastUsedFuture<'_> {
+        Box::pin(async move { self.over(self.under.load_last_used().await?).await.ok() })
     }
 
     fn taken(&self) -> TakenFuture<'_> {

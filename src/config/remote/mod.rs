@@ -25,7 +25,7 @@ use self::http::{Failed, Http};
 use self::secret::Secret;
 use super::copies::CopyPlace;
 use super::file::run_blocking;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, Sources, TakenFuture};
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, Sources, TakenFuture};
 use crate::Error;
 use crate::clock::{Clock, Time};
 
@@ -268,20 +268,32 @@ impl RemoteSource {
         if state.texts.is_some() {
             return None;
         }
-        let wall = self.clock.wall();
-        // Takes the newer of the two: the file may come from another machine, and the store may have been unreachable.
-        let copies = self.copy_in_file().await.into_iter().chain(self.copy_in_store().await);
-        let copy = copies.min_by_key(|copy| copy.age(wall))?;
-        let (problem, age) = (on_copy(&why.to_string(), &copy.kept_at), copy.age(wall));
-        let texts = Arc::new(copy.texts);
-        (state.texts, state.loaded) = (Some(texts.clone()), Some(texts.clone()));
-        state.kept = Some(texts.clone());
+        let copy = self.newest_copy().await?;
+        let kept_at = copy.kept_at.clone();
+        let problem = on_copy(&why.to_string(), &kept_at);
+        tracing::warn!(problem, "the configuration's server cannot be asked");
+        let sources = self.of_copy(state, copy, problem);
+        state.texts = state.loaded.clone();
         if let Some(failure) = &mut state.failure {
-            failure.why = on_copy(&failure.why, &copy.kept_at);
+            failure.why = on_copy(&failure.why, &kept_at);
         }
-        state.copy_of = Some(copy.kept_at);
-        tracing::warn!(problem, age_s = age.as_secs(), "the configuration's server cannot be asked");
-        Some(self.sources(&texts).aged(age).with_problem(Some(problem)))
+        state.copy_of = Some(kept_at);
+        Some(sources)
+    }
+
+    /// The newer of the two copies: the file may come from another machine, and the store may have been unreachable.
+    async fn newest_copy(&self) -> Option<Copy> {
+        let wall = self.clock.wall();
+        let copies = self.copy_in_file().await.into_iter().chain(self.copy_in_store().await);
+        copies.min_by_key(|copy| copy.age(wall))
+    }
+
+    /// Loads a copy, which needs not be kept again.
+    fn of_copy(&self, state: &mut State, copy: Copy, problem: String) -> Sources {
+        let age = copy.age(self.clock.wall());
+        let texts = Arc::new(copy.texts);
+        (state.loaded, state.kept) = (Some(texts.clone()), Some(texts.clone()));
+        self.sources(&texts).aged(age).with_problem(Some(problem))
     }
 
     async fn copy_in_file(&self) -> Option<Copy> {
@@ -351,6 +363,15 @@ impl ConfigSource for RemoteSource {
                 Ok(()) => state.kept = Some(texts),
                 Err(error) => tracing::warn!(%error, "no copy of the configuration could be kept"),
             }
+        })
+    }
+
+    fn load_last_used(&self) -> LastUsedFuture<'_> {
+        Box::pin(async move {
+            let state = &mut *self.state.lock().await;
+            let copy = self.newest_copy().await?;
+            let problem = on_copy(&format!("{}: the configuration is not valid", self.name()), &copy.kept_at);
+            Some(self.of_copy(state, copy, problem))
         })
     }
 

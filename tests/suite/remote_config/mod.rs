@@ -147,6 +147,11 @@ async fn process_starts_with_last_used_copy() {
     server.answer(serve_file(config_with_limit(0)));
     wait_until("the problem is told", || client.config().problem().is_some()).await;
     drop(client);
+    // A process that starts meanwhile uses the copy, and leaves it as it is.
+    let client = builder(source()).build().await.unwrap();
+    assert!(limit_in_force(&client).contains("3000") && client.config().problem().is_some());
+    client.send("a", Priority::Normal, Request::get("v", "/")).await.unwrap();
+    drop(client);
     server.answer(|_| status(500));
     let text = std::fs::read_to_string(&copy).unwrap();
     assert!(!text.contains("hunter2") && text.contains("3000"), "{text}");
