@@ -38,6 +38,8 @@ mod nats;
 mod positions;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+mod reason;
 mod replies;
 #[cfg(feature = "sqs")]
 mod sqs;

@@ -16,6 +16,7 @@ use integration_client::{BoxError, BoxFuture, Error as Refusal};
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -29,8 +30,6 @@ const ACK_WAIT: Duration = Duration::from_secs(300);
 const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// The header of a refused message that holds the reason.
 const WHY: &str = "X-Refused-Because";
-/// Characters of the reason that are put into the header; the rest is cut off.
-const LONGEST_WHY: usize = 500;
 /// The header in which a publisher puts the id of a message.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
@@ -111,9 +110,7 @@ impl Nats {
         let stream = stream::Config { subjects: vec![name.clone()], ..stream };
         self.context.get_or_create_stream(stream).await?;
         let mut headers = message.headers.clone().unwrap_or_default();
-        // A header value must be a single line.
-        let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
-        headers.insert(WHY, why.replace(char::is_control, " ").as_str());
+        headers.insert(WHY, reason::line(&why.to_string()).as_str());
         self.context.publish_with_headers(name, headers, message.payload.clone()).await?.await?;
         message.ack_with(AckKind::Term).await
     }
@@ -128,7 +125,7 @@ async fn messages_of(context: &Context, stream: &str, consumer: &str) -> Result<
         ..pull::Config::default()
     };
     let found: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
-    // The consumer may have been made by somebody else, with other settings.
+    // A consumer that existed before may have other settings than those above.
     let config = &found.cached_info().config;
     check(stream, consumer, config)?;
     let batch = batch(config.max_batch);

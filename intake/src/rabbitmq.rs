@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -35,8 +36,6 @@ use crate::waits::{self, PATIENCE, Waits};
 const PREFETCH: u16 = 1024;
 /// The header of a refused message that holds the reason.
 const WHY: &str = "x-refused-because";
-/// Characters of the reason that are put into the header; the rest is cut off.
-const LONGEST_WHY: usize = 500;
 /// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
 
@@ -253,7 +252,7 @@ impl Aside<'_> {
         match self {
             Aside::Refused(why) => {
                 let mut headers = kept.headers().clone().unwrap_or_default();
-                let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
+                let why: String = why.to_string().chars().take(reason::LONGEST).collect();
                 headers.insert(WHY.into(), AMQPValue::LongString(why.into()));
                 kept.with_headers(headers)
             }

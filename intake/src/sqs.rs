@@ -27,6 +27,7 @@ pub(crate) use self::place::Place;
 use self::place::WAIT_S;
 use self::problem::Problem;
 use crate::error::Error;
+use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::Waits;
 
@@ -46,8 +47,6 @@ const MOST_INVISIBLE_S: i32 = 43_200;
 const SOON: Duration = Duration::from_secs(2);
 /// The attribute of a refused message that holds the reason.
 const WHY: &str = "refused-because";
-/// Characters of the reason that are put into the attribute; the rest is cut off.
-const LONGEST_WHY: usize = 500;
 /// Attributes that SQS allows a message.
 const MOST_ATTRIBUTES: usize = 10;
 
@@ -181,10 +180,8 @@ impl Sqs {
         let message = &delivery.message;
         let mut attributes = message.message_attributes().cloned().unwrap_or_default();
         if attributes.len() < MOST_ATTRIBUTES || attributes.contains_key(WHY) {
-            // SQS rejects most control characters in attributes.
-            let why: String = why.to_string().chars().take(LONGEST_WHY).collect();
-            let why =
-                MessageAttributeValue::builder().data_type("String").string_value(why.replace(char::is_control, " "));
+            let why = reason::line(&why.to_string());
+            let why = MessageAttributeValue::builder().data_type("String").string_value(why);
             attributes.insert(WHY.to_owned(), why.build()?);
         }
         let request = shared.client.send_message().queue_url(dead_url);

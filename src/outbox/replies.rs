@@ -47,7 +47,7 @@ pub struct Reply {
     pub json: String,
 }
 
-/// The replies in a store that nobody has taken ([`Outbox::untaken_replies`]).
+/// The replies in a store that were neither taken nor delivered ([`Outbox::untaken_replies`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct UntakenReplies {
@@ -178,8 +178,8 @@ impl Outbox {
         Ok(found.into_iter().map(|kept| Reply { number: kept.seq, id: kept.id, json: kept.reply }).collect())
     }
 
-    /// Counts the replies in the store that nobody has taken. A number that grows means that no program takes replies,
-    /// or that their target does not accept them.
+    /// Counts the replies in the store that were neither [taken](Self::replies_taken) nor delivered to a target. A
+    /// number that grows means that no program takes replies, or that their target does not accept them.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.

@@ -41,7 +41,7 @@ pub(crate) struct Backlog {
     pub(crate) replies: UntakenReplies,
 }
 
-/// The replies that nobody has taken.
+/// The replies that were neither taken nor delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct UntakenReplies {
     pub(crate) count: u64,

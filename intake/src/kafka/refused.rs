@@ -5,12 +5,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Message, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::FutureRecord;
 
+use crate::reason;
+
 /// The header of a refused message that holds the reason.
 const WHY: &str = "refused-because";
 /// The header of a refused message that is not published whole: the number of bytes of its content.
 const WAS_CUT: &str = "refused-cut";
-/// Characters of the reason that are put into the header; the rest is cut off.
-const LONGEST_WHY: usize = 500;
 /// Attempts to publish a refused message while the error is not that brokers are away.
 const TRIES: u32 = 3;
 /// Bytes of content that fit into a topic with the brokers' default limit of 1 MB, together with key and headers.
@@ -43,15 +43,13 @@ pub(super) enum Step {
     Again,
     /// Try again when the brokers are back.
     Later,
-    /// Somebody must change something.
+    /// End the hand-over: it goes on when the topic, its settings or the rights have been corrected.
     Fail,
 }
 
 impl Refused {
     pub(super) fn new(message: OwnedMessage, why: &str) -> Refused {
-        // A header value must be a single line.
-        let why: String = why.chars().take(LONGEST_WHY).collect();
-        Refused { message, why: why.replace(char::is_control, " ") }
+        Refused { message, why: reason::line(why) }
     }
 
     /// Bytes of content.

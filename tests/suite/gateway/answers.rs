@@ -74,7 +74,7 @@ async fn answers_stream_with_rewritten_links() {
         ("location", format!("{own}/r/7")),
         ("content-location", format!("{own}/r?page=1")),
         ("operation-location", format!("{own}/operations/9")),
-        // Nobody follows this header.
+        // No client follows this header, so its URL stays.
         ("x-location", format!("{base}/r/8")),
     ] {
         assert_eq!(answer.headers()[name].to_str().unwrap(), expected, "{name}");
@@ -262,7 +262,7 @@ const FAILS: u8 = 1;
 const HANGS: u8 = 2;
 
 /// A vault that is away locks no caller out whose token was read before. A caller that the configuration no longer
-/// states, or states with another reference, loses its access all the same.
+/// states, or states with another reference, loses its access, whether the vault is away or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_keeps_access_while_its_resolver_fails() {
     const OTHER: &str = "reports-token-of-32-characters-00";
