@@ -36,6 +36,13 @@ impl Engine {
         limits
     }
 
+    /// The largest used share among these limits, by our own count.
+    pub(super) fn fullest(&mut self, origin: &Origin, targets: &[Target]) -> f64 {
+        let now = self.now;
+        let fullness = |target: &Target| self.limit_at(origin, *target).map(|(cell, spec)| cell.fullness(spec, now));
+        targets.iter().filter_map(fullness).fold(0.0, f64::max)
+    }
+
     pub(super) fn is_rate(&self, origin: &Origin, target: Target) -> bool {
         self.spec_at(origin, target).is_some_and(LimitSpec::is_rate)
     }

@@ -11,6 +11,8 @@ use super::keys::HolderKey;
 use super::notices::Forgotten;
 use super::origin::Origin;
 use super::origin::Target;
+use super::throttle::Report;
+use crate::time::Time;
 
 impl Engine {
     /// Notes the host that a tenant's variables chose for a lane of these holders; `None` stands for the vendor's own
@@ -45,6 +47,24 @@ impl Engine {
         match target {
             Target::Own(_) => true,
             Target::Shared(place, _) => origin.holders.get(place).is_some_and(|holder| self.has_one_voice(*holder)),
+        }
+    }
+
+    /// Bounds what a report in a response to this lane has just established for the other lanes of the limit. The lane
+    /// itself waits for as long as the report says.
+    pub(super) fn bound_report(&mut self, now: Time, origin: &Origin, target: Target, report: &Report) {
+        let Target::Shared(place, _) = target else { return };
+        let has_others = |holder: &HolderKey| self.lanes.holder(*holder).is_some_and(|holder| holder.lanes > 1);
+        let Some(lane) = self.lanes.get(origin.lane).filter(|_| origin.holders.get(place).is_some_and(has_others))
+        else {
+            return;
+        };
+        let (tenant, most) = (self.lanes.tenant_hash(lane), lane.plan.one_witness_ns);
+        let stated =
+            self.limit_at(origin, target).and_then(|(cell, spec)| cell.bound_report(spec, now, tenant, most, report));
+        if let (Some(until), Some(credential)) = (stated, self.credential(origin.lane)) {
+            credential.wait_until(now, until, until);
+            self.paused(origin.lane);
         }
     }
 

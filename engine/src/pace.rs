@@ -7,6 +7,10 @@ pub(super) const FIRST_GUESS: u64 = 4;
 /// While little is left, a lower tier still gets a grant at least this often, in nanoseconds.
 pub(super) const TIER_TURN: u64 = 60_000_000_000;
 
+/// What a single response says about a limit's rate is believed for at most this long, in nanoseconds, however long the
+/// window is. A vendor that states it with each response renews it.
+pub(super) const LONGEST_BELIEF: u64 = 900_000_000_000;
+
 /// The rate of a limit, as far as throttling needs it. A lane's is the slowest of its limits for all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {

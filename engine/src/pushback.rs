@@ -162,7 +162,10 @@ impl Engine {
                     self.apply_report(now, exchange, &report);
                 }
                 let until = now.plus_nanos(wait);
-                let is_new = self.credential(lane).is_some_and(|credential| credential.wait_until(now, until, until));
+                let is_new = self.credential(lane).is_some_and(|credential| {
+                    credential.set_whose(None);
+                    credential.wait_until(now, until, until)
+                });
                 self.wake_limits_below(exchange);
                 if is_new {
                     self.paused(lane);
@@ -224,6 +227,7 @@ impl Engine {
                 return cell.note_figure(spec, now, granted, units, report);
             }
             let notices = cell.report(spec, now, granted, units, report);
+            self.bound_report(now, &origin, target, report);
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
             return;
         }
@@ -315,6 +319,9 @@ impl Engine {
         if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
             self.apply_report(now, exchange, report);
         }
+        if let (Some(target), Some(report)) = (about.filter(|target| targets.contains(target)), report) {
+            self.bound_report(now, &origin, target, report);
+        }
         // The lane waits for as long as the vendor said, even if others need not, or if it has left the account that
         // was refused.
         let has_left = self.lanes.get(origin.lane).is_some_and(|lane| lane.shared != origin.holders);
@@ -322,13 +329,6 @@ impl Engine {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
         self.stopped(&origin, &targets);
-    }
-
-    /// The largest used share among these limits, by our own count.
-    fn fullest(&mut self, origin: &Origin, targets: &[Target]) -> f64 {
-        let now = self.now;
-        let fullness = |target: &Target| self.limit_at(origin, *target).map(|(cell, spec)| cell.fullness(spec, now));
-        targets.iter().filter_map(fullness).fold(0.0, f64::max)
     }
 
     /// Applies a refusal to the lane that was refused alone.

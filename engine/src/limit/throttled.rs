@@ -177,6 +177,20 @@ impl Cell {
         notice
     }
 
+    /// See [`Throttle::bound_report`].
+    pub(crate) fn bound_report(
+        &mut self,
+        spec: &LimitSpec,
+        now: Time,
+        tenant: u64,
+        most: u64,
+        report: &Report,
+    ) -> Option<Time> {
+        let report = self.as_held(spec, &spec.with_reset(report, now))?;
+        let pace = self.pace(spec);
+        self.throttle_mut()?.bound_report(now, tenant, most, &report, &pace)
+    }
+
     /// Counts `units` that other clients took from the vendor's bucket.
     fn owe(&mut self, spec: &LimitSpec, now: Time, units: u32) {
         let spec = in_force(&self.beside, spec);

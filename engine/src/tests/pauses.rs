@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::throttle::Wait;
+use crate::plan::{Counting, Pace};
+use crate::throttle::{About, Mode, Report, Wait};
 
 const MONTH: u64 = 31 * 86_400 * SECOND;
 
@@ -170,4 +171,101 @@ fn refusal_stops_a_lane_after_its_move() {
     let grants = bench.serve(start + Duration::from_secs(60), 0);
     assert_eq!(grants.len(), 1);
     assert!((30..=34).contains(&grants[0].0.since(start).as_secs()));
+}
+
+const DAY: u64 = 86_400 * SECOND;
+
+/// Tenants of an account that has 100 requests a day. One tenant's response stops the others for `most` nanoseconds.
+fn lanes_of_daily_limit<const N: usize>(mode: Mode, tenants: [&str; N], most: u64) -> (Bench, [LaneKey; N]) {
+    let mut spec = per_second("daily", 100);
+    spec.kind = LimitKind::Rate {
+        bucket: BucketSpec::new(80, 100.0, DAY, 0),
+        guard: GuardSpec::Log(LogSpec::new(100, 0, DAY, TRANSIT).fixed()),
+    };
+    spec.pace = Pace { unit_ns: DAY / 100, limit: 100, window_ns: DAY, counting: Counting::Windows, mode };
+    let mut plan = Plan { has_slots: false, max_hold_ns: u64::MAX, one_witness_ns: most, ..plan(Vec::new()) };
+    plan.pace.mode = mode;
+    plan.account = [SharedSpec { spec, endpoint: None }].into();
+    let plan = Arc::new(plan);
+    let mut bench = Bench::new();
+    let lanes = tenants.map(|tenant| bench.lane(tenant, "account", &plan));
+    (bench, lanes)
+}
+
+fn report_of_day(limit: u64, remaining: u64) -> Feedback {
+    Feedback::Passed(Some(Report { limit, remaining, reset_ns: Some(DAY), about: About::default() }))
+}
+
+#[test]
+fn tenants_report_stops_others_as_configured() {
+    let modes = [Mode::Bands, Mode::Adaptive, Mode::Pace, Mode::Off];
+    for (mode, most) in modes.into_iter().flat_map(|mode| [(mode, 900), (mode, 60)]) {
+        let (mut bench, [a, b, c]) = lanes_of_daily_limit(mode, ["a", "b", "c"], most * SECOND);
+        let permit = bench.submit_granted(a, ask(Tier::High));
+        bench.on_response(permit, report_of_day(100, 0));
+        bench.engine.finished(bench.now, permit);
+        let start = bench.now;
+        let mut waiters: Vec<WaiterKey> = [b, c].map(|lane| bench.submit_waiting(lane, ask(Tier::High)).0).into();
+        bench.advance_to(start + Duration::from_secs(most - 1));
+        assert!(bench.start_granted(&mut waiters).is_empty(), "{mode:?}: the report is believed");
+        bench.advance_to(start + Duration::from_secs(most + 1));
+        let probe = bench.start_granted(&mut waiters);
+        assert_eq!(probe.len(), 1, "{mode:?}: one request finds out");
+        assert!(paused_for(&bench, a) > Duration::from_secs(80_000), "{mode:?}: who was told waits");
+        // Another tenant hears the same, so that all wait as long as the vendor says.
+        bench.on_response(probe[0], report_of_day(100, 0));
+        bench.engine.finished(bench.now, probe[0]);
+        bench.advance_to(start + Duration::from_secs(7_200));
+        assert!(bench.start_granted(&mut waiters).is_empty(), "{mode:?}: two tenants are believed");
+    }
+}
+
+#[test]
+fn report_that_another_tenant_saw_coming_stops_all_until_reset() {
+    let (mut bench, [a, b, c]) = lanes_of_daily_limit(Mode::Adaptive, ["a", "b", "c"], 900 * SECOND);
+    for (lane, remaining) in [(b, 20), (a, 0)] {
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.on_response(permit, report_of_day(100, remaining));
+        bench.engine.finished(bench.now, permit);
+    }
+    let mut waiters = vec![bench.submit_waiting(c, ask(Tier::High)).0];
+    bench.advance_to(bench.now + Duration::from_secs(86_000));
+    assert!(bench.start_granted(&mut waiters).is_empty());
+}
+
+/// Nobody else could be harmed, so the report is obeyed in full.
+#[test]
+fn report_of_only_tenant_stops_it_until_reset() {
+    let (mut bench, [a]) = lanes_of_daily_limit(Mode::Adaptive, ["a"], 900 * SECOND);
+    let permit = bench.submit_granted(a, ask(Tier::High));
+    bench.on_response(permit, report_of_day(100, 0));
+    bench.engine.finished(bench.now, permit);
+    let start = bench.now;
+    let mut waiters = vec![bench.submit_waiting(a, ask(Tier::High)).0];
+    bench.advance_to(start + Duration::from_secs(86_399));
+    assert!(bench.start_granted(&mut waiters).is_empty());
+    bench.advance_to(start + Duration::from_secs(86_402));
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
+}
+
+#[test]
+fn tenants_lower_limit_slows_others_for_15_minutes() {
+    let (mut bench, [a, b]) = lanes_of_daily_limit(Mode::Adaptive, ["a", "b"], 900 * SECOND);
+    let permit = bench.submit_granted(a, ask(Tier::High));
+    bench.on_response(permit, report_of_day(10, 10));
+    bench.engine.finished(bench.now, permit);
+    let at_once = || Ask { immediate: true, ..ask(Tier::High) };
+    let mut count = |seconds: u64| {
+        bench.advance_to(bench.now + Duration::from_secs(seconds));
+        let mut granted = 0;
+        while let Answer::Granted(permit) = bench.submit(b, at_once()) {
+            bench.engine.finished(bench.now, permit);
+            granted += 1;
+        }
+        granted
+    };
+    let slowed = count(1);
+    assert!(slowed <= 10, "{slowed}");
+    let after = count(901);
+    assert!(after >= 50, "{after}");
 }

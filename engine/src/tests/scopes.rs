@@ -351,6 +351,7 @@ fn tenants_host_speaks_for_that_tenant() {
     // The vendor's own host; one that all tenants chose; one that the first tenant chose alone.
     let [vendors, same, apart] = [[None, None], [Some("https://one"); 2], [Some("https://evil"), Some("https://one")]];
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
+        let mut stopped = std::collections::BTreeSet::new();
         for (kind, hosts) in (0..13).flat_map(|kind| [(kind, vendors), (kind, same), (kind, apart)]) {
             let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
             let plan = bench.engine.lanes[lanes[0]].plan.clone();
@@ -375,7 +376,15 @@ fn tenants_host_speaks_for_that_tenant() {
             let grants = bench.serve(start + Duration::from_secs(3_600), 0);
             let (at, _) = grants.iter().find(|(_, granted)| *granted == waiter).unwrap();
             assert!(at.since(start).as_secs() <= 901, "{scope:?} {kind}: {:?}", at.since(start));
+            stopped.insert(kind);
         }
+        // Each refusal and each report of nothing left acts on its limit; the others name a limit that nobody knows.
+        let expected: &[usize] = match scope {
+            Scope::Account => &[0, 1, 2, 4, 6, 8],
+            Scope::Vendor => &[0, 1, 2, 3, 4, 6, 8],
+            _ => &[0, 1, 2, 4, 5, 6, 8],
+        };
+        assert_eq!(stopped.into_iter().collect::<Vec<_>>(), expected, "{scope:?}");
     }
 }
 

@@ -39,7 +39,7 @@ use super::limit::free::BlockedBy;
 use super::limit::free::Free;
 pub use super::pace::Mode;
 use super::pace::Pace;
-use super::pace::{LEAST_PAUSE, TIER_TURN};
+use super::pace::{LEAST_PAUSE, LONGEST_BELIEF, TIER_TURN};
 use crate::keys::PermitKey;
 use crate::tier::Tier;
 use crate::time::Time;
@@ -88,6 +88,8 @@ pub struct Throttle {
     refused_by: Option<EndpointHash>,
     /// The tenant, as a hash, whose refusal asked for a longer wait than was believed, and when the pause for it ends.
     witness: Option<(u64, Time)>,
+    /// Two tenants, as hashes, in responses to whom the vendor reported that little is left, and until when that holds.
+    told_little: [Option<(u64, Time)>; 2],
     /// The last refusal: when it came, the units that had passed in the window before it, and whether these are exactly
     /// what the vendor accepted.
     refused_at: Option<(Time, f64, bool)>,
@@ -140,6 +142,7 @@ impl Throttle {
             && self.quota.told.is_none_or(|told| told.until <= now)
             && self.figure.is_none_or(|figure| figure.until <= now)
             && self.witness.is_none_or(|(_, until)| until.plus_nanos(WITNESS_MEMORY) <= now)
+            && self.told_little.iter().flatten().all(|(_, until)| *until <= now)
             && self.calm_until <= now
             && self.stated.is_none_or(|(_, until)| until <= now)
             && self.learned.is_none_or(|mut learned| {
@@ -234,8 +237,13 @@ impl Throttle {
             *pause = Pause::Probing(permit);
         }
         self.forget_past(now);
-        if let Some(spacing) = self.spacing(now, pace) {
-            self.next = self.next.max(due).plus_nanos(spacing.saturating_mul(u64::from(units)));
+        let from = self.next.max(due);
+        let after = |spacing: u64| from.plus_nanos(spacing.saturating_mul(u64::from(units)));
+        // A figure of the vendor delays nothing for longer than it is believed.
+        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
+        let of_figures = figures.map(|(spacing, until)| after(spacing).min(until)).max();
+        if let Some(next) = of_figures.max(self.spacing_after_refusal(now, pace).map(after)) {
+            self.next = self.next.max(next);
         }
     }
 
@@ -248,23 +256,36 @@ impl Throttle {
 
     /// Nanoseconds between grants of one unit; `None` if the limits alone decide.
     pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
+        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
+        let of_figures = figures.map(|(spacing, _)| spacing).max();
+        of_figures.max(self.spacing_after_refusal(now, pace))
+    }
+
+    /// Nanoseconds between grants of one unit by the remaining units that the vendor reports, and until when the report
+    /// holds.
+    fn told_spacing(&self, pace: &Pace) -> Option<(u64, Time)> {
+        let told = self.quota.told?;
+        let of_band = || pace.unit_ns.saturating_mul(100) / told.share.max(1);
+        let spacing = told.spacing.or_else(|| (pace.mode == Mode::Bands && told.share < 100).then(of_band))?;
+        Some((spacing, told.until))
+    }
+
+    /// Nanoseconds between grants of one unit at a limit that the vendor states and that is less than the configured
+    /// one, and until when that is believed.
+    fn stated_spacing(&self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
+        let (stated, until) = self.stated.filter(|(_, until)| *until > now)?;
+        Some((pace.unit_ns.saturating_mul(pace.limit) / stated.max(1), until))
+    }
+
+    /// Nanoseconds between grants of one unit, because the limit was refused or others use it; `None` if nothing does.
+    fn spacing_after_refusal(&mut self, now: Time, pace: &Pace) -> Option<u64> {
         let unit = pace.unit_ns;
         let mut spacing = if now < self.calm_until { unit } else { 0 };
-        if let Some(told) = self.quota.told {
-            spacing = match told.spacing {
-                Some(told) => spacing.max(told),
-                None if pace.mode == Mode::Bands && told.share < 100 => unit.saturating_mul(100) / told.share.max(1),
-                None => spacing,
-            };
-        }
         if let Some((since, over)) = self.ramp {
             let passed = u64::try_from(now.since(since).as_nanos()).unwrap_or(u64::MAX);
             let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
             // For a long window, the first grant would otherwise delay all later ones beyond the end of the growth.
             spacing = spacing.max((unit.saturating_mul(100) / share).min(over.max(unit)));
-        }
-        if let Some((stated, _)) = self.stated.filter(|(_, until)| *until > now) {
-            spacing = spacing.max(unit.saturating_mul(pace.limit) / stated.max(1));
         }
         if let Some(learned) = &mut self.learned {
             learned.advance(now, pace);
@@ -293,7 +314,7 @@ impl Throttle {
         self.note_figure(now, granted, books.under_way, report, pace);
         if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
             // Each response repeats the figure; the vendor's plan may change while no response comes.
-            let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM));
+            let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM).min(LONGEST_BELIEF));
             self.stated = Some((stated, until));
         } else if granted >= self.quota.told_of() {
             self.stated = None;

@@ -2,11 +2,14 @@
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::{CALM, MAX_ENDPOINTS, Notice, Throttle, WITNESS_MEMORY, Wait};
+use super::{CALM, MAX_ENDPOINTS, Notice, Report, Throttle, WITNESS_MEMORY, Wait};
 use crate::endpoint::EndpointHash;
 use crate::keys::PermitKey;
 use crate::pace::{FIRST_GUESS, LEAST_PAUSE, Pace, TIER_TURN};
 use crate::time::Time;
+
+/// Little is left if the rest is less than the limit divided by this.
+const LITTLE: u64 = 3;
 
 /// A request that the vendor refused.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +125,45 @@ impl Throttle {
                 most
             }
         }
+    }
+
+    /// Shortens a stop that a report in a response to `tenant` has just begun to `most` nanoseconds; then one request
+    /// finds out whether units are back. The report is believed in full if the vendor told another tenant in this window
+    /// that little is left, or if another tenant's response asked for a longer wait too. Returns until when the report
+    /// itself stops the limit, if that was shortened. A report that only slows the limit down is corrected by the next
+    /// response.
+    pub(crate) fn bound_report(
+        &mut self,
+        now: Time,
+        tenant: u64,
+        most: u64,
+        report: &Report,
+        pace: &Pace,
+    ) -> Option<Time> {
+        let confirmed = self.told_little.iter().flatten().any(|(other, until)| *other != tenant && *until > now);
+        if report.remaining.saturating_mul(LITTLE) < report.limit {
+            let until = now.plus_nanos(report.reset_ns.unwrap_or(pace.window_ns));
+            let of_another = self.told_little.into_iter().flatten().find(|(other, _)| *other != tenant);
+            self.told_little = [Some((tenant, until)), of_another];
+        }
+        let told = self.quota.told.filter(|told| told.percent == 0 && told.free(now, 1, pace) > now)?;
+        let stated = u64::try_from(told.until.since(now).as_nanos()).unwrap_or(u64::MAX);
+        if confirmed || stated <= most {
+            return None;
+        }
+        let until = now.plus_nanos(self.believed_wait(now, tenant, stated, most));
+        if until >= told.until {
+            return None;
+        }
+        if let Some(told) = &mut self.quota.told {
+            told.until = until;
+        }
+        self.announced.empty_until = self.announced.empty_until.min(until);
+        if !matches!(self.pause, Pause::Probing(_)) {
+            self.pause = Pause::Until(self.pause.until().max(until));
+            self.paused_at = now;
+        }
+        Some(told.until)
     }
 
     /// Cuts the rate after a refusal, because the vendor accepts less than the limit says. `passed`: units granted in
