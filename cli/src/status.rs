@@ -198,7 +198,7 @@ fn of_lane(lane: &Value) -> Vec<String> {
         () if pause.is_object() => {
             let ends =
                 seconds(&pause["ends_in_s"]).map_or("until it is resumed".to_owned(), |after| format!("for {after}"));
-            format!("paused {ends} ({})", text(&pause["by"]))
+            format!("paused {ends}: {}", text(&pause["reason"]))
         }
         () => ["high", "normal", "low"]
             .iter()

@@ -8,6 +8,7 @@ use super::keys::LaneKey;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
 use super::notices::Holder;
+use super::origin::Whose;
 use super::slab::Key;
 use super::throttle::Discovered;
 use super::{Engine, Until, WaitReason};
@@ -22,6 +23,10 @@ pub struct View {
     pub held: bool,
     /// Until when the vendor's responses pause the lane; in the past if they do not.
     pub paused_until: Time,
+    /// Whose limit the last refusal named that is about no known limit.
+    pub refused_for: Option<Whose>,
+    /// Failures in a row; 0 if fewer than pause the lane.
+    pub failures: u32,
     /// The spacing between grants of one unit and that at the full rate, in nanoseconds, if the first is longer.
     pub slowest: Option<(u64, u64)>,
     pub heads: [Option<HeadView>; 3],
@@ -152,6 +157,8 @@ impl Engine {
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
         let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let refused_for = lane.credential.as_ref().and_then(|credential| credential.whose());
+        let failures = lane.credential.as_ref().map_or(0, |credential| credential.failures());
         let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
         let discovered: Vec<LimitView> =
             lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view(now)).collect();
@@ -191,6 +198,8 @@ impl Engine {
             limits,
             held,
             paused_until: self.stands_until(key, NO_ENDPOINT),
+            refused_for,
+            failures,
             slowest,
             heads,
         })

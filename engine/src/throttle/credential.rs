@@ -242,6 +242,11 @@ impl Credential {
         own.chain(discovered).collect()
     }
 
+    /// Failures in a row; 0 if fewer than pause the lane.
+    pub(crate) fn failures(&self) -> u32 {
+        if self.failures < FAILURES { 0 } else { self.failures }
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }

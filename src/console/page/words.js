@@ -23,7 +23,7 @@ export function state(lane) {
   switch (lane.state) {
     case "reconnect": return ["the vendor takes its grant no more: its user must connect again", "bad"];
     case "held": return ["paused by an operator, until somebody resumes it", "bad"];
-    case "paused": return [`paused by the vendor${until}`, "bad"];
+    case "paused": return [`paused by the vendor${until}${lane.why ? `: ${lane.why}` : ""}`, "bad"];
     case "unreachable": return [`no connection to ${lane.unreachable} can be made; one request at a time tries`, "bad"];
     case "throttled": return [lane.reason ? `slower than its limits: ${lane.reason}` : "slower than its limits", "fair"];
     case "waiting": return [lane.reason ? `waits: ${lane.reason}` : "waits", "fair"];
@@ -44,7 +44,7 @@ export function stateOf(status) {
   else if (throttle) name = "throttled";
   else if (waiting.high + waiting.normal + waiting.low > 0) name = "waiting";
   else if (status.in_flight > 0) name = "sending";
-  return state({ state: name, reason, ends_in_s, unreachable: status.unreachable });
+  return state({ state: name, reason, why: pause && pause.reason, ends_in_s, unreachable: status.unreachable });
 }
 
 export const reasons = {

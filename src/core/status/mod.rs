@@ -2,6 +2,7 @@
 
 pub(crate) mod lanes;
 mod limits;
+mod pauses;
 pub(crate) mod select;
 pub(crate) mod survey;
 pub mod types;
@@ -9,9 +10,7 @@ pub mod types;
 use super::Core;
 use crate::clock::Time;
 use crate::config::Tenant;
-use crate::core::status::types::{
-    ByPriority, Flow, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, TokenState, TokenStatus, WaitStatus,
-};
+use crate::core::status::types::{ByPriority, Flow, TenantStatus, ThrottleStatus, TokenState, TokenStatus, WaitStatus};
 use crate::engine::{Until, View};
 use crate::error::Error;
 use crate::request::response::WaitReason;
@@ -70,9 +69,9 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
     let limits: Vec<_> = view.limits.into_iter().map(|limit| limits::in_use(&tenant.vendor, limit, now)).collect();
     let headroom = limits::headroom(&limits);
     let pause = match () {
-        () if view.held => Some(PauseStatus { by: PausedBy::Operator, ends_in: None }),
+        () if view.held => Some(pauses::by_operator()),
         () if view.paused_until > now => {
-            Some(PauseStatus { by: PausedBy::Vendor, ends_in: Some(view.paused_until.since(now)) })
+            Some(pauses::by_vendor(&limits, view.paused_until.since(now), view.refused_for, view.failures))
         }
         () => None,
     };

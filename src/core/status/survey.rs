@@ -127,7 +127,7 @@ fn summary(status: &TenantStatus) -> LaneSummary {
         tenant: status.tenant.clone(),
         vendor: status.vendor.clone(),
         state: state(status),
-        ends_in: status.pause.and_then(|pause| pause.ends_in),
+        ends_in: status.pause.as_ref().and_then(|pause| pause.ends_in),
         room: status.headroom.or(limit.as_ref().map(|limit| share(&limit))),
         limit,
         waiting: status.waiting,
@@ -141,7 +141,7 @@ fn summary(status: &TenantStatus) -> LaneSummary {
 fn state(status: &TenantStatus) -> LaneState {
     use crate::core::status::types::TokenState as Shown;
     let waiting = status.waiting.high + status.waiting.normal + status.waiting.low;
-    match status.pause.map(|pause| pause.by) {
+    match status.pause.as_ref().map(|pause| pause.by) {
         _ if status.token.as_ref().is_some_and(|token| token.state == Shown::NeedsReconnect) => LaneState::Reconnect,
         Some(PausedBy::Operator) => LaneState::Held,
         Some(PausedBy::Vendor) => LaneState::Paused,

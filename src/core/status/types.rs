@@ -143,11 +143,19 @@ pub enum PausedBy {
 }
 
 /// A pause of a tenant at a vendor.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct PauseStatus {
     /// Who paused.
     pub by: PausedBy,
+    /// Whose requests wait: `tenant`, `account` or `vendor`. A pause of one endpoint alone is shown at its limit
+    /// ([`LimitStatus::paused_for`]).
+    pub scope: &'static str,
+    /// The paused limit; `None` if the pause is not about a limit that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Arc<str>>,
+    /// The reason in words.
+    pub reason: String,
     /// The time until the pause ends, in seconds; `None` if an operator has to end it.
     #[serde(rename = "ends_in_s", serialize_with = "seconds")]
     pub ends_in: Option<Duration>,

@@ -22,7 +22,7 @@ async fn status_reports_wait_reason_and_end() {
 
     client.tenants().pause("a", "v").unwrap();
     let paused = client.status("a", "v").unwrap();
-    assert_eq!(paused.pause.map(|pause| (pause.by, pause.ends_in)), Some((PausedBy::Operator, None)));
+    assert_eq!(paused.pause.as_ref().map(|pause| (pause.by, pause.ends_in)), Some((PausedBy::Operator, None)));
     assert_eq!(client.estimate("a", "v", Priority::Low, 1).unwrap().expected, None);
     let json: serde_json::Value = serde_json::to_value(&paused).unwrap();
     assert_eq!(
@@ -53,6 +53,42 @@ async fn refusal_shows_in_the_status() {
     assert_eq!(pause.by, PausedBy::Vendor);
     let seconds = pause.ends_in.unwrap().as_secs_f64();
     assert!((29.9..=33.1).contains(&seconds), "{seconds}: the stated time and at most a tenth");
+}
+
+/// One tenant of an account is refused: the status of the other says whose limit is paused, and why.
+#[tokio::test(start_paused = true)]
+async fn pause_shows_its_scope_and_reason() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "30"));
+    let shared = |scope: &str| format!("{}\nscope = \"{scope}\"", per_second(10, 2));
+    for scope in ["account", "vendor"] {
+        let toml = vendor(&[("requests", &shared(scope))]);
+        let [a, b] = ["a", "b"].map(|tenant| TenantEntry::new(tenant, "v").account("one"));
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(toml).tenant(a).tenant(b);
+        let client = builder.transport(transport.clone()).build().await.unwrap();
+        assert!(client.try_send("b", Priority::High, get("/")).await.is_ok(), "the vendor's 429 is a response");
+        assert!(client.try_send("a", Priority::High, get("/")).await.is_err());
+        let pause = client.status("a", "v").unwrap().pause.unwrap();
+        assert_eq!((pause.by, pause.scope, pause.limit.as_deref()), (PausedBy::Vendor, scope, Some("requests")));
+        assert!(
+            pause.reason.contains("the vendor refused a request that counts in limit `requests`"),
+            "{}",
+            pause.reason
+        );
+    }
+
+    let transport = FakeTransport::new(|_| FakeAnswer::status(503));
+    let client = client(&[("requests", &per_second(100, 50))], &transport).await;
+    for _ in 0..5 {
+        drop(client.send("a", Priority::High, get("/")).await);
+    }
+    let pause = client.status("a", "v").unwrap().pause.unwrap();
+    assert_eq!(
+        (pause.scope, pause.limit, &*pause.reason),
+        ("tenant", None, "5 requests of the tenant failed in a row")
+    );
+    client.tenants().pause("a", "v").unwrap();
+    let pause = client.status("a", "v").unwrap().pause.unwrap();
+    assert_eq!((pause.by, &*pause.reason), (PausedBy::Operator, "an operator paused the tenant"));
 }
 
 /// The limits are 10 requests and 100 tokens a second. Thirty requests of 20 tokens each take as long as 600 tokens, of
