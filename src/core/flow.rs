@@ -1,4 +1,5 @@
-//! Measures the rate and the mean latency of a vendor's responses, smoothed. Works without the feature `metrics`.
+//! Measures the rate and the mean latency of a vendor's responses, smoothed, and what they leave of its limits. Works
+//! without the feature `metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::headroom::{Advice, RecentHeadroom};
 use crate::clock::Time;
 use crate::core::status::types::Flow;
 
@@ -51,35 +53,56 @@ impl Meter {
     }
 }
 
+/// What is measured of one vendor's responses.
+#[derive(Default)]
+struct OfVendor {
+    meter: Mutex<Meter>,
+    headroom: Mutex<RecentHeadroom>,
+}
+
 /// The meters of all vendors.
 #[derive(Default)]
 pub(crate) struct Meters {
     /// Read for every response, and replaced for every new vendor.
-    by_vendor: ArcSwap<HashMap<Arc<str>, Arc<Mutex<Meter>>>>,
+    by_vendor: ArcSwap<HashMap<Arc<str>, Arc<OfVendor>>>,
 }
 
 impl Meters {
     pub(crate) fn answered(&self, vendor: &Arc<str>, now: Time, took: Duration) {
         match self.by_vendor.load().get(vendor) {
-            Some(meter) => meter.lock().answered(now, took),
-            None => self.begin(vendor).lock().answered(now, took),
+            Some(of) => of.meter.lock().answered(now, took),
+            None => self.begin(vendor).meter.lock().answered(now, took),
+        }
+    }
+
+    /// Counts what a response leaves of the tenant's tightest limit, as (left, limit). Returns the advice that is due.
+    pub(crate) fn headroom(
+        &self,
+        vendor: &Arc<str>,
+        tenant: &Arc<str>,
+        now: Time,
+        headroom: (u32, u32),
+    ) -> Option<Advice> {
+        match self.by_vendor.load().get(vendor) {
+            Some(of) => of.headroom.lock().seen(now, tenant, headroom),
+            None => self.begin(vendor).headroom.lock().seen(now, tenant, headroom),
         }
     }
 
     pub(crate) fn flow(&self, vendor: &str, now: Time) -> Flow {
-        self.by_vendor.load().get(vendor).map(|meter| meter.lock().flow(now)).unwrap_or_default()
+        self.by_vendor.load().get(vendor).map(|of| of.meter.lock().flow(now)).unwrap_or_default()
     }
 
     #[cold]
-    fn begin(&self, vendor: &Arc<str>) -> Arc<Mutex<Meter>> {
-        let meter: Arc<Mutex<Meter>> = Arc::default();
-        // If two threads add the same vendor at once, the second one uses the meter of the first.
+    fn begin(&self, vendor: &Arc<str>) -> Arc<OfVendor> {
+        let new: Arc<OfVendor> = Arc::default();
+        // If two threads add the same vendor at once, the second one uses what the first one added.
         self.by_vendor.rcu(|known| {
             let mut known = HashMap::clone(known);
-            known.entry(vendor.clone()).or_insert_with(|| meter.clone());
+            known.entry(vendor.clone()).or_insert_with(|| new.clone());
             known
         });
-        self.by_vendor.load().get(vendor).cloned().unwrap_or(meter)
+        self.by_vendor.load().get(vendor).cloned().unwrap_or(new)
     }
 }
 

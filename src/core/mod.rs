@@ -9,6 +9,7 @@ mod egress;
 mod failures;
 mod flow;
 mod gateway_counts;
+mod headroom;
 pub(crate) mod refusal;
 mod registry;
 pub(crate) mod status;

@@ -148,7 +148,7 @@ impl Series {
 
     pub(crate) fn dead_lettered(&self, _: Reason) {}
 
-    pub(crate) fn headroom(&self, _tenant: &Arc<str>, _: (u32, u32)) {}
+    pub(crate) fn headroom(&self, _: (u32, u32)) {}
 
     pub(crate) fn paused(&self, _tenant: &Arc<str>, _until: Time) {}
 

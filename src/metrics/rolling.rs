@@ -1,18 +1,11 @@
 //! Averages over the last seconds and minutes, updated once a second.
 
 use std::collections::VecDeque;
-use std::time::Duration;
-
-use crate::clock::Time;
 
 /// The seconds over which rates are averaged.
 const RATE_SECONDS: usize = 10;
 /// The seconds over which headroom is averaged.
 const HEADROOM_SECONDS: usize = 300;
-/// The number of seconds with an answer that an average needs before it causes a warning.
-const ENOUGH: usize = 30;
-const LITTLE: f64 = 0.2;
-const ADVICE_EVERY: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
 pub(super) struct Rolling {
@@ -21,7 +14,6 @@ pub(super) struct Rolling {
     totals: VecDeque<[u64; 3]>,
     /// The lowest headroom of each of the last seconds, in thousandths; `None` for a second without an answer.
     headroom: VecDeque<Option<u32>>,
-    advised: Option<Time>,
 }
 
 impl Rolling {
@@ -51,22 +43,8 @@ impl Rolling {
         if self.headroom.len() > HEADROOM_SECONDS {
             self.headroom.pop_front();
         }
-        let (sum, count) =
-            self.known_headrooms().fold((0, 0), |(sum, count), lowest| (sum + u64::from(lowest), count + 1));
+        let known = self.headroom.iter().flatten();
+        let (sum, count) = known.fold((0, 0), |(sum, count), lowest| (sum + u64::from(*lowest), count + 1));
         (count > 0).then(|| sum as f64 / count as f64 / 1_000.0)
-    }
-
-    fn known_headrooms(&self) -> impl Iterator<Item = u32> {
-        self.headroom.iter().flatten().copied()
-    }
-
-    /// Whether a warning about this average is due now.
-    pub(super) fn is_advice_due(&mut self, now: Time, average: f64) -> bool {
-        let lately = self.advised.is_some_and(|at| now.since(at) < ADVICE_EVERY);
-        let due = average < LITTLE && !lately && self.known_headrooms().count() >= ENOUGH;
-        if due {
-            self.advised = Some(now);
-        }
-        due
     }
 }

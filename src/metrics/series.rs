@@ -54,9 +54,8 @@ pub(super) struct Set {
     /// The number of answers with a status below 400, and the sum of their times in nanoseconds.
     answers: AtomicU64,
     answers_ns: AtomicU64,
-    /// The lowest headroom in this second, in thousandths, and its tenant.
+    /// The lowest headroom in this second, in thousandths.
     lowest: AtomicU32,
-    lowest_of: Mutex<Option<Arc<str>>>,
     refusals: Count,
     dead_letters: [Count; REASONS.len()],
     pauses: Count,
@@ -226,15 +225,10 @@ impl Series {
 
     /// Records how much is left of a tenant's tightest limit.
     #[inline]
-    pub(crate) fn headroom(&self, tenant: &Arc<str>, (left, limit): (u32, u32)) {
+    pub(crate) fn headroom(&self, (left, limit): (u32, u32)) {
         let Some(set) = &self.0 else { return };
         let left = (u64::from(left) * 1_000 / u64::from(limit.max(1))).min(1_000) as u32;
-        if left < set.lowest.load(Relaxed) {
-            let mut of = set.lowest_of.lock();
-            if set.lowest.fetch_min(left, Relaxed) > left {
-                *of = Some(tenant.clone());
-            }
-        }
+        set.lowest.fetch_min(left, Relaxed);
     }
 
     /// Records that the tenant is paused until `until`.
@@ -282,7 +276,6 @@ impl Set {
             answers: AtomicU64::new(0),
             answers_ns: AtomicU64::new(0),
             lowest: AtomicU32::new(UNHEARD),
-            lowest_of: Mutex::default(),
             refusals: Count::default(),
             dead_letters: Default::default(),
             pauses: Count::default(),
@@ -357,26 +350,12 @@ impl Set {
         let (rate, mean) = rolling.rate(answers, answers_ns, busy_ns);
         self.rate.tell(rate, &RATE, &self.labels);
         self.mean.tell(mean, &MEAN, &self.labels);
-        let lowest = {
-            let of = self.lowest_of.lock().take();
-            Some(self.lowest.swap(UNHEARD, Relaxed)).filter(|lowest| *lowest != UNHEARD).map(|lowest| (lowest, of))
-        };
-        if let Some((lowest, _)) = &lowest {
-            self.headroom.tell(f64::from(*lowest) / 1_000.0, &HEADROOM, &self.labels);
+        let lowest = Some(self.lowest.swap(UNHEARD, Relaxed)).filter(|lowest| *lowest != UNHEARD);
+        if let Some(lowest) = lowest {
+            self.headroom.tell(f64::from(lowest) / 1_000.0, &HEADROOM, &self.labels);
         }
-        if let Some(average) = rolling.headroom(lowest.as_ref().map(|(lowest, _)| *lowest)) {
+        if let Some(average) = rolling.headroom(lowest) {
             self.headroom_average.tell(average, &HEADROOM_AVERAGE, &self.labels);
-            if let Some((_, of)) = lowest
-                && rolling.is_advice_due(now, average)
-            {
-                let vendor = self.labels.iter().find(|(name, _)| *name == "vendor").map(|(_, vendor)| &**vendor);
-                tracing::warn!(
-                    vendor,
-                    tenant = of.as_deref(),
-                    average_pct = (average * 100.0) as u32,
-                    "little headroom for minutes: a higher plan at the vendor, or batching, would help"
-                );
-            }
         }
     }
 

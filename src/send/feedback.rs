@@ -164,7 +164,16 @@ impl AnswerReader<'_> {
             notices::tell(self.core, self.route, self.series, self.request, noticed);
         }
         if let Some(headroom) = headroom {
-            self.series.headroom(&self.route.id, headroom);
+            self.series.headroom(headroom);
+            let (vendor, tenant, now) = (&self.route.vendor.name, &self.route.id, self.core.clock.now());
+            if let Some(advice) = self.core.telemetry.meters.headroom(vendor, tenant, now, headroom) {
+                tracing::warn!(
+                    vendor = &**vendor,
+                    tenant = &*advice.tenant,
+                    average_pct = advice.average_pct,
+                    "little headroom for minutes: a higher plan at the vendor, or batching, would help"
+                );
+            }
         }
         headroom.map(Headroom::of)
     }

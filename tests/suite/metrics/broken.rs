@@ -98,13 +98,13 @@ async fn panicking_recorder_loses_no_permit() {
     }
 }
 
-/// A subscriber that keeps the messages of warnings.
+/// A subscriber that keeps the warnings of little headroom.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("integration_client::metrics")
+        *metadata.level() == tracing::Level::WARN
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
@@ -125,7 +125,10 @@ impl tracing::Subscriber for Warnings {
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0.join(" "));
+        let text = fields.0.join(" ");
+        if text.contains("little headroom for minutes") {
+            self.0.lock().unwrap().push(text);
+        }
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
