@@ -137,6 +137,20 @@ impl RunFolder {
         }
         panic!("only {} of {requests} requests came", self.vendor.summary().arrived);
     }
+
+    /// Waits until the store holds a request that has not ended.
+    #[cfg(unix)]
+    async fn wait_until_stored(&self, store: &str) {
+        for _ in 0..200 {
+            let status = wait(self.command(&["status", "--store", store, "--json"]).spawn().unwrap()).await;
+            let seen: Value = serde_json::from_str(&status.out).unwrap_or_default();
+            if seen["queues"].as_array().is_some_and(|queues| !queues.is_empty()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{store} holds no request");
+    }
 }
 
 impl Drop for RunFolder {

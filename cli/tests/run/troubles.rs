@@ -55,12 +55,16 @@ async fn jobs_without_secret_wait_and_are_reported() {
     assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
 }
 
-/// Runs `send` with these arguments, and interrupts it after the vendor has received `sent` requests.
+/// Runs `send` with these arguments, and interrupts it after the vendor has received a request or, with `waits`, after the
+/// store holds one.
 #[cfg(unix)]
-async fn interrupted_send(place: &RunFolder, args: &[&str], sent: u64) -> ProcessOutput {
+async fn interrupted_send(place: &RunFolder, args: &[&str], waits: bool) -> ProcessOutput {
     let mut command = place.command(&[&["send", "acme", "v", "/slow", "--vendors", "vendors.toml"], args].concat());
     let child = command.spawn().unwrap();
-    place.wait_until_sent(sent).await;
+    match waits {
+        true => place.wait_until_stored("s.sqlite").await,
+        false => place.wait_until_sent(1).await,
+    }
     tokio::time::sleep(Duration::from_millis(500)).await;
     signal(&child, "INT");
     wait(child).await
@@ -71,16 +75,16 @@ async fn interrupted_send(place: &RunFolder, args: &[&str], sent: u64) -> Proces
 async fn interrupted_send_reports_its_delivery() {
     let limit = VendorLimit::sliding_log(1, 60 * SECOND);
     let place = RunFolder::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
-    let ran = interrupted_send(&place, &["-d", "{}"], 1).await;
+    let ran = interrupted_send(&place, &["-d", "{}"], false).await;
     assert_eq!((ran.code, &*ran.out), (3, ""), "{}", ran.err);
     assert!(ran.err.contains("the vendor may have acted on it"), "{}", ran.err);
     let place = RunFolder::new(FakeVendor::builder().limit(limit).latency(Duration::from_millis(750))).await;
     // The command waits for the exchange of a job that was sent.
-    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
+    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], false).await;
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("was sent, and the vendor answered 200"), "{}", ran.err);
     // The limit is used up, so the next job waits.
-    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
+    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], true).await;
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("it waits as job") && ran.err.contains("in s.sqlite"), "{}", ran.err);
     assert_eq!(place.vendor.summary().arrived, 1);
