@@ -3,6 +3,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
+#[cfg(unix)]
+use std::path::PathBuf;
 use std::time::Duration;
 
 use integration_client::console::Console;
@@ -177,6 +181,7 @@ const HEALTH: &str = "\
 Examples:
   integration-client health
   integration-client health 127.0.0.1:8099
+  integration-client health unix:/run/gateway.sock
 
 Exit codes: 0 it takes requests, 1 it does not, or says that it is not ready.";
 
@@ -185,15 +190,42 @@ Exit codes: 0 it takes requests, 1 it does not, or says that it is not ready.";
 #[command(after_help = HEALTH)]
 pub(crate) struct Health {
     /// The gateway's address, as `serve --listen` has it.
-    #[arg(value_name = "ADDRESS", env = LISTEN, default_value = DEFAULT)]
-    address: SocketAddr,
+    #[arg(value_name = "ADDRESS", env = LISTEN, default_value = DEFAULT, value_parser = gateway_at)]
+    address: GatewayAddress,
+}
+
+#[derive(Clone, Debug)]
+enum GatewayAddress {
+    Tcp(SocketAddr),
+    #[cfg(unix)]
+    Unix(PathBuf),
+}
+
+fn gateway_at(text: &str) -> Result<GatewayAddress, String> {
+    // The error is that of `serve --listen`.
+    text.parse::<Listen>().map_err(|error| error.to_string())?;
+    #[cfg(unix)]
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(GatewayAddress::Unix(path.into()));
+    }
+    text.parse().map(GatewayAddress::Tcp).map_err(|_| "this is no address".to_owned())
+}
+
+impl std::fmt::Display for GatewayAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GatewayAddress::Tcp(address) => address.fmt(f),
+            #[cfg(unix)]
+            GatewayAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// The timeout of the connection, of a read and of a write.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let (outcome, said) = match ask(args.address) {
+    let (outcome, said) = match ask(&args.address) {
         Ok(line) if line.split(' ').nth(1) == Some("200") => (Outcome::Fine, "ready".to_owned()),
         Ok(line) => (Outcome::Found, format!("not ready: {line}")),
         Err(error) => (Outcome::Found, format!("no gateway answers at {}: {error}", args.address)),
@@ -203,11 +235,26 @@ pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Fail
 }
 
 /// Asks the gateway whether it is ready. Returns the first line of the response.
-fn ask(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /~/readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+fn ask(address: &GatewayAddress) -> std::io::Result<String> {
+    match address {
+        GatewayAddress::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            ask_over(stream, &address.to_string())
+        }
+        #[cfg(unix)]
+        GatewayAddress::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            ask_over(stream, "localhost")
+        }
+    }
+}
+
+fn ask_over(mut stream: impl Read + Write, host: &str) -> std::io::Result<String> {
+    write!(stream, "GET /~/readyz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(512).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())

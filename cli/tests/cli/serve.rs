@@ -64,6 +64,28 @@ fn gateway_asks_for_its_token_and_drains() {
     std::fs::remove_file(vendors).unwrap();
 }
 
+#[cfg(unix)]
+#[test]
+fn health_asks_a_unix_socket() {
+    let folder = std::env::temp_dir().join(format!("ic-serve-socket-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (vendors, listen) = (folder.join("vendors.toml"), format!("unix:{}", folder.join("gateway").display()));
+    std::fs::write(&vendors, VENDORS).unwrap();
+    let args = ["serve", "--listen", &listen, "--no-token", "--vendors", vendors.to_str().unwrap()];
+    let mut child = KilledOnDrop(command(&args).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    lines.next().unwrap();
+    // As a container's health check has it: from the variable that `serve` reads too.
+    let asked = command(&["health"]).env("INTEGRATION_CLIENT_LISTEN", &listen).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "ready\n", "{asked:?}");
+    drop(child);
+    let health = run(&["health", &listen], "");
+    let expected = format!("no gateway answers at {listen}");
+    assert!(health.code == 1 && health.out.contains(&expected), "{}", health.out);
+    assert_eq!(run(&["health", "localhost"], "").code, 2);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn console_is_read_only_by_default() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-console-{}.toml", std::process::id()));
