@@ -86,14 +86,14 @@ async fn changed_file_is_not_resumed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn store_in_use_is_left_alone() {
     let place = RunFolder::new(vendor()).await;
-    place.jobs("jobs.jsonl", 1..=800);
+    place.jobs("jobs.jsonl", 1..=2_400);
     let child = place.start(&["jobs.jsonl"]);
     place.wait_until_sent(1).await;
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("is in use by another run: wait for its end"), "{}", ran.err);
     let first = wait(child).await;
-    assert_eq!((first.figures(), first.code, place.effects()), ([800, 0, 0], 0, (800, 800)), "{}", first.err);
+    assert_eq!((first.figures(), first.code, place.effects()), ([2_400, 0, 0], 0, (2_400, 2_400)), "{}", first.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]

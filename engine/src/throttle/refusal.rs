@@ -142,7 +142,8 @@ impl Throttle {
     ) -> Option<Time> {
         let confirmed = self.told_little.iter().flatten().any(|(other, until)| *other != tenant && *until > now);
         if report.remaining.saturating_mul(LITTLE) < report.limit {
-            let until = now.plus_nanos(report.reset_ns.unwrap_or(pace.window_ns));
+            // However far away a wrong reset is, the statement is about this window.
+            let until = now.plus_nanos(report.reset_ns.unwrap_or(u64::MAX).min(pace.window_ns));
             let of_another = self.told_little.into_iter().flatten().find(|(other, _)| *other != tenant);
             self.told_little = [Some((tenant, until)), of_another];
         }
