@@ -194,6 +194,7 @@ pub(crate) struct Health {
     address: GatewayAddress,
 }
 
+/// Where a gateway listens for all tenants and vendors: `Listen` does not tell that.
 #[derive(Clone, Debug)]
 enum GatewayAddress {
     Tcp(SocketAddr),

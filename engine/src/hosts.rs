@@ -4,6 +4,8 @@
 //! all lanes that share a limit use the same host, its responses apply to all of them: every tenant that they could
 //! harm chose that host. As soon as one of the lanes has another host, a response changes only its own lane, and
 //! everything that earlier responses changed in the shared limit is discarded.
+//!
+//! A report that is believed stops the other lanes of a shared limit for a bounded time, as refusals do.
 
 use super::Engine;
 use super::holder::Hosts;

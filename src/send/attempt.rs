@@ -100,7 +100,7 @@ impl Job {
                 true => (held.on_complete(ended, word, &besides), None),
                 false => (held.on_response(ended, word, &besides), Some(held)),
             };
-            let headroom = self.reader(core).effect(heard);
+            let headroom = self.reader(core).effect(ended, heard);
             return Ok(AttemptEnd::Done(self.respond(core, answer, held, waited, reason, headroom)));
         }
         let answered = Answered { answer, held, waited, reason, began, authorization };

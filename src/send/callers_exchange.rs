@@ -42,7 +42,7 @@ pub(crate) fn permit_answered(
     }
     let effect = held.on_response(now, reading.feedback, &reading.besides);
     core.telemetry.meters.answered(&vendor.name, now, effect.took);
-    let headroom = reader.effect(effect);
+    let headroom = reader.effect(now, effect);
     if reading.is_refusal {
         reader.spread(&signals, now, reading.told);
     }

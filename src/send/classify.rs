@@ -58,7 +58,7 @@ impl Job {
         if is_refusal {
             self.refused(core, stated, Some(status.as_u16()));
         }
-        let headroom = self.reader(core).effect(answered.held.on_response(now, feedback, &besides));
+        let headroom = self.reader(core).effect(now, answered.held.on_response(now, feedback, &besides));
         if is_refusal {
             self.reader(core).spread(&signals, now, told);
         }
@@ -135,7 +135,7 @@ impl Job {
             }
             _ if word.is_some() => {
                 // The vendor has seen the request, so the permit stays spent.
-                self.reader(core).effect(held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
+                self.reader(core).effect(now, held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
                 held.finish();
             }
             // The request may still be in transit, so it counts until `max_transit` has passed.

@@ -156,8 +156,8 @@ impl AnswerReader<'_> {
         Reading { feedback, besides, is_refusal, told }
     }
 
-    /// Reports the effect of feedback on the limits. Returns the headroom.
-    pub(super) fn effect(&self, effect: FeedbackEffect) -> Option<Headroom> {
+    /// Reports the effect that feedback at `now` has on the limits. Returns the headroom.
+    pub(super) fn effect(&self, now: Time, effect: FeedbackEffect) -> Option<Headroom> {
         let FeedbackEffect { headroom, notices, took } = effect;
         self.route.answered_in(took);
         for noticed in notices {
@@ -165,7 +165,7 @@ impl AnswerReader<'_> {
         }
         if let Some(headroom) = headroom {
             self.series.headroom(headroom);
-            let (vendor, tenant, now) = (&self.route.vendor.name, &self.route.id, self.core.clock.now());
+            let (vendor, tenant) = (&self.route.vendor.name, &self.route.id);
             if let Some(advice) = self.core.telemetry.meters.headroom(vendor, tenant, now, headroom) {
                 tracing::warn!(
                     vendor = &**vendor,

@@ -233,7 +233,7 @@ fn report_that_another_tenant_saw_coming_stops_all_until_reset() {
     assert!(bench.start_granted(&mut waiters).is_empty());
 }
 
-/// Nobody else could be harmed, so the report is obeyed in full.
+/// No other tenant uses the limit that a wrong report could stop, so the report is obeyed in full.
 #[test]
 fn report_of_only_tenant_stops_it_until_reset() {
     let (mut bench, [a]) = lanes_of_daily_limit(Mode::Adaptive, ["a"], 900 * SECOND);

@@ -378,7 +378,8 @@ fn tenants_host_speaks_for_that_tenant() {
             assert!(at.since(start).as_secs() <= 901, "{scope:?} {kind}: {:?}", at.since(start));
             stopped.insert(kind);
         }
-        // Each refusal and each report of nothing left acts on its limit; the others name a limit that nobody knows.
+        // Refusals, and reports that no or hardly any units remain, stop the shared limit. The other answers act on the
+        // lane that got them, or on a limit that is not configured.
         let expected: &[usize] = match scope {
             Scope::Account => &[0, 1, 2, 4, 6, 8],
             Scope::Vendor => &[0, 1, 2, 3, 4, 6, 8],
