@@ -96,7 +96,7 @@ END
 "$program" serve --vendors "$work/vendors.toml" --listen 127.0.0.1:0 --lane 127.0.0.1:0=acme/stripe >"$work/said" &
 gateway=$!
 for _ in {1..100}; do
-    grep -q '^lane' "$work/said" && break
+    grep -qs '^lane' "$work/said" && break
     kill -0 "$gateway" || die "the gateway did not begin; see above"
     sleep 0.05
 done
@@ -116,8 +116,16 @@ import json
 import sys
 
 python, node, report = (json.load(open(f"{sys.argv[1]}/{name}")) for name in ("python", "node", "report"))
-# One request broke off at the vendor, and was to arrive once.
-doubled = report["arrived"] - report["refused"] - python["answered"] - node["answered"] - 1
+# What the vendor broke off, and how often it was to arrive: once, or again with the same key.
+broken = python["broken"] | node["broken"]
+# The broken request with a key arrived once more, and that one was answered.
+unanswered = sum(times if times == 1 else times - 1 for times in broken.values())
+doubled = report["arrived"] - report["refused"] - python["answered"] - node["answered"] - unanswered
+keys = {key: python["keys"].get(key, 0) + node["keys"].get(key, 0) for key in python["keys"] | node["keys"]}
+for name, said, expected in (("keys", report["keys"], keys), ("broken", report["broken"], broken)):
+    if said != expected:
+        print(f"sdks: {name} that arrived and how often: {said}, and not {expected}", file=sys.stderr)
+        doubled += 1
 clients = python["clients"] + node["clients"]
 # Those of Rust have judged by vendors of their own.
 for line in open(f"{sys.argv[1]}/rust"):
@@ -128,5 +136,5 @@ for line in open(f"{sys.argv[1]}/rust"):
     report["leaked"] += counts["leaked"]
     doubled += counts["doubled"]
 print(f"sdks: clients={clients} requests={report['arrived']} refused={report['refused']} leaked={report['leaked']} doubled={doubled}")
-sys.exit(report["refused"] or report["leaked"] or doubled or report["broken"] != 1 or report["keys"] != 50)
+sys.exit(report["refused"] or report["leaked"] or doubled)
 END
