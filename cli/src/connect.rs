@@ -30,7 +30,7 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "FILE", alias = "vendors-file", env = VENDORS, hide_env_values = true)]
     pub(crate) vendors: Option<PathBuf>,
 
-    /// A file with tenants, if the tenants are in a file of their own.
+    /// A file with tenants, if the tenants are in a file of their own, or its URL.
     #[arg(long, value_name = "FILE", env = TENANTS, hide_env_values = true)]
     pub(crate) tenants: Option<PathBuf>,
 
@@ -117,19 +117,28 @@ impl Named {
 }
 
 impl Configuration {
+    /// The files and URLs that the options name.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.vendors.iter().chain(&self.tenants)
+    }
+
+    /// The server that holds a part of the configuration; `None` if `path` names a file.
+    pub(crate) fn server(&self, path: &Path) -> Result<Option<RemoteSource>, Failure> {
+        let Some(url) = path.to_str().filter(|text| is_url(text)) else { return Ok(None) };
+        let secret = std::env::var_os(CONFIG_SECRET).map(|_| format!("env:{CONFIG_SECRET}"));
+        let source = RemoteSource::by_url(url, secret.as_deref())?;
+        Ok(Some(match &self.config_copy {
+            Some(copy) if Some(path) == self.vendors.as_deref() || self.vendors.is_none() => source.keep_copy_in(copy),
+            _ => source,
+        }))
+    }
+
     /// A client builder that reads the files or the servers of the configuration.
     pub(crate) fn builder(&self) -> Result<IntegrationClientBuilder, Failure> {
         let mut builder = IntegrationClient::builder();
-        for path in self.vendors.iter().chain(&self.tenants) {
-            if let Some(url) = path.to_str().filter(|text| is_url(text)) {
-                let secret = std::env::var_os(CONFIG_SECRET).map(|_| format!("env:{CONFIG_SECRET}"));
-                let source = RemoteSource::by_url(url, secret.as_deref())?;
-                builder = builder.config_source(match &self.config_copy {
-                    Some(copy) if Some(path) == self.vendors.as_ref() || self.vendors.is_none() => {
-                        source.keep_copy_in(copy)
-                    }
-                    _ => source,
-                });
+        for path in self.paths() {
+            if let Some(server) = self.server(path)? {
+                builder = builder.config_source(server);
                 continue;
             }
             if let Err(error) = std::fs::metadata(path) {

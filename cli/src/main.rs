@@ -19,6 +19,7 @@ mod output;
 mod run;
 mod send;
 mod serve;
+mod sources;
 mod status;
 mod tenants;
 mod text;

@@ -120,6 +120,21 @@ pub(crate) fn wrapped(screen: Screen, text: &str) -> String {
     out
 }
 
+/// A message after a styled word, such as `error:`, wrapped to the width of the screen.
+pub(crate) fn headed(screen: Screen, style: Style, word: &str, message: &str) -> String {
+    let text = wrapped(screen, &format!("{word} {message}"));
+    let rest = text.strip_prefix(word).unwrap_or(&text);
+    format!("{style}{word}{style:#}{rest}")
+}
+
+/// A text after a mark, such as `[1]`, wrapped to the width of the screen. Further lines are indented. Words are never
+/// broken, so that an address stays whole.
+pub(crate) fn marked(screen: Screen, mark: &str, text: &str) -> String {
+    let indent = mark.chars().count() + 1;
+    let narrower = Screen { width: screen.width.saturating_sub(u16::try_from(indent).unwrap_or(u16::MAX)) };
+    format!("{mark} {}", wrapped(narrower, text).replace('\n', &format!("\n{:indent$}", "")))
+}
+
 /// A list of texts, each after a hyphen and wrapped to the width of the screen.
 pub(crate) fn list(screen: Screen, texts: impl IntoIterator<Item = String>) -> String {
     let mut table = plain(screen);
@@ -154,5 +169,16 @@ mod tests {
         assert_eq!(wrapped(Screen { width: 60 }, text), text);
         assert_eq!(wrapped(Screen { width: 3 }, "a longer word"), "a\nlonger\nword");
         assert_eq!(wrapped(Screen { width: 60 }, ""), "");
+    }
+
+    #[test]
+    fn messages_and_sources_wrap() {
+        let screen = Screen { width: 20 };
+        let plain = headed(screen, Style::new(), "warning:", "one two three four five");
+        assert_eq!(plain, "warning: one two\nthree four five");
+        let red = headed(screen, ERROR, "error:", "one");
+        assert_eq!(red, format!("{ERROR}error:{ERROR:#} one"));
+        let source = marked(screen, "[10]", "https://docs.example.com/limits (2 pages), 2026");
+        assert_eq!(source, "[10] https://docs.example.com/limits\n     (2 pages), 2026");
     }
 }

@@ -108,7 +108,7 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
     let sum = |of: fn(&Queue) -> u64| seen.queues.iter().map(of).sum::<u64>();
     let (waiting, under_way) = (sum(|queue| queue.waiting), sum(|queue| queue.under_way));
     writeln!(out, "{TITLE}{name}{TITLE:#}")?;
-    let figures = [(waiting, "waiting"), (under_way, "in hand"), (seen.dead, "dead")];
+    let figures = [(waiting, "waiting"), (under_way, "under way"), (seen.dead, "dead")];
     let figures = figures.map(|(number, what)| format!("{} {what}", thousands64(number)));
     writeln!(out, "{}", figures.join(", "))?;
     if let UntakenReplies { count: replies, oldest: Some(oldest), .. } = seen.replies {
@@ -145,10 +145,10 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
                 None => "-".to_owned(),
             };
             let [tenant, vendor] = [&queue.tenant, &queue.vendor].map(Clone::clone);
-            let (waiting, in_hand) = (thousands64(queue.waiting), thousands64(queue.under_way));
-            vec![tenant, vendor, queue.priority.to_string(), waiting, in_hand, due]
+            let (waiting, under_way) = (thousands64(queue.waiting), thousands64(queue.under_way));
+            vec![tenant, vendor, queue.priority.to_string(), waiting, under_way, due]
         });
-        let header = ["tenant", "vendor", "priority", "waiting", "in hand", "due"];
+        let header = ["tenant", "vendor", "priority", "waiting", "under way", "due"];
         write!(out, "{}", output::table(screen, &header, rows.collect(), &[3, 4]))?;
         more(seen.queues.len(), out)?;
     }
@@ -156,7 +156,8 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
     if !lanes.is_empty() {
         writeln!(out)?;
         let rows = lanes.iter().take(ROWS).map(|lane| of_lane(lane)).collect();
-        write!(out, "{}", output::table(screen, &["tenant", "vendor", "room", "limits left", "waits"], rows, &[2]))?;
+        let header = ["tenant", "vendor", "headroom", "limits left", "waits"];
+        write!(out, "{}", output::table(screen, &header, rows, &[2]))?;
         more(lanes.len(), out)?;
     }
     Ok(())
@@ -172,7 +173,7 @@ fn more(rows: usize, out: &mut dyn Write) -> Result<(), Failure> {
 /// The table row for a lane, from a worker's status.
 fn of_lane(lane: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let room = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    let headroom = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
     let limits = lane["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
     let seconds = |value: &Value| {
         let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -205,5 +206,5 @@ fn of_lane(lane: &Value) -> Vec<String> {
             .find_map(|tier| lane["waits"][tier]["reason"].as_str().map(|why| format!("{tier}: {why}")))
             .unwrap_or_else(|| "-".to_owned()),
     };
-    vec![text(&lane["tenant"]), text(&lane["vendor"]), room, limits.join(", "), waits]
+    vec![text(&lane["tenant"]), text(&lane["vendor"]), headroom, limits.join(", "), waits]
 }

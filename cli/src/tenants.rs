@@ -30,7 +30,8 @@ A credential is a reference to where the secret is (env:NAME, file:PATH), never
 the secret. A tenant in the store is in use within 2 s in every process that
 reads it (`run` and `send` do; programs say `config_in_store`).
 
-Exit codes: 0 it was done, 1 a tenant is not there, 2 it could not be done.";
+Exit codes: 0 it was done, 1 a tenant is not there, 2 it could not be done, or
+was not confirmed.";
 
 /// Lists tenants, and sets or retires those in a store.
 #[derive(clap::Args)]
@@ -46,10 +47,10 @@ pub(crate) struct Args {
 /// Options that may stand before and behind the subcommand.
 #[derive(clap::Args)]
 struct Global {
-    /// A file with vendors, tenants or both.
+    /// A file with vendors, tenants or both, or its URL.
     #[arg(long, value_name = "FILE", global = true, display_order = 101, env = connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
-    /// A file with tenants, if the tenants are in a file of their own.
+    /// A file with tenants, if the tenants are in a file of their own, or its URL.
     #[arg(long, value_name = "FILE", global = true, display_order = 102, env = connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
     /// The store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
@@ -72,8 +73,9 @@ enum What {
         id: String,
         /// The vendor [default: all vendors].
         vendor: Option<String>,
-        #[command(flatten)]
-        consent: Consent,
+        /// Shows what the command would do, and changes nothing.
+        #[arg(long, display_order = 90)]
+        dry_run: bool,
     },
     /// Removes every tenant from the store whose id is not in a list.
     Cleanup {
@@ -138,8 +140,8 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         match &args.what {
             What::List => list(&args.configuration, screen, out).await,
             What::Set(set) => args.configuration.set(set, out).await,
-            What::Retire { id, vendor, consent } => {
-                args.configuration.retire(id, vendor.as_deref(), consent.dry_run, out).await
+            What::Retire { id, vendor, dry_run } => {
+                args.configuration.retire(id, vendor.as_deref(), *dry_run, out).await
             }
             What::Cleanup { active, consent } => args.configuration.cleanup(active, *consent, out).await,
         }
@@ -293,8 +295,8 @@ impl Global {
         let gone: Vec<_> =
             self.rows(&client).await?.into_iter().filter(|(_, entry)| !ids.contains(entry.id())).collect();
         let what = count(gone.len(), "tenant");
-        if !consent.dry_run && !gone.is_empty() && !consent.given(&format!("this would retire {what}"))? {
-            return Ok(Outcome::Fine);
+        if !consent.dry_run && !gone.is_empty() {
+            consent.ask(&format!("this would retire {what}"))?;
         }
         self.remove(&client, gone, !consent.dry_run, out).await?;
         if !self.json {

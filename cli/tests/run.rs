@@ -219,7 +219,7 @@ async fn each_line_of_file_gets_a_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_estimate_is_known_after_a_tenth() {
-    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(100, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=1_600);
     let began = now();
     let mut child = place.start(&["jobs.jsonl"]);

@@ -6,17 +6,18 @@ use std::io::{self, Write};
 
 use integration_client::config::Finding;
 
-use super::Text;
-use crate::output::{ERROR, FAINT};
+use crate::output::{ERROR, FAINT, Screen, headed};
+use crate::sources::Text;
 use crate::text::count;
 
 /// Characters of a source line that are shown around the caret.
 const SHOWN: usize = 68;
 
-pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn show(findings: &[Finding], files: &[Text], screen: Screen, out: &mut dyn Write) -> io::Result<()> {
     for finding in findings {
         let place = if finding.place.is_empty() { String::new() } else { format!("{}: ", finding.place) };
-        writeln!(out, "{ERROR}error:{ERROR:#} {place}{}", finding.message)?;
+        let message = format!("{place}{}", finding.message);
+        writeln!(out, "{}", headed(screen, ERROR, "error:", &message))?;
         if let Some(name) = &finding.file {
             writeln!(out, "  {FAINT}-->{FAINT:#} {name}:{}:{}", finding.line, finding.column)?;
             let file = files.iter().find(|file| file.name == *name);
@@ -160,7 +161,7 @@ mod tests {
             let files = [Text { name: "f.toml".into(), text: text.clone() }];
             let findings = Config::check(&Sources::new().without_catalogue().file("f.toml", &*text)).unwrap_err();
             let mut said = Vec::new();
-            show(&findings, &files, &mut said).unwrap();
+            show(&findings, &files, Screen { width: 80 }, &mut said).unwrap();
             let said = String::from_utf8(said).unwrap();
             // A key without a value is reported by its name, as an unknown field.
             let named = text.contains("\nhunter2\n") && said.contains("unknown field");

@@ -5,13 +5,16 @@ mod findings;
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use integration_client::config::{Config, Finding, Sources};
+use integration_client::config::{Config, Finding, Sources, Vendor};
 use serde_json::{Value, json};
 
-use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING};
+use crate::connect::{self, Configuration};
+use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING, headed};
+use crate::sources::{NamedSources, Text};
 use crate::text::{count, duration};
 
 const EXAMPLES: &str = "\
@@ -22,7 +25,7 @@ Examples:
   integration-client check vendors.toml --json | jq -r '.problems[].message'
 
 Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
-2 a file could not be read.";
+2 a file or a server could not be read.";
 
 /// Checks a file of vendors and tenants, and shows what is enforced for each limit.
 ///
@@ -32,16 +35,17 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file with vendors, tenants, or both.
+    /// The file with vendors, tenants, or both, or its URL (https://…, consul+https://…, etcd+https://…,
+    /// azure-app-configuration:PREFIX).
     #[arg(required_unless_present = "vendors")]
     file: Option<PathBuf>,
 
     /// The same file, as other commands name it; FILE takes precedence.
-    #[arg(long, value_name = "FILE", env = crate::connect::VENDORS, hide_env_values = true)]
+    #[arg(long, value_name = "FILE", env = connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
 
-    /// A file with tenants, if the tenants are in a file of their own.
-    #[arg(long, value_name = "FILE", env = crate::connect::TENANTS, hide_env_values = true)]
+    /// A file with tenants, if the tenants are in a file of their own, or its URL.
+    #[arg(long, value_name = "FILE", env = connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
 
     /// The mean time between a request and its response. The longer it is, the less of a short window can be used.
@@ -61,17 +65,11 @@ pub(crate) struct Args {
     without_catalogue: bool,
 }
 
-/// The name and the content of a file.
-struct Text {
-    name: String,
-    text: String,
-}
-
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let file = args.file.as_ref().or(args.vendors.as_ref());
-    let paths = file.into_iter().chain(&args.tenants);
-    let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
-    if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
+    let configuration = Configuration { vendors: file.cloned(), tenants: args.tenants.clone(), config_copy: None };
+    let mut read = NamedSources::read(&configuration)?;
+    if let Some(empty) = read.files.iter().find(|file| file.text.trim_ascii().is_empty()) {
         // A client refuses an empty file too: a program that is just about to write a file leaves it empty for a
         // moment.
         let message = "the file is empty; put a comment into it if nothing is what it means";
@@ -83,16 +81,14 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name)?;
         return Ok(Outcome::Found);
     }
-    let mut sources = Sources::new();
+    let mut base = Sources::new();
     if args.without_catalogue {
-        sources = sources.without_catalogue();
-    }
-    for file in &files {
-        sources = sources.file(&file.name, &file.text);
+        base = base.without_catalogue();
     }
     for name in &args.resolver {
-        sources = sources.resolver(name);
+        base = base.resolver(name);
     }
+    let sources = connect::runtime()?.block_on(read.onto(base.clone()))?;
     let config = match Config::check(&sources) {
         Ok(config) => config,
         Err(found) if args.json => {
@@ -105,13 +101,16 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
             return Ok(Outcome::Found);
         }
         Err(found) => {
-            findings::show(&found, &files, out)?;
+            findings::show(&found, &read.files, screen, out)?;
             return Ok(Outcome::Found);
         }
     };
-    // Only the vendors that the files state and those of their tenants are shown, not the whole catalogue.
-    let mut vendors: BTreeSet<String> = files.iter().flat_map(stated).collect();
+    // Only the vendors that the configuration states and those of its tenants are shown, not the whole catalogue.
+    let mut vendors: BTreeSet<String> = read.files.iter().flat_map(stated).collect();
     vendors.extend(config.tenants().map(|tenant| tenant.vendor.name.to_string()));
+    if read.has_servers() {
+        vendors.extend(differing(&config, &base)?);
+    }
     if args.json {
         let tenants = config.tenants().len();
         let good = json!({ "good": true, "vendors": vendors, "tenants": tenants, "warnings": config.warnings() });
@@ -120,16 +119,15 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     }
     effective::show(&config, &vendors, args.round_trip, screen, out)?;
     for warning in config.warnings() {
-        writeln!(out, "{WARNING}warning:{WARNING:#} {warning}")?;
+        writeln!(out, "{}", headed(screen, WARNING, "warning:", warning))?;
     }
     if !config.warnings().is_empty() {
         writeln!(out)?;
     }
-    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
     writeln!(
         out,
         "{}: {} ({}, {}, {})",
-        names.join(", "),
+        read.names.join(", "),
         verdict(config.warnings().len()),
         count(vendors.len(), "vendor"),
         count(config.tenants().len(), "tenant"),
@@ -147,14 +145,19 @@ fn verdict(warnings: usize) -> String {
     }
 }
 
-fn read(path: &Path) -> Result<Text, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
-    Ok(Text { name: path.display().to_string(), text })
-}
-
 /// The names under `[vendors]` of a file that was checked before.
 fn stated(file: &Text) -> Vec<String> {
     let table: toml::Table = file.text.parse().unwrap_or_default();
     let vendors = table.get("vendors").and_then(toml::Value::as_table);
     vendors.map(|vendors| vendors.keys().cloned().collect()).unwrap_or_default()
+}
+
+/// The names of vendors that `base` does not have, or has with other figures. The texts of a server are not known here.
+fn differing(config: &Config, base: &Sources) -> Result<Vec<String>, Failure> {
+    let before = Config::load(base, 1)?;
+    let differs = |vendor: &&Arc<Vendor>| {
+        let known = before.vendor(&vendor.name, &vendor.environment);
+        known.ok().is_none_or(|known| known != **vendor)
+    };
+    Ok(config.vendors().iter().filter(differs).map(|vendor| vendor.name.to_string()).collect())
 }

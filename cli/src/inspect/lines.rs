@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
+use super::context::{Context, moment};
 use super::reading::{self, Reading};
-use super::{Context, moment};
 use crate::output::{Failure, Outcome};
 use crate::text;
 
@@ -122,7 +122,7 @@ fn respond(line: Line, context: &Context) -> Result<String, String> {
         Some(value) => value.to_string(),
     };
     let prefix = body.as_bytes().get(..reading::BODY_PREFIX).unwrap_or(body.as_bytes());
-    let vendor = context.vendor(line.vendor.as_deref().or(context.vendor.as_deref()));
+    let vendor = context.vendor(line.vendor.as_deref())?;
     let reading = reading::read(vendor.as_deref(), status, &headers, prefix, now);
     serde_json::to_string(&said(&line.id, &reading)).map_err(|error| error.to_string())
 }

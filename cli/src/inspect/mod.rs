@@ -1,5 +1,6 @@
 //! `inspect`: shows what a client reads in a response about limits and waits.
 
+mod context;
 mod lines;
 mod pasted;
 mod reading;
@@ -8,14 +9,14 @@ mod show;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use integration_client::clock::Clock;
-use integration_client::config::{Config, Sources, Vendor};
 
+use self::context::{Context, moment};
 use crate::connect::Configuration;
 use crate::output::{Failure, Outcome};
+use crate::sources;
 
 /// Bytes that are read of a response at most: far more than any response whose headers a person wants to read.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
@@ -35,12 +36,13 @@ With --json, each line of the input is a response:
 and each line of the output what is read in it, in seconds; null is unknown:
   {\"id\":1,\"throttled\":true,\"retry_after_s\":60,\"windows\":[],\"cost\":null}
 In header values, characters up to U+00FF stand for single bytes, and others
-for their UTF-8. A line that is no such object gives
+for their UTF-8. A line that is no such object, or names a vendor that is not
+known, gives
   {\"id\":null,\"error\":\"line 3: …\"}
 and the others go on.
 
 Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable, or
-nobody knows the vendor.";
+nobody knows --vendor.";
 
 /// Shows what a client reads in a response: whether the vendor refused, how long to wait, and what is left.
 ///
@@ -75,43 +77,17 @@ pub(crate) struct Args {
     configuration: Configuration,
 }
 
-/// The options that apply to every response of one run.
-struct Context {
-    config: Config,
-    vendor: Option<String>,
-    environment: String,
-    status: Option<u16>,
-    now: Option<SystemTime>,
-    clock: Clock,
-}
-
-impl Context {
-    /// The time that `--now` states, or the present time.
-    fn now(&self) -> SystemTime {
-        self.now.unwrap_or_else(|| self.clock.wall())
-    }
-
-    /// The vendor's entry. `None` if the vendor is unknown: its headers are then read by their shape.
-    fn vendor(&self, name: Option<&str>) -> Option<Arc<Vendor>> {
-        self.config.vendor(name?, &self.environment).ok()
-    }
-}
-
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let context = Context {
-        config: config(args)?,
+        config: sources::load(&args.configuration)?,
         vendor: args.vendor.clone(),
         environment: args.environment.clone(),
         status: args.status,
         now: args.now,
         clock: Clock::system(),
     };
-    // An unknown vendor is an error here: reading the headers by their shape would mislead a user who named the vendor.
-    if let Some(name) = &args.vendor {
-        let known = context.config.vendor(name, &args.environment);
-        known
-            .map_err(|error| Failure::Input(format!("{error} (without --vendor, headers are read by their shape)")))?;
-    }
+    // Found before the input is read, so that an unknown vendor is reported at once.
+    let vendor = context.vendor(None).map_err(Failure::Input)?;
     let mut input: Box<dyn BufRead> = match &args.file {
         Some(path) => Box::new(BufReader::new(File::open(path).map_err(|error| Failure::reading(path, &error))?)),
         None => {
@@ -135,25 +111,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
                        (for JSON lines, add --json)";
         return Err(Failure::Input(message.into()));
     }
-    show::show(&response, &context, out)?;
+    show::show(&response, vendor.as_deref(), &context, out)?;
     Ok(Outcome::Fine)
-}
-
-fn config(args: &Args) -> Result<Config, Failure> {
-    let mut sources = Sources::new();
-    let Configuration { vendors, tenants, .. } = &args.configuration;
-    for path in vendors.iter().chain(tenants) {
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
-        sources = sources.file(path.display().to_string(), text);
-    }
-    Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))
-}
-
-/// Parses a time: seconds since 1970, or a timestamp like `2026-01-15T10:00:00Z`.
-fn moment(text: &str) -> Result<SystemTime, String> {
-    let timestamp: Result<jiff::Timestamp, _> = match text.parse::<i64>() {
-        Ok(seconds) => jiff::Timestamp::from_second(seconds),
-        Err(_) => text.parse(),
-    };
-    timestamp.map(SystemTime::from).map_err(|_| "write 2026-01-15T10:00:00Z, or seconds since 1970".to_owned())
 }

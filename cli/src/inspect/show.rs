@@ -4,9 +4,11 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
+use integration_client::config::Vendor;
 
+use super::context::Context;
+use super::pasted;
 use super::reading::{self, Window};
-use super::{Context, pasted};
 use crate::output::{ERROR, GOOD, Screen, TITLE, table};
 use crate::text;
 
@@ -18,15 +20,19 @@ fn code(status: StatusCode) -> String {
     }
 }
 
-pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn show(
+    response: &pasted::Response,
+    vendor: Option<&Vendor>,
+    context: &Context,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let stated = context.status.or(response.status).and_then(|status| StatusCode::from_u16(status).ok());
     let now = context.now();
-    let vendor = context.vendor(context.vendor.as_deref());
     let prefix = response.body.get(..reading::BODY_PREFIX).unwrap_or(&response.body);
     let status = stated.unwrap_or(StatusCode::OK);
-    let reading = reading::read(vendor.as_deref(), status, &response.headers, prefix, now);
+    let reading = reading::read(vendor, status, &response.headers, prefix, now);
 
-    let by = vendor.as_ref().map_or_else(|| "read by shape".to_owned(), |vendor| format!("read as {}", vendor.name));
+    let by = vendor.map_or_else(|| "read by shape".to_owned(), |vendor| format!("read as {}", vendor.name));
     let code = stated.map_or_else(|| "status not stated, taken for 200".to_owned(), code);
     let headers = text::count(response.headers.len(), "header");
     writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;

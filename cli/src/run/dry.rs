@@ -11,11 +11,11 @@ use integration_client::clock::Clock;
 use integration_client::store::Store;
 use integration_client::{IntegrationClient, Priority};
 
+use super::args::{Args, name};
 use super::feed::SAID;
 use super::input::Input;
 use super::prepare::Beginning;
 use super::sent::Sent;
-use super::{Args, name};
 use crate::connect::{Named, in_words};
 use crate::output::{Failure, Outcome, Screen, table};
 use crate::text::{count, span, thousands64};

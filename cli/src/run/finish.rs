@@ -6,7 +6,9 @@ use integration_client::clock::Time;
 use integration_client::events::EventKind;
 use integration_client::outbox::BatchCounts;
 
-use super::{ActiveRun, Args, End, account};
+use super::account;
+use super::active::{ActiveRun, End};
+use super::args::Args;
 use crate::connect::Named;
 use crate::interrupt::Signals;
 use crate::notes;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use integration_client::outbox::{Batch, BatchCounts};
 
+use super::args::{Args, name};
 use super::input::{self, Input, Mark};
 use super::results::Results;
 use super::sent::{self, Sent};
-use super::{Args, name};
 use crate::connect::Named;
 use crate::output::Failure;
 use crate::text::count;

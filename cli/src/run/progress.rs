@@ -171,7 +171,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// The text next to a bar of 20 columns, 80 columns in all: `6,120/10,000  1,998/s  room 3 %  2s left  1 dead`.
+/// The text next to a bar of 20 columns, 80 columns in all: `6,120/10,000  1,998/s  headroom 3 %  2s left  1 dead`.
 fn short(moment: &Moment) -> String {
     let ended = moment.done + moment.dead;
     let mut text = thousands64(ended);
@@ -180,7 +180,7 @@ fn short(moment: &Moment) -> String {
     }
     text += &format!("  {}/s", thousands64(moment.per_second.round() as u64));
     if let Some(headroom) = moment.headroom {
-        text += &format!("  room {}", percent(headroom));
+        text += &format!("  headroom {}", percent(headroom));
     }
     text += &moment.ends_in.map_or("  ? left".to_owned(), |after| format!("  {} left", rough(after)));
     for (count, what) in [(moment.refused, "refused"), (moment.dead, "dead")] {
@@ -194,11 +194,11 @@ fn short(moment: &Moment) -> String {
 /// A line for logs: a name before each figure.
 fn long(moment: &Moment) -> String {
     let left = moment.left.map_or("?".to_owned(), |left| left.to_string());
-    let room = moment.headroom.map_or("?".to_owned(), |room| format!("{:.0}%", room * 100.0));
+    let headroom = moment.headroom.map_or("?".to_owned(), |share| format!("{:.0}%", share * 100.0));
     let ends_in = moment.ends_in.map_or("?".to_owned(), |after| format!("{:.1}", after.as_secs_f64()));
     let Moment { done, refused, dead, per_second, .. } = moment;
     format!(
-        "at done={done} refused={refused} dead={dead} left={left} rate={per_second:.0}/s headroom={room} eta_s={ends_in}"
+        "at done={done} refused={refused} dead={dead} left={left} rate={per_second:.0}/s headroom={headroom} eta_s={ends_in}"
     )
 }
 
@@ -217,7 +217,7 @@ mod tests {
             headroom: Some(0.034),
             ends_in: Some(Duration::from_millis(3_661_400)),
         };
-        assert_eq!(short(&moment), "998,012/1,000,012  1,998/s  room 3 %  1h 1m left  3 refused  12 dead");
+        assert_eq!(short(&moment), "998,012/1,000,012  1,998/s  headroom 3 %  1h 1m left  3 refused  12 dead");
         let usual = Moment { dead: 0, refused: 0, ..moment };
         assert!(20 + 1 + short(&usual).len() <= 80, "{}", short(&usual));
         assert!(short(&Moment::default()).ends_with("? left"));

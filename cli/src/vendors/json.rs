@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use integration_client::config::{Limit, LimitKind, Vendor};
 use serde_json::{Value, json};
 
-use super::Entry;
+use super::entry::Entry;
 use crate::text;
 
 pub(super) fn entry(entry: &Entry) -> Value {

@@ -1,5 +1,6 @@
 //! `vendors`: shows the vendors of the catalogue with their limits.
 
+mod entry;
 mod json;
 mod one;
 mod page;
@@ -7,12 +8,11 @@ mod summary;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use integration_client::config::{Config, Limit, Sources, Vendor};
-
+use self::entry::Entry;
+use crate::connect::{self, Configuration};
 use crate::output::{FAINT, Failure, Outcome, Screen, table};
-use crate::text;
+use crate::{sources, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// A vendor: its name, another name of it (gmail), or a part of either. All vendors that match are listed.
     name: Option<String>,
 
-    /// Prints JSON.
+    /// Prints one JSON document: an array, or an object if NAME names one vendor.
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
 
@@ -42,48 +42,15 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["name", "json", "markdown"])]
     summary: bool,
 
-    /// A file with vendors of your own, in addition to the catalogue.
-    #[arg(long, value_name = "FILE", alias = "vendors-file", env = crate::connect::VENDORS, hide_env_values = true)]
+    /// A file with vendors of your own, in addition to the catalogue, or its URL (https://…, consul+https://…, etcd+https://…,
+    /// azure-app-configuration:PREFIX).
+    #[arg(long, value_name = "FILE", alias = "vendors-file", env = connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
 }
 
-/// A vendor in its environment `live` and in its other environments.
-struct Entry {
-    live: Arc<Vendor>,
-    others: Vec<Arc<Vendor>>,
-}
-
-impl Entry {
-    fn all(config: &Config) -> Vec<Entry> {
-        let of = |name: &str| {
-            let (live, others): (Vec<Arc<Vendor>>, Vec<Arc<Vendor>>) = config
-                .vendors()
-                .iter()
-                .filter(|vendor| &*vendor.name == name)
-                .cloned()
-                .partition(|vendor| &*vendor.environment == "live");
-            Some(Entry { live: live.into_iter().next()?, others })
-        };
-        config.vendors().names().filter_map(of).collect()
-    }
-
-    /// The limits of an environment that differ from those of `live`, with their names.
-    fn differing<'e>(&'e self, other: &'e Vendor) -> impl Iterator<Item = (String, &'e Limit)> {
-        let named =
-            |vendor: &'e Vendor| text::limits(vendor).map(|(endpoint, limit)| (text::name(endpoint, limit), limit));
-        named(other).filter(move |(name, limit)| {
-            named(&self.live).find(|(other, _)| other == name).is_none_or(|(_, of_live)| of_live != *limit)
-        })
-    }
-}
-
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let mut sources = Sources::new();
-    if let Some(path) = &args.vendors {
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
-        sources = sources.file(path.display().to_string(), text);
-    }
-    let config = Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))?;
+    let configuration = Configuration { vendors: args.vendors.clone(), tenants: None, config_copy: None };
+    let config = sources::load(&configuration)?;
     let entries = match &args.name {
         None => Entry::all(&config),
         Some(name) => named(name, Entry::all(&config)),

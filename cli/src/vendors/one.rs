@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use integration_client::config::{Endpoint, Limit, Vendor};
 use integration_client::signals::Dialect;
 
-use super::Entry;
-use crate::output::{FAINT, Screen, TITLE, list, table};
+use super::entry::Entry;
+use crate::output::{FAINT, Screen, TITLE, list, marked, table};
 use crate::text;
 
 pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
@@ -59,7 +59,8 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     if !sources.is_empty() {
         writeln!(out, "\n{TITLE}Sources{TITLE:#}")?;
         for (number, source) in sources.iter().enumerate() {
-            writeln!(out, "{FAINT}[{}] {source}{FAINT:#}", number + 1)?;
+            let mark = format!("[{}]", number + 1);
+            writeln!(out, "{FAINT}{}{FAINT:#}", marked(screen, &mark, source))?;
         }
     }
     Ok(())

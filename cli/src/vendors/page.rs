@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use integration_client::config::Limit;
 
-use super::Entry;
+use super::entry::Entry;
 use crate::text;
 
 pub(super) fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {

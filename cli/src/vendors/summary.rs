@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use integration_client::config::LimitKind;
 use jiff::civil::Date;
 
-use super::{Entry, page};
+use super::entry::Entry;
+use super::page;
 use crate::output::{Screen, TITLE, table};
 use crate::text;
 

@@ -2,8 +2,9 @@
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
+use std::sync::mpsc;
 
 use super::{command, run};
 
@@ -62,6 +63,78 @@ fn gateway_asks_for_its_token_and_drains() {
     let health = run(&["health", address], "");
     assert!(health.code == 1 && health.out.contains("no gateway answers"), "{}", health.out);
     std::fs::remove_file(vendors).unwrap();
+}
+
+/// A vendor that answers its only request when it is told to.
+struct HeldVendor {
+    address: String,
+    has_request: mpsc::Receiver<()>,
+    answer: mpsc::Sender<()>,
+}
+
+impl HeldVendor {
+    #[expect(clippy::disallowed_methods, reason = "a vendor beside the test")]
+    fn start() -> HeldVendor {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let ((has_come, has_request), (answer, may_answer)) = (mpsc::channel(), mpsc::channel());
+        std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            has_come.send(()).unwrap();
+            if may_answer.recv().is_ok() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            }
+        });
+        HeldVendor { address, has_request, answer }
+    }
+}
+
+/// The first signal lets a request end that the vendor has; a second one does not.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a caller beside the test, and a wait for another process")]
+fn signal_lets_requests_end_and_a_second_does_not() {
+    let folder = std::env::temp_dir().join(format!("ic-serve-signals-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let vendors = folder.join("vendors.toml");
+    for signals in [1, 2] {
+        let vendor = HeldVendor::start();
+        std::fs::write(&vendors, VENDORS.replace("127.0.0.1:9", &vendor.address)).unwrap();
+        let mut child = KilledOnDrop(
+            command(&["serve", "--listen", "127.0.0.1:0", "--vendors", vendors.to_str().unwrap()]).spawn().unwrap(),
+        );
+        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        let base = lines.next().unwrap();
+        let address =
+            base.strip_prefix("base URL: http://").and_then(|rest| rest.strip_suffix("/TENANT/VENDOR")).unwrap();
+        let told = lines.next().unwrap();
+        let token = told.strip_prefix("token: ").and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+        let request = {
+            let address = address.to_owned();
+            std::thread::spawn(move || answer(&address, "/acme/v/x", &token))
+        };
+        vendor.has_request.recv().unwrap();
+        let id = child.0.id().to_string();
+        for signal in 1..=signals {
+            assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+            // The listener is closed once the signal has been taken.
+            while signal == 1 && TcpStream::connect(address).is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+        if signals == 1 {
+            vendor.answer.send(()).unwrap();
+        }
+        assert_eq!(child.0.wait().unwrap().code(), Some(if signals == 1 { 0 } else { 3 }));
+        let answer = request.join().unwrap();
+        assert_eq!(answer.starts_with("HTTP/1.1 200"), signals == 1, "after {signals} signals: {answer}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[cfg(unix)]

@@ -23,7 +23,7 @@ fn ask(address: &str, method: &str, path: &str, token: &str) -> (u16, String) {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn console_ends_with_its_run() {
-    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(5, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(5, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=300);
     let mut child = place.start(&["jobs.jsonl", "--console", "--quiet"]);
     let mut said = BufReader::new(child.stderr.take().unwrap());

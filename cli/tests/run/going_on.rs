@@ -4,7 +4,7 @@ use super::*;
 
 /// A vendor with a limit of 400 requests a second: a run of 2,000 jobs takes five seconds.
 fn vendor() -> FakeVendorBuilder {
-    FakeVendor::builder().limit(VendorLimit::sliding_log(400, SECOND)).latency(Duration::from_millis(5))
+    FakeVendor::builder().limit(VendorLimit::sliding_window(400, SECOND)).latency(Duration::from_millis(5))
 }
 
 #[tokio::test(flavor = "multi_thread")]

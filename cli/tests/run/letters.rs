@@ -35,6 +35,12 @@ async fn letter_ids_may_be_shortened() {
     assert_eq!((preview.code, &*preview.out), (0, "1 letter would be a job again\n"), "{}", preview.err);
     let none = place.ask(&["dead-letters", "redrive"]).await;
     assert!(none.code == 2 && none.err.contains("--all"), "{}", none.err);
+    // A misspelt tenant or vendor is reported, although there is nothing to do.
+    for option in ["--tenant", "--vendor"] {
+        let none = place.ask(&["dead-letters", "redrive", "--all", option, "nosuch"]).await;
+        assert_eq!((none.code, &*none.out), (0, "no letter was made a job again\n"), "{}", none.err);
+        assert!(none.err.starts_with("no dead letter matches the options; `dead-letters list`"), "{}", none.err);
+    }
     // Without a terminal the command cannot ask for consent, so it changes nothing.
     for (what, said) in [
         (&["redrive", "--all"][..], "this would send 3 dead letters again: add --yes"),
@@ -67,6 +73,9 @@ async fn tenant_removal_needs_a_name_or_consent() {
     }
     let preview = place.ask(&tenants(&["retire", "a1", "--dry-run"])).await;
     assert_eq!((preview.code, &*preview.out), (0, "a1 at v would be retired\n"), "{}", preview.err);
+    // Only what is not named one by one needs consent.
+    let sure = place.ask(&tenants(&["retire", "a1", "--yes"])).await;
+    assert!(sure.code == 2 && sure.err.contains("--yes"), "{}", sure.err);
     let one = place.ask(&tenants(&["retire", "a1"])).await;
     assert_eq!((one.code, &*one.out), (0, "a1 at v is retired\n"), "{}", one.err);
     let unsure = place.ask(&tenants(&["cleanup", "--active", "active.txt"])).await;
@@ -78,7 +87,8 @@ async fn tenant_removal_needs_a_name_or_consent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn response_line_ends_and_refusal_is_named() {
     let place =
-        RunFolder::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_log(100, SECOND))).await;
+        RunFolder::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_window(100, SECOND)))
+            .await;
     let good = place.command(&["send", "acme", "v", "/good", "--vendors", "vendors.toml"]).spawn().unwrap();
     let good = wait(good).await;
     assert!(good.code == 0 && good.out.ends_with("\n") && good.err.is_empty(), "{:?} {:?}", good.out, good.err);
@@ -95,6 +105,7 @@ async fn store_without_worker_is_reported() {
     client.outbox().enqueue("acme", Priority::Normal, Request::get("v", "/")).await.unwrap();
     let status = place.ask(&["status"]).await;
     assert!(status.code == 0 && status.out.contains("no worker is running: nothing is sent until"), "{}", status.out);
+    assert!(status.out.contains("\n1 waiting, 0 under way, 0 dead\n"), "{}", status.out);
     assert_eq!(place.vendor.summary().arrived, 0);
 }
 
@@ -124,7 +135,7 @@ async fn status_counts_untaken_replies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn file_is_checked_and_timed_without_sending() {
-    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(100, SECOND))).await;
     let jobs: String = (1..=1_100).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     place.write("jobs.jsonl", &(jobs + &job("nobody", "/jobs/1") + "{\n" + &job("stored", "/jobs/2")));
     let set = ["tenants", "set", "stored", "v", "--vendors", "vendors.toml", "--credential", "env:IC_RUN_KEY"];

@@ -18,7 +18,7 @@ impl RunFolder {
 /// A vendor whose responses fill a pipe after some dozens of result lines.
 fn large_answers(limit: u32) -> FakeVendorBuilder {
     FakeVendor::builder()
-        .limit(VendorLimit::sliding_log(limit, SECOND))
+        .limit(VendorLimit::sliding_window(limit, SECOND))
         .latency(Duration::from_millis(300))
         .reply(Reply::json(200, format!("{{\"filler\":\"{}\"}}", "x".repeat(2_000))))
 }

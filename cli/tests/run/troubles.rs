@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_key_stops_its_tenant_alone() {
-    let limit = VendorLimit::sliding_log(100, SECOND);
+    let limit = VendorLimit::sliding_window(100, SECOND);
     let place = RunFolder::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
     let mut jobs = String::new();
     for number in 1..=300 {
@@ -73,7 +73,7 @@ async fn interrupted_send(place: &RunFolder, args: &[&str], waits: bool) -> Proc
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_send_reports_its_delivery() {
-    let limit = VendorLimit::sliding_log(1, 60 * SECOND);
+    let limit = VendorLimit::sliding_window(1, 60 * SECOND);
     let place = RunFolder::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
     let ran = interrupted_send(&place, &["-d", "{}"], false).await;
     assert_eq!((ran.code, &*ran.out), (3, ""), "{}", ran.err);

@@ -34,6 +34,8 @@ struct Seen {
     shares: [u64; 3],
     /// The waits of `ada` and `bob`, in microseconds.
     waits: Vec<u128>,
+    /// Whether the table is on the terminal already.
+    is_shown: bool,
 }
 
 #[tokio::main]
@@ -68,6 +70,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     load.spawn(async move {
         let _ = charge.send("ada", Priority::High, Request::post("broken", "/charges").body("one coffee")).await;
     });
+    // The share is the default of `safety` in an entry.
+    println!("The client paces itself at 80 % of the vendor's limit; the rest is a reserve.");
     let terminal = std::io::stdout().is_terminal();
     let mut tick = tokio::time::interval(if terminal { SECOND / 5 } else { SECOND });
     while began.elapsed() < RUN {
@@ -121,7 +125,8 @@ async fn offer(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize,
 /// The call that an application makes, with the bookkeeping of this demo.
 async fn one(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, priority: Priority) {
     let Ok(response) = client.send(TENANTS[tenant], priority, Request::get("demo", "/orders")).await else { return };
-    let all_wait = client.lane(TENANTS[tenant], "demo").is_ok_and(|lane| lane.waiting().iter().all(|&n| n > 0));
+    let all_wait =
+        client.lane(TENANTS[tenant], "demo").is_ok_and(|lane| <[u32; 3]>::from(lane.waiting()).iter().all(|&n| n > 0));
     let mut seen = seen.lock().unwrap();
     seen.sent[tenant] += 1;
     match TENANTS[tenant] {
@@ -136,28 +141,28 @@ type Shown<'a> = (&'a IntegrationClient, &'a FakeVendor, &'a Mutex<Seen>);
 fn show((client, vendor, seen): Shown<'_>, began: Instant, terminal: bool) -> Result<(), Box<dyn Error>> {
     let mut seen = seen.lock().unwrap();
     seen.waits.sort_unstable();
-    let p99 = seen.waits.get(seen.waits.len() * 99 / 100).copied().unwrap_or_default();
-    let [seconds, refused] = [began.elapsed().as_secs(), vendor.refused()];
-    if terminal {
-        // Moves the cursor up to the first line, and clears everything below it.
-        print!("{}\x1b[J", if seconds > 0 || seen.sent[2] > 0 { "\x1b[5A" } else { "" });
-        println!("{:<8}{:>10}{:>8}{:>20}", "tenant", "headroom", "sent", "waiting H/N/L");
-    } else {
-        print!("{seconds:>2} s");
-    }
+    let p99 = seen.waits.get(seen.waits.len() * 99 / 100).copied().unwrap_or_default() as f64 / 1000.0;
+    let refused = vendor.refused();
+    let mut lines = vec![format!("{:<8}{:>10}{:>8}{:>20}", "tenant", "headroom", "sent", "waiting H/N/L")];
+    let mut line = format!("{:>2} s", began.elapsed().as_secs());
     for (tenant, sent) in TENANTS.iter().zip(seen.sent) {
         let lane = client.lane(tenant, "demo")?;
         let headroom = lane.headroom().map_or(100, |headroom| headroom.percent());
-        let waiting = lane.waiting().map(|n| n.to_string()).join("/");
-        match terminal {
-            true => println!("{tenant:<8}{headroom:>9}%{sent:>8}{waiting:>20}"),
-            false => print!("  {tenant} {headroom}% {sent} sent {waiting} wait"),
-        }
+        let waiting = <[u32; 3]>::from(lane.waiting()).map(|n| n.to_string()).join("/");
+        lines.push(format!("{tenant:<8}{headroom:>9}%{sent:>8}{waiting:>20}"));
+        line += &format!("  {tenant} {headroom}% {sent} sent {waiting} wait");
     }
-    println!(
-        "  refused by the vendor: {refused}  p99 of the polite tenants' added wait: {:.1} ms",
-        p99 as f64 / 1000.0
-    );
+    lines.push(format!("refused by the vendor: {refused}"));
+    lines.push(format!("p99 of the polite tenants' added wait: {p99:.1} ms"));
+    if !terminal {
+        println!("{line}  refused by the vendor: {refused}  p99 of the polite tenants' added wait: {p99:.1} ms");
+        return Ok(());
+    }
+    // Moves the cursor up to the first line of the last table, and clears everything below it.
+    let up = if seen.is_shown { format!("\x1b[{}A\x1b[J", lines.len()) } else { String::new() };
+    seen.is_shown = true;
+    // Wrapping is off meanwhile: a narrow terminal cuts a line, and so the number of lines is known.
+    println!("{up}\x1b[?7l{}\x1b[?7h", lines.join("\n"));
     Ok(())
 }
 

@@ -1,0 +1,177 @@
+//! `dead-letters`: lists and shows the dead letters of a store, sends them again, or deletes them.
+
+mod change;
+mod find;
+mod show;
+
+use std::io::Write;
+
+use clap::{Subcommand, ValueEnum};
+use integration_client::dead_letter::Reason;
+use integration_client::outbox::DeadLetters;
+
+pub(crate) use self::show::result;
+use crate::connect::{self, StoreOption};
+use crate::consent::Consent;
+use crate::output::{Failure, Outcome};
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client dead-letters list --store jobs.jsonl.sqlite
+  integration-client dead-letters list --json --store … | jq .reason
+  integration-client dead-letters redrive --all --reason exhausted --store …
+  integration-client dead-letters purge --before 2026-01-01T00:00:00Z --store …
+
+A letter that is sent again is a job again: whoever works on the store sends it,
+for example the `run` that it comes from. Bodies, header values and queries are
+never shown.
+
+Exit codes: 0 it was done, or no letter matches, 1 a letter is not there or
+cannot be sent again, 2 the store cannot be used, or the change was not
+confirmed.";
+
+/// Lists, shows, sends again or deletes the dead letters of a store.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Lists letters, oldest first.
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// The most letters to list.
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        most: usize,
+        /// Prints one JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows a letter with all attempts to send it.
+    Show {
+        #[command(flatten)]
+        store: StoreOption,
+        /// The letter's id, as `list` shows it, or the beginning of it.
+        id: String,
+        /// Prints one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Makes jobs of letters again, with the same ids and idempotency keys and with new attempts.
+    Redrive {
+        #[command(flatten)]
+        which: Which,
+        /// The ids of letters, as `list` shows them, or the beginnings of ids.
+        #[arg(conflicts_with = "all")]
+        ids: Vec<String>,
+        /// All letters that match the other options.
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        consent: Consent,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deletes letters for good.
+    Purge {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        consent: Consent,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Options that select letters; without any, all letters are selected.
+#[derive(clap::Args)]
+struct Which {
+    #[command(flatten)]
+    store: StoreOption,
+    /// Only letters of this tenant.
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+    /// Only letters to this vendor.
+    #[arg(long, value_name = "NAME")]
+    vendor: Option<String>,
+    /// Only letters with this reason.
+    #[arg(long, value_name = "REASON")]
+    reason: Option<Why>,
+    /// Only letters from before this time (2026-01-15T10:00:00Z).
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    before: Option<jiff::Timestamp>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Why {
+    Exhausted,
+    Ambiguous,
+    Rejected,
+    Expired,
+    Poison,
+    NotConfigured,
+}
+
+fn moment(text: &str) -> Result<jiff::Timestamp, String> {
+    text.parse().map_err(|_| "write 2026-01-15T10:00:00Z".to_owned())
+}
+
+impl Which {
+    /// Whether options leave letters out.
+    fn is_narrowed(&self) -> bool {
+        self.tenant.is_some() || self.vendor.is_some() || self.reason.is_some() || self.before.is_some()
+    }
+
+    async fn letters(&self) -> Result<DeadLetters, Failure> {
+        let mut letters = self.store.open().await?.outbox().dead_letters()?;
+        if let Some(tenant) = &self.tenant {
+            letters = letters.tenant(tenant);
+        }
+        if let Some(vendor) = &self.vendor {
+            letters = letters.vendor(vendor);
+        }
+        if let Some(reason) = self.reason {
+            letters = letters.reason(match reason {
+                Why::Exhausted => Reason::Exhausted,
+                Why::Ambiguous => Reason::Ambiguous,
+                Why::Rejected => Reason::Rejected,
+                Why::Expired => Reason::Expired,
+                Why::Poison => Reason::Poison,
+                Why::NotConfigured => Reason::NotConfigured,
+            });
+        }
+        if let Some(before) = self.before {
+            letters = letters.before(before);
+        }
+        Ok(letters)
+    }
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let runtime = connect::runtime()?;
+    runtime.block_on(async {
+        match &args.what {
+            What::List { which, most, json } => show::list(&which.letters().await?, *most, *json, out).await,
+            What::Show { store, id, json } => {
+                show::show(&store.open().await?.outbox().dead_letters()?, id, *json, out).await
+            }
+            What::Redrive { ids, all: false, .. } if ids.is_empty() => {
+                Err(Failure::Input("which letters? Name their ids, as `list` shows them, or --all".to_owned()))
+            }
+            What::Redrive { which, all: true, consent, json, .. } => {
+                change::redrive_all(&which.letters().await?, which.is_narrowed(), *consent, *json, out).await
+            }
+            What::Redrive { which, ids, consent, json, .. } => {
+                change::redrive(&which.letters().await?, ids, consent.dry_run, *json, out).await
+            }
+            What::Purge { which, consent, json } => change::purge(&which.letters().await?, *consent, *json, out).await,
+        }
+    })
+}

@@ -1,0 +1,119 @@
+//! `dead-letters list` and `dead-letters show`.
+
+use std::io::Write;
+
+use integration_client::dead_letter::{AttemptRecord, LetterRequest};
+use integration_client::outbox::{DeadLetters, KeptLetter};
+use serde_json::Value;
+
+use super::find::{PAGE, find, missing};
+use crate::output::{FAINT, Failure, Outcome, TITLE};
+use crate::text::{count, span};
+
+/// Lists letters, oldest first.
+pub(super) async fn list(
+    letters: &DeadLetters,
+    most: usize,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<Outcome, Failure> {
+    let (mut after, mut shown) = (None, 0);
+    while shown < most {
+        // Reads one letter more than is shown, to find out whether there are more.
+        let page = letters.list(after, (most + 1 - shown).min(PAGE)).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.place);
+        for kept in &page {
+            if shown == most {
+                if !json {
+                    writeln!(out, "{FAINT}… and more: --most N shows them{FAINT:#}")?;
+                }
+                return Ok(Outcome::Fine);
+            }
+            shown += 1;
+            if json { writeln!(out, "{}", as_json(kept))? } else { outline(kept, out)? }
+        }
+    }
+    if shown == 0 && !json {
+        writeln!(out, "no dead letters")?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn as_json(kept: &KeptLetter) -> Value {
+    let mut letter = serde_json::to_value(kept.letter.redacted()).unwrap_or_default();
+    letter["can_be_sent"] = kept.can_be_sent.into();
+    letter
+}
+
+fn why(kept: &KeptLetter) -> String {
+    match kept.letter.attempts.last().and_then(|last| last.status) {
+        Some(status) => format!("{} ({status})", kept.letter.reason),
+        None => kept.letter.reason.to_string(),
+    }
+}
+
+fn request(kept: &KeptLetter) -> String {
+    match kept.letter.request.redacted() {
+        LetterRequest::Redacted { method, path, .. } => format!("{method} {path}"),
+        _ => String::new(),
+    }
+}
+
+fn outline(kept: &KeptLetter, out: &mut dyn Write) -> Result<(), Failure> {
+    let letter = &kept.letter;
+    writeln!(out, "{TITLE}{}{TITLE:#}  {:.0}  {}", letter.id, letter.at, why(kept))?;
+    let line = letter.metadata.get("line").map(|line| format!("  line {line}")).unwrap_or_default();
+    let attempts = count(letter.attempts.len(), "attempt");
+    let mut about = format!("{} at {}  {}", letter.tenant, letter.vendor, request(kept));
+    if about.chars().count() > 54 {
+        about = about.chars().take(53).chain(['…']).collect();
+    }
+    writeln!(out, "    {about}{line}  {attempts}")?;
+    Ok(())
+}
+
+/// Shows one letter with all attempts.
+pub(super) async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let Some(kept) = find(letters, id).await? else { return Ok(missing(id)) };
+    if json {
+        writeln!(out, "{:#}", as_json(&kept))?;
+        return Ok(Outcome::Fine);
+    }
+    let letter = &kept.letter;
+    let again = if kept.can_be_sent { "yes" } else { "no: no more than an outline was kept" };
+    for (name, value) in [
+        ("id", letter.id.clone()),
+        ("given up", format!("{:.0}", letter.at)),
+        ("why", why(&kept)),
+        ("tenant", letter.tenant.clone()),
+        ("vendor", letter.vendor.clone()),
+        ("endpoint", letter.endpoint.clone().unwrap_or_else(|| "-".to_owned())),
+        ("priority", letter.priority.to_string()),
+        ("request", request(&kept)),
+        ("can be sent again", again.to_owned()),
+    ] {
+        writeln!(out, "{name:<18} {value}")?;
+    }
+    for (name, value) in &letter.metadata {
+        writeln!(out, "{name:<18} {value}")?;
+    }
+    writeln!(out, "\n{TITLE}{}{TITLE:#}", count(letter.attempts.len(), "attempt"))?;
+    for attempt in &letter.attempts {
+        let took = span(std::time::Duration::from_millis(attempt.took_ms));
+        writeln!(out, "{:.0}  {}, after {took}", attempt.at, result(attempt))?;
+        for line in attempt.answer.iter().flat_map(|answer| answer.lines()) {
+            writeln!(out, "    {line}")?;
+        }
+    }
+    Ok(Outcome::Fine)
+}
+
+/// The result of an attempt, in words.
+pub(crate) fn result(attempt: &AttemptRecord) -> String {
+    match (attempt.status, &attempt.error) {
+        (Some(status), _) => format!("answered {status}"),
+        (None, Some(error)) => error.clone(),
+        (None, None) => format!("{:?}", attempt.phase),
+    }
+}
