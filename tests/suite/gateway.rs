@@ -15,6 +15,7 @@ use crate::support::fault::{FaultServer, Step};
 
 mod answers;
 mod async_requests;
+mod ending;
 mod json;
 mod thousand;
 
@@ -255,7 +256,7 @@ async fn departed_caller_frees_its_slot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drain_answers_only_pending_requests() {
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(50, SECOND)).start().await.unwrap();
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(50, SECOND)).start().await.unwrap();
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     let (address, url) = (serving.address().unwrap(), serving.base_url("acme", "shop"));
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -277,7 +278,7 @@ async fn drain_answers_only_pending_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_requests_are_refused_after_the_grace() {
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(1, 600 * SECOND)).start().await.unwrap();
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
     assert_eq!(send_raw(&serving, &get("/acme/shop/1", TOKEN)).await.status, 200);
     let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ::tower::{Layer, Service};
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeTransport, literal};
@@ -219,6 +220,38 @@ async fn layer_keeps_slot_until_body_ends() {
     bad.headers_mut().insert("integration-priority", "urgent".parse().unwrap());
     let error = paced.call(bad).await.unwrap_err();
     assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), ErrorKind::InvalidRequest);
+}
+
+/// A service that states its status in trailers, as gRPC does.
+#[derive(Clone)]
+struct WithTrailers;
+
+impl Service<http::Request<()>> for WithTrailers {
+    type Response = http::Response<UnsyncBoxBody<Bytes, Infallible>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<()>) -> Self::Future {
+        let trailers = async {
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+            Some(Ok(trailers))
+        };
+        std::future::ready(Ok(http::Response::new(Full::from("x").with_trailers(trailers).boxed_unsync())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trailers_pass_through_the_layer() {
+    let client = client(&FakeTransport::new(|_| FakeAnswer::status(500))).await;
+    let mut paced = client.layer("acme", "v").unwrap().layer(WithTrailers);
+    let body = paced.call(signed()).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+    assert_eq!((body.to_bytes(), client.in_flight()), (Bytes::from("x"), 0));
 }
 
 /// An SDK that cannot handle the client's error gets a response with the same content.

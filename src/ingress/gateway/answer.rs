@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::json_links::JsonLinks;
 use super::wire::Busy;
 use crate::error::BoxError;
-use crate::request::ResponseBody;
+use crate::send::response::ResponseBody;
 
 /// The body of a gateway's response: the vendor's body as it arrives, or one of the gateway's own.
 pub struct GatewayBody {

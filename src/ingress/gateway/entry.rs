@@ -66,7 +66,7 @@ impl Gateway {
     }
 
     /// Starts to listen. If the configuration states no `[[callers]]` and the listener is on loopback, the gateway
-    /// generates a token: [`Serving::token`].
+    /// generates a token: [`Serving::token`]. Each call generates another, and all are valid as long as the gateway exists.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config): an address cannot be listened on; or it is not loopback, and the

@@ -10,8 +10,8 @@ use super::json_links::{JsonLinks, is_json};
 use super::links::{self, Back};
 use crate::error::{Delivery, Error};
 use crate::ingress::last_response;
-use crate::request::Response as Answer;
 use crate::route::Route;
+use crate::send::response::Response as Answer;
 
 /// Refuses a response whose stated length exceeds the vendor's `max_response_bytes`: passed on, its body would break
 /// off midway without an explanation.

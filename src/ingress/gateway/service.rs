@@ -22,10 +22,10 @@ use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
 use crate::config::{May, OnAmbiguous};
-use crate::core::Outcome;
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
 use crate::send::key;
+use crate::telemetry::Outcome;
 
 const SEND_AGAIN: &str = "integration-send-again";
 const ASYNC: &str = "integration-async";

@@ -128,7 +128,13 @@ async fn stream_that_stalls_ends_after_the_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn post_with_broken_answer_is_not_resent() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec();
-    let vendor = FaultServer::start(vec![vec![Step::Read, Step::Write(answer), Step::Reset]]).await;
+    let vendor = FaultServer::start(vec![vec![
+        Step::Read,
+        Step::Write(answer),
+        Step::Idle(Duration::from_millis(200)),
+        Step::Reset,
+    ]])
+    .await;
     let (vendor, serving) = gateway_before_vendor(vendor, Duration::from_secs(55)).await;
     let order = post("/acme/shop/orders", "", "{\"n\":1}");
     let first = send_raw(&serving, &order).await;
@@ -205,7 +211,7 @@ async fn wait_of_the_vendor_reaches_the_caller() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_tier_is_capped() {
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(10, SECOND)).start().await.unwrap();
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(10, SECOND)).start().await.unwrap();
     let serving =
         serve_gateway(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -75,7 +75,7 @@ async fn asynchronous_request_is_sent_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn receipts_need_rights_for_their_tenant() {
     let folder = crate::support::folder("gateway");
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(1, 600 * SECOND)).start().await.unwrap();
     let serving = with_store(&vendor, &folder, false).await;
     assert_eq!(send_raw(&serving, &get("/acme/shop/first", TOKEN)).await.status, 200);
     let accepted = send_raw(&serving, &post_async("", "{}")).await;

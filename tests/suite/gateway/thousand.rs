@@ -11,7 +11,7 @@ use super::{SECOND, TOKEN, callers, serve_gateway};
 /// three wait, and a shutdown in the middle loses none.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_concurrent_requests_lose_none() {
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND)).start().await.unwrap();
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(100, SECOND)).start().await.unwrap();
     let mut toml = vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"high\"");
     toml.push('\n');
     let serving = serve_gateway(toml).await;

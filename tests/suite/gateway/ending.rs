@@ -1,0 +1,154 @@
+//! A gateway that drains, bodies that stream through it, and callers that leave in the middle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::*;
+
+/// Reads from a connection until what has come contains `wanted`.
+async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
+    let mut bytes = Vec::new();
+    while !String::from_utf8_lossy(&bytes).contains(wanted) {
+        assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "closed: {}", String::from_utf8_lossy(&bytes));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A gateway before a vendor at this address, with more lines of TOML for the vendor's entry.
+async fn gateway_before(listener: &TcpListener, more: &str) -> Serving {
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"http://{}\"\nauth = {{ scheme = \"bearer\" }}\n{more}",
+        listener.local_addr().unwrap()
+    );
+    serve_gateway(entry + &callers("billing")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_gateway_is_alive_and_not_ready() {
+    let vendor = start_shop_vendor().await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    assert_eq!(send_raw(&serving, &get("/~/readyz", TOKEN)).await.status, 200);
+    serving.drain();
+    let ready = send_raw(&serving, &get("/~/readyz", TOKEN)).await;
+    assert!(ready.status == 503 && ready.body.contains("\"status\":\"draining\""), "{} {}", ready.head, ready.body);
+    assert_eq!(send_raw(&serving, &get("/~/livez", TOKEN)).await.status, 200);
+    assert_eq!(send_raw(&serving, &get("/acme/shop/x", TOKEN)).await.status, 200, "requests are still served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_reaches_the_vendor_piece_by_piece() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let serving = gateway_before(&listener, "unpublished = true\n").await;
+    let (has_come, first_came) = oneshot::channel();
+    let mut vendor = JoinSet::new();
+    vendor.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut seen = read_until(&mut stream, "first").await;
+        has_come.send(()).unwrap();
+        seen += &read_until(&mut stream, "0\r\n\r\n").await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok").await.unwrap();
+        seen
+    });
+    let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    let head = format!(
+        "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\
+         transfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+    );
+    caller.write_all(head.as_bytes()).await.unwrap();
+    // The rest is sent once the vendor has the first piece, so a gateway that kept the body would wait for ever.
+    tokio::time::timeout(10 * SECOND, first_came).await.expect("the first piece stays in the gateway").unwrap();
+    caller.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    caller.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+    assert!(vendor.join_next().await.unwrap().unwrap().contains("second"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reader_that_leaves_in_the_body_frees_its_slot() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let serving = gateway_before(&listener, "[[vendors.shop.limits]]\nname = \"at_once\"\nconcurrency = 1\n").await;
+    let closed = Arc::new(AtomicUsize::new(0));
+    let seen = closed.clone();
+    let mut vendor = JoinSet::new();
+    vendor.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let seen = seen.clone();
+            // A body without an end.
+            connections.spawn(async move {
+                read_until(&mut stream, "\r\n\r\n").await;
+                let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+                let mut going = stream.write_all(head).await;
+                while going.is_ok() {
+                    going = stream.write_all(b"5\r\nhello\r\n").await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                seen.fetch_add(1, Relaxed);
+            });
+        }
+    });
+    for left in 1..=3 {
+        let mut reader = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+        reader.write_all(get("/acme/shop/stream", TOKEN).as_bytes()).await.unwrap();
+        let seen = tokio::time::timeout(10 * SECOND, read_until(&mut reader, "hello")).await;
+        assert!(seen.expect("the slot of the reader before is not free").starts_with("HTTP/1.1 200"));
+        drop(reader);
+        while closed.load(Relaxed) < left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forward_proxy_asks_for_credentials() {
+    let vendor = start_shop_vendor().await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let proxied =
+        |more: &str| format!("GET {}/orders HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{more}\r\n", vendor.url());
+    let wrong =
+        format!("proxy-authorization: Basic {}\r\n", basic_credentials("acme", "wrong-token-of-32-characters-0000"));
+    for more in ["", &*wrong] {
+        let got = send_raw(&serving, &proxied(more)).await;
+        assert_eq!(got.status, 407, "{} {}", got.head, got.body);
+        assert!(got.head.contains("proxy-authenticate: basic realm="), "{}", got.head);
+    }
+    let right = format!("proxy-authorization: Basic {}\r\n", basic_credentials("acme", TOKEN));
+    assert_eq!(send_raw(&serving, &proxied(&right)).await.status, 200);
+    assert_eq!(vendor.arrivals().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_patch_is_not_repeated_and_put_is() {
+    let vendor = FakeVendor::builder().fault(When::path("/break"), Fault::Reset);
+    let vendor = vendor.fault(When::path("/breaks-once").first(1), Fault::Reset).start().await.unwrap();
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let patch = post("/acme/shop/break", "", "{}").replacen("POST", "PATCH", 1);
+    for repeated in [false, true] {
+        let got = send_raw(&serving, &patch).await;
+        assert_eq!((got.status, got.head.contains("integration-repeated: true")), (422, repeated), "{}", got.body);
+    }
+    assert_eq!(vendor.arrivals().len(), 1);
+    // A PUT may be repeated, so the client does.
+    let put = post("/acme/shop/breaks-once", "", "{}").replacen("POST", "PUT", 1);
+    let got = send_raw(&serving, &put).await;
+    assert_eq!(got.status, 200, "{} {}", got.head, got.body);
+    assert_eq!(vendor.arrivals().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_listener_leaves_the_first_token_valid() {
+    let vendor = start_shop_vendor().await;
+    let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).build();
+    let first = gateway.serve(Listen::loopback()).await.unwrap();
+    let second = gateway.serve(Listen::loopback()).await.unwrap();
+    for serving in [&first, &second] {
+        let token = serving.token().unwrap().to_owned();
+        assert_eq!(send_raw(serving, &get("/acme/shop/x", &token)).await.status, 200);
+        assert_eq!(send_raw(serving, &get("/acme/shop/x", TOKEN)).await.status, 401);
+    }
+}
