@@ -79,7 +79,7 @@ async fn measure_cell(limit: VendorLimit, style: HeaderStyle) -> CellResult {
 async fn main() -> ExitCode {
     let limits = [
         ("fixed_window", VendorLimit::fixed_window(LIMIT, WINDOW)),
-        ("sliding_window", VendorLimit::sliding_log(LIMIT, WINDOW)),
+        ("sliding_window", VendorLimit::sliding_window(LIMIT, WINDOW)),
     ];
     let cells = limits.into_iter().flat_map(|(name, limit)| STYLES.map(|style| (name, limit.clone(), style)));
     let running: Vec<_> =

@@ -36,7 +36,7 @@ scope = "tenant"
 "#;
     let tenants = (0..LANES).map(|lane| TenantEntry::new(format!("t{lane:04}"), "v"));
     let sources = Sources::new().without_catalogue().file("bench", vendor).tenants(tenants);
-    let limits = ScriptedVendor::new([VendorLimit::sliding_log(100, SECOND)]);
+    let limits = ScriptedVendor::new([VendorLimit::sliding_window(100, SECOND)]);
     let delay = Duration::from_millis(if queued { 20 } else { 0 });
     let network =
         Network { to_vendor: Duration::ZERO..=delay, from_vendor: Duration::ZERO..=delay, ..Network::default() };

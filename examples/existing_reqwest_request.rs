@@ -12,7 +12,7 @@ use integration_client::{IntegrationClient, Priority};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limit = VendorLimit::sliding_log(5, Duration::from_secs(1));
+    let limit = VendorLimit::sliding_window(5, Duration::from_secs(1));
     let vendor = FakeVendor::builder().limit(limit).start().await?;
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");
     let tenant = TenantEntry::new("acme", "demo");

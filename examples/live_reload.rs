@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(200, SECOND)).start().await?;
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(200, SECOND)).start().await?;
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");
     let file = |limit: u32| {
         entry.replace("limit = 200", &format!("limit = {limit}")) + "[[tenants]]\nid = \"acme\"\nvendor = \"demo\"\n"

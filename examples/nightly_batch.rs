@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let second = Duration::from_secs(1);
     let vendor = FakeVendor::builder()
         .headers(integration_client::testing::HeaderStyle::Silent)
-        .limit(VendorLimit::sliding_log(300, second))
+        .limit(VendorLimit::sliding_window(300, second))
         .latency(Duration::from_millis(20))
         .start()
         .await?;

@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limit = VendorLimit::sliding_log(50, SECOND);
+    let limit = VendorLimit::sliding_window(50, SECOND);
     let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(5)).start().await?;
     // The fake vendor can tell its callers apart by a header as well as by a credential.
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");

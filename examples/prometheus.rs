@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let exporter = PrometheusBuilder::new().with_http_listener(address);
     exporter.set_buckets(&[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0])?.install()?;
 
-    let limit = VendorLimit::sliding_log(50, Duration::from_secs(1));
+    let limit = VendorLimit::sliding_window(50, Duration::from_secs(1));
     let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(5)).start().await?;
     // The fake vendor can tell its callers apart by a header as well as by a credential.
     let entry = vendor.vendors_toml("demo").replace("\"bearer\"", "\"none\"");

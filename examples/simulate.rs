@@ -22,13 +22,15 @@ use std::time::{Duration, Instant};
 
 use integration_client::Priority;
 use integration_client::config::Throttle;
-use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
+use integration_client::testing::saturation::{
+    Case, Cell, Counting, Figures, LimitScope, Outcome, Scene, Travel, saturate,
+};
 use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
     "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--tier T] [--without-guard]
        simulate --catalogue [--vendor NAME] [--throttle MODE] [--short] [--all]
-       simulate --sharing [--algorithm A] [--window SECONDS] [--scene S] [--short] [--all]
+       simulate --sharing [--algorithm A] [--window SECONDS] [--scene S] [--scope S] [--short] [--all]
 
   --requests N      requests for each algorithm (default 200000)
   --seed S          another seed, other phases and delays (default 1)
@@ -43,6 +45,7 @@ const USAGE: &str =
   --throttle MODE   every limit of it slows down so: bands, adaptive, pace, off (default: as its entry says)
   --sharing         instead: what headers, other users of the key and a second client cost
   --scene S         of these only this one: alone, beside, two, retry_after, silent
+  --scope S         whose the limit is: tenant (default), account, vendor, endpoint, or all
   --short           with smaller figures, as the tests do it
   --all             a line for each limit or run, and not for those alone that fall short
 
@@ -60,6 +63,7 @@ struct Wanted {
     catalogue: bool,
     sharing: bool,
     scene: Option<String>,
+    scopes: Vec<LimitScope>,
     vendor: Option<String>,
     throttle: Option<Throttle>,
     short: bool,
@@ -78,6 +82,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         catalogue: false,
         sharing: false,
         scene: None,
+        scopes: vec![LimitScope::Tenant],
         vendor: None,
         throttle: None,
         short: false,
@@ -101,6 +106,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             "--catalogue" => wanted.catalogue = true,
             "--sharing" => wanted.sharing = true,
             "--scene" => wanted.scene = Some(value()?),
+            "--scope" => wanted.scopes = scopes(&value()?)?,
             "--vendor" => wanted.vendor = Some(value()?),
             "--throttle" => wanted.throttle = Some(throttle(&value()?)?),
             "--short" => wanted.short = true,
@@ -115,6 +121,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         return Err(format!("{name} is no algorithm of this example"));
     }
     Ok(wanted)
+}
+
+fn scopes(name: &str) -> Result<Vec<LimitScope>, String> {
+    let chosen: Vec<_> = LimitScope::ALL.into_iter().filter(|scope| name == "all" || name == scope.name()).collect();
+    if chosen.is_empty() {
+        Err(format!("--scope takes tenant, account, vendor, endpoint or all, not {name}"))
+    } else {
+        Ok(chosen)
+    }
 }
 
 fn throttle(name: &str) -> Result<Throttle, String> {
@@ -252,7 +267,10 @@ fn sharing(wanted: &Wanted) -> ExitCode {
     {
         for (counting, window_s) in countings().flat_map(|counting| wanted.windows.iter().map(move |w| (counting, *w)))
         {
-            cells.extend(["adaptive", "bands"].map(|throttle| Cell { scene, counting, window_s, throttle, phases }));
+            for scope in wanted.scopes.iter().copied() {
+                let cell = |throttle| Cell { scene, counting, scope, window_s, throttle, phases };
+                cells.extend(["adaptive", "bands"].map(cell));
+            }
         }
     }
     let began = Instant::now();
@@ -272,7 +290,8 @@ fn sharing(wanted: &Wanted) -> ExitCode {
             None => "-",
         };
         println!(
-            "{scene:<11} {counting:<15} window_s={:<2} {verdict:<5} adaptive: {figures} | bands: {}",
+            "{scene:<11} {counting:<15} {:<8} window_s={:<2} {verdict:<5} adaptive: {figures} | bands: {}",
+            cell.scope.name(),
             cell.window_s,
             Figures::of(bands)
         );

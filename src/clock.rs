@@ -21,11 +21,23 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use serde::{Serialize as _, Serializer};
+
 /// Milliseconds that [`Clock::wall`] adds to the system's wall clock. Only tests change it.
 static WALL_STEP_MS: AtomicI64 = AtomicI64::new(0);
 
 #[doc(inline)]
 pub use crate::engine::time::{Time, nanos};
+
+/// Serialises a duration as a number of seconds.
+pub(crate) fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+/// Serialises a duration as a number of seconds, or as null.
+pub(crate) fn as_some_seconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(to)
+}
 
 /// Returns whole milliseconds, capped at `u64::MAX`.
 pub(crate) fn millis(duration: Duration) -> u64 {

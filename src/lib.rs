@@ -31,6 +31,7 @@
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
+//! | `tls` | HTTPS, on by default; without it (`default-features = false`) only plain HTTP can be called |
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `oauth` | access tokens by OAuth 2.0: refresh tokens, client credentials, JWTs |
@@ -52,23 +53,13 @@ mod capacity;
 mod client;
 pub mod clock;
 pub mod config;
-#[cfg(feature = "console")]
-pub mod console;
 mod core;
 pub mod dead_letter;
 mod dispatch;
 mod error;
-pub mod events;
-#[cfg(feature = "gateway")]
-pub mod gateway;
 #[cfg(any(feature = "tower", feature = "gateway"))]
 #[cfg_attr(not(feature = "tower"), allow(dead_code, unused_imports, reason = "the gateway uses a part of it"))]
 mod ingress;
-#[cfg(feature = "metrics")]
-pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-#[path = "metrics/off.rs"]
-mod metrics;
 pub mod outbox;
 mod request;
 mod retry;
@@ -76,10 +67,9 @@ mod route;
 mod send;
 pub mod signals;
 pub mod store;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(feature = "tower")]
-pub mod tower;
 pub mod transport;
 
 use integration_client_engine as engine;
@@ -90,14 +80,29 @@ pub use self::core::status::types as status;
 pub use self::core::status::types::DeadLetterCounts;
 pub use capacity::status::{SharedLimit, SharingMode, SharingStatus};
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
+pub use config::priority::Priority;
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
 #[cfg(any(feature = "tower", feature = "gateway"))]
 pub use ingress::SendOptions;
-pub use request::{
-    Body, Headroom, Method, PermitFeedback, Priority, Request, Response, ResponseBody, ResponseInfo, WaitReason,
-};
+#[cfg(feature = "console")]
+#[doc(inline)]
+pub use ingress::console;
+#[cfg(feature = "gateway")]
+#[doc(inline)]
+pub use ingress::gateway;
+#[cfg(feature = "tower")]
+#[doc(inline)]
+pub use ingress::tower;
+pub use request::{Body, Headroom, Method, Request, WaitReason};
 pub use retry::{Class, Classifier};
+pub use send::PermitFeedback;
+pub use send::response::{Response, ResponseBody, ResponseInfo};
+#[doc(inline)]
+pub use telemetry::events;
+#[cfg(feature = "metrics")]
+#[doc(inline)]
+pub use telemetry::metrics;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

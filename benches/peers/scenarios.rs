@@ -242,7 +242,7 @@ fn share(run: Duration, report: &Report) -> String {
 /// other, because a single refusal caused by a busy processor would spoil the result.
 pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
-    let countings = [Counting::FixedWindow, Counting::SlidingLog, Counting::TokenBucket];
+    let countings = [Counting::FixedWindow, Counting::SlidingWindow, Counting::TokenBucket];
     let spec = |counting| {
         let spec = Spec::new(counting, 100);
         Spec { run, jitter: JITTER, penalty: secs(2), says: StatedHeaders::RetryAfter, ..spec }
@@ -273,7 +273,7 @@ pub(crate) async fn others(wanted: &Wanted) {
     let (from, until, run) = if wanted.quick { (2, 7, 9) } else { (5, 15, 20) };
     println!("\n## d. 100 a second; somebody else takes 50 of them from second {from} to {until} of {run}\n");
     println!("Percent of the other half used meanwhile; of ours refused, of the other's refused.\n");
-    for counting in [Counting::FixedWindow, Counting::SlidingLog] {
+    for counting in [Counting::FixedWindow, Counting::SlidingWindow] {
         others_at(wanted, counting, (from, until, run)).await;
     }
 }

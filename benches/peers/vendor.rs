@@ -26,7 +26,7 @@ pub(crate) enum Counting {
     FixedWindow,
     /// A window begins with the first request after the end of the last window.
     FixedFromFirst,
-    SlidingLog,
+    SlidingWindow,
     SlidingCounter,
     TokenBucket,
     LeakyBucket,
@@ -35,7 +35,7 @@ pub(crate) enum Counting {
 impl Counting {
     pub(crate) const FIVE: [Counting; 5] = [
         Counting::FixedWindow,
-        Counting::SlidingLog,
+        Counting::SlidingWindow,
         Counting::SlidingCounter,
         Counting::TokenBucket,
         Counting::LeakyBucket,
@@ -44,7 +44,7 @@ impl Counting {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Counting::FixedWindow | Counting::FixedFromFirst => "fixed window",
-            Counting::SlidingLog => "sliding log",
+            Counting::SlidingWindow => "sliding log",
             Counting::SlidingCounter => "sliding counter",
             Counting::TokenBucket => "token bucket",
             Counting::LeakyBucket => "leaky bucket",
@@ -61,7 +61,7 @@ impl Counting {
         match self {
             Counting::FixedWindow => Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase_ns) },
             Counting::FixedFromFirst => Rule::FixedWindow { limit, window_ns, phase: Phase::FirstRequest },
-            Counting::SlidingLog => Rule::SlidingLog { limit, window_ns, both_ends: false },
+            Counting::SlidingWindow => Rule::SlidingWindow { limit, window_ns, both_ends: false },
             Counting::SlidingCounter => Rule::SlidingCounter { limit, window_ns, phase_ns },
             Counting::TokenBucket => {
                 Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill: Refill::Steady }

@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     /// One counter per second.
     FixedWindow,
     /// A log of the sends in the last second.
-    SlidingLog,
+    SlidingWindow,
 }
 
 /// Both scripts return 0 if the request may be sent, and otherwise the milliseconds until the caller may ask again.
@@ -34,7 +34,7 @@ pub(crate) async fn run(redis: &str, kind: Kind, units: u32) {
     let url = vendor.url();
     let (name, script) = match kind {
         Kind::FixedWindow => ("fixed", FIXED_WINDOW),
-        Kind::SlidingLog => ("log", SLIDING_LOG),
+        Kind::SlidingWindow => ("log", SLIDING_LOG),
     };
     let key = format!("bench:{name}:{}:{units}", std::process::id());
     let ends = Instant::now() + RUN;

@@ -33,7 +33,7 @@ const RUN: Duration = Duration::from_secs(15);
 
 /// A vendor with a delay of 5 to 15 ms each way, which sends no rate-limit headers.
 async fn vendor(window: Duration) -> FakeVendor {
-    let limit = VendorLimit::sliding_log(LIMIT, window);
+    let limit = VendorLimit::sliding_window(LIMIT, window);
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent);
     vendor.latency(Duration::from_millis(5)).jitter(Duration::from_millis(10)).seed(7).start().await.unwrap()
 }
@@ -144,7 +144,7 @@ async fn main() {
         measure_shared_limit(store, through, MINUTE).await;
     }
     for (kind, units) in
-        [(counted::Kind::FixedWindow, 80), (counted::Kind::SlidingLog, 80), (counted::Kind::SlidingLog, 100)]
+        [(counted::Kind::FixedWindow, 80), (counted::Kind::SlidingWindow, 80), (counted::Kind::SlidingWindow, 100)]
     {
         counted::run(&redis, kind, units).await;
     }

@@ -9,6 +9,23 @@
 //! exchange is in flight), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
 //! [`Engine::poll`] at [`Engine::poll_timeout`], and picks up what was granted with [`Engine::claim`].
 //!
+//! # Verbs
+//!
+//! All that a driver can call on [`Engine`]:
+//!
+//! | what for | verbs |
+//! |---|---|
+//! | a request asks for a permit | `submit`, `submit_deferred`, `cancel`, `check` (without asking) |
+//! | its grant is picked up | `woken`, `claim`, `granted`, `put_back` |
+//! | its exchange | `answered`, `answered_with`, `corrected`, `received`, `window_ends`, `finished`, `abandoned`, `not_sent`, `permit_of` |
+//! | time passes | `poll`, `poll_timeout`, `is_quiet` |
+//! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `move_in`, `replay` |
+//! | lanes rest | `sweep`, `is_empty`, `waiters_end` |
+//! | pauses | `pause`, `resume`, `paused_until`, `pause_group`, `forgotten` |
+//! | limits that several processes share | `wishes`, `hold`, `give_all`, `is_starved`, `was_starved` |
+//! | a look | `find`, `has`, `usual`, `headroom`, `view`, `brief`, `survey`, `copy`, `waiting`, `waiting_in`, `in_flight`, `is_busy`, `lane_count` |
+//! | begin and end | `new`, `close`, `shut_down` |
+//!
 //! # State
 //!
 //! Each part has one owner with private fields, and the engine's own files combine what the owners say:
@@ -38,8 +55,8 @@
 //! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
-//! | `replay.rs` | what was sent before this process was |
-//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they look, and look ahead |
+//! | `replay.rs` | requests that other processes sent, and that still count in the windows of this one |
+//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they report the state, or forecast from a copy of it when a request would be granted |
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,

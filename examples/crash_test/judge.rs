@@ -51,7 +51,7 @@ impl Judge {
         };
         println!("crash-test: seed {}, in {}", options.seed, folder.display());
         let vendor = FakeVendor::builder()
-            .limit(VendorLimit::sliding_log(world.limit, WINDOW))
+            .limit(VendorLimit::sliding_window(world.limit, WINDOW))
             .headers(HeaderStyle::Silent)
             .poisoned("/gone", 410)
             .poisoned("/busy", 503)

@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     };
     let (limit, window) = (options.limit, options.window);
     let limit = match options.algorithm.as_str() {
-        "sliding" => VendorLimit::sliding_log(limit, window),
+        "sliding" => VendorLimit::sliding_window(limit, window),
         "fixed" => VendorLimit::fixed_window(limit, window),
         "bucket" => VendorLimit::token_bucket(limit, limit, window),
         other => return Err(format!("--algorithm {other}: sliding, fixed or bucket").into()),

@@ -102,7 +102,7 @@ pub(crate) fn credential_variable(tenant: usize, account: usize) -> String {
 impl Limit {
     fn of_vendor(&self) -> VendorLimit {
         let limit = match self.amount {
-            Amount::Window(limit, window) => VendorLimit::sliding_log(limit, window),
+            Amount::Window(limit, window) => VendorLimit::sliding_window(limit, window),
             Amount::Concurrency(limit) => VendorLimit::concurrency(limit),
         };
         let limit = limit.named(self.name).scope(self.scope);
@@ -112,7 +112,7 @@ impl Limit {
     /// The definition by which the judge looks for windows above the limit.
     pub(crate) fn definition(&self) -> Definition {
         match self.amount {
-            Amount::Window(limit, window) => Definition::SlidingLog {
+            Amount::Window(limit, window) => Definition::SlidingWindow {
                 limit: limit.into(),
                 window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
                 both_ends: false,

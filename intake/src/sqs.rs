@@ -42,13 +42,13 @@ const INVISIBLE_S: i32 = 30;
 /// The shortest visibility timeout used: within a shorter one there is no time to extend it.
 const LEAST_INVISIBLE_S: i32 = 2;
 /// The longest visibility timeout that SQS allows.
-const MOST_INVISIBLE_S: i32 = 43_200;
+const MAX_INVISIBLE_S: i32 = 43_200;
 /// The timeout of a request for which other work must not wait long.
 const SOON: Duration = Duration::from_secs(2);
 /// The attribute of a refused message that holds the reason.
 const WHY: &str = "refused-because";
 /// Attributes that SQS allows a message.
-const MOST_ATTRIBUTES: usize = 10;
+const MAX_ATTRIBUTES: usize = 10;
 
 /// A queue of Amazon SQS, or of a server that speaks its protocol, as a source of requests.
 ///
@@ -129,7 +129,7 @@ impl Sqs {
             return Err(Error::new(format!("{name}: {NO_WAY}")));
         }
         let stated = of_queue.get(&QueueAttributeName::VisibilityTimeout).and_then(|stated| stated.parse().ok());
-        let invisible_s = stated.unwrap_or(INVISIBLE_S).clamp(LEAST_INVISIBLE_S, MOST_INVISIBLE_S);
+        let invisible_s = stated.unwrap_or(INVISIBLE_S).clamp(LEAST_INVISIBLE_S, MAX_INVISIBLE_S);
         let shared = Arc::new(Shared {
             client,
             queue_url,
@@ -179,7 +179,7 @@ impl Sqs {
         let shared = &self.shared;
         let message = &delivery.message;
         let mut attributes = message.message_attributes().cloned().unwrap_or_default();
-        if attributes.len() < MOST_ATTRIBUTES || attributes.contains_key(WHY) {
+        if attributes.len() < MAX_ATTRIBUTES || attributes.contains_key(WHY) {
             let why = reason::line(&why.to_string());
             let why = MessageAttributeValue::builder().data_type("String").string_value(why);
             attributes.insert(WHY.to_owned(), why.build()?);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::ledger::All;
 use crate::clock::Time;
-use crate::metrics::SharingFigures;
+use crate::telemetry::metrics::SharingFigures;
 
 /// The most limits whose sharing is remembered for display.
 const SHOWN: usize = 10_000;

@@ -13,16 +13,17 @@ use crate::capacity;
 use crate::capacity::store_task::{Sharing, StoreTask};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, JoinedSource, Sources, StaticSource};
-use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
+use crate::core::{Core, Egress, OutboxHooks, Registry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
 use crate::dispatch::plan::Policy;
 use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
-use crate::events::Feed;
-use crate::metrics::Metrics;
 use crate::outbox::{OutboxState, Settings, StoreSink, StoreTokens, keep_usage, work};
 use crate::send;
+use crate::telemetry::Telemetry;
+use crate::telemetry::events::Feed;
+use crate::telemetry::metrics::Metrics;
 use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 
 /// How often files are checked for changes.
@@ -194,7 +195,7 @@ impl IntegrationClientBuilder {
                 core.upgrade().map(tell).is_some()
             };
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
-            tokio::spawn(crate::metrics::every_second(tell));
+            tokio::spawn(crate::telemetry::metrics::every_second(tell));
         }
         for tenant in self.tenants {
             client.tenants().set(tenant)?;

@@ -9,12 +9,13 @@ use super::IntegrationClient;
 use super::cleanup_schedule::{ActiveTenants, Cleaning};
 use crate::config::{ConfigSource, LEASES, SharingFloor, Sources, TenantEntry};
 use crate::core::OnRemove;
+use crate::core::status::types::ByPriority;
 use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
-use crate::events::{self};
 use crate::outbox::ResponseHandler;
 use crate::retry::Classifier;
 use crate::store::Store;
+use crate::telemetry::events;
 use crate::transport::{CredentialResolver, Credentials, Signer, TokenKeeper, TokenSource, Transport};
 
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
@@ -138,7 +139,6 @@ impl IntegrationClientBuilder {
     /// that does not say. With several sources the shortest interval counts. At least 10 ms.
     ///
     /// An invalid configuration is refused as a whole, and the one in use stays:
-    /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.
     /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.
     pub fn watch_config(mut self, every: Duration) -> Self {
         self.watch_every = Some(every.max(Duration::from_millis(10)));
@@ -356,8 +356,9 @@ impl IntegrationClientBuilder {
     }
 
     /// Shares of high, normal and low priority when all of them wait; 6, 3 and 1 by default. Zero counts as 1.
-    pub fn tier_weights(mut self, weights: [u32; 3]) -> Self {
-        self.policy.tier_weights = weights.map(|weight| weight.max(1));
+    pub fn tier_weights(mut self, weights: ByPriority<u32>) -> Self {
+        let ByPriority { high, normal, low } = weights;
+        self.policy.tier_weights = [high, normal, low].map(|weight| weight.max(1));
         self
     }
 

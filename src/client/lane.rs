@@ -6,22 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use smallvec::SmallVec;
 
 use super::IntegrationClient;
 use crate::Priority;
 use crate::clock::Time;
 use crate::core::refusal;
+use crate::core::status::types::ByPriority;
 use crate::core::{Core, Egress};
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
 use crate::engine::cost::{Cost, PointKind};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
-use crate::metrics::Series;
-use crate::request::response::{Headroom, PermitFeedback, Response};
+use crate::request::Headroom;
 use crate::request::{Method, Request};
 use crate::route::Route;
+use crate::send::PermitFeedback;
+use crate::send::response::Response;
 use crate::send::{Caller, Job, permit_answered, send};
+use crate::telemetry::metrics::Series;
+
+/// The units of kinds of points that each permit takes.
+type StatedCosts = SmallVec<[(PointKind, u32); 1]>;
 
 /// One tenant at one vendor. While a handle exists, the lane is kept in memory.
 ///
@@ -44,7 +51,9 @@ pub struct Lane {
     route: Arc<Route>,
     place: LaneRef,
     endpoint: EndpointId,
-    /// The cost of a request that states none.
+    /// What [`Lane::costing`] stated.
+    stated: StatedCosts,
+    /// The cost of a permit: what was stated, and otherwise what a request costs that states nothing.
     usual: Cost,
     /// The vendor's attempt timeout, copied here because reading it through the tenant would touch two otherwise
     /// unused cache lines.
@@ -100,20 +109,26 @@ impl IntegrationClient {
 impl Lane {
     fn new(client: IntegrationClient, route: Arc<Route>) -> Result<Lane, Error> {
         match client.core().registry.place(&route) {
-            Ok(place) => Ok(Lane::at(client, route, place, NO_ENDPOINT)),
+            Ok(place) => Ok(Lane::at(client, route, place, NO_ENDPOINT, SmallVec::new())),
             // The tenant was removed a moment ago; the message does not show the priority.
             Err(why) => Err(refusal::error(&route, Priority::Normal, Time::ZERO, why)),
         }
     }
 
-    fn at(client: IntegrationClient, route: Arc<Route>, place: LaneRef, endpoint: EndpointId) -> Lane {
+    fn at(
+        client: IntegrationClient,
+        route: Arc<Route>,
+        place: LaneRef,
+        endpoint: EndpointId,
+        stated: StatedCosts,
+    ) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
         let attempt_ns = crate::clock::nanos(route.vendor.attempt_timeout);
         let series = client.core().telemetry.metrics.series(&route.id, &route.vendor.name);
         let costs =
             route.vendor.endpoints.get(endpoint.place()).map_or(&route.vendor.costs, |endpoint| &endpoint.costs);
-        let usual = Cost::of(costs.usual());
-        Lane { client, route, place, endpoint, usual, attempt_ns, series }
+        let usual = stated.iter().fold(Cost::of(costs.usual()), |cost, &(kind, units)| cost.with(kind, units));
+        Lane { client, route, place, endpoint, stated, usual, attempt_ns, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -122,7 +137,7 @@ impl Lane {
     /// [`ErrorKind::UnknownEndpoint`](crate::ErrorKind::UnknownEndpoint).
     pub fn endpoint(&self, name: &str) -> Result<Lane, Error> {
         let (number, _) = self.route.vendor.endpoint(name)?;
-        Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), EndpointId::at(number)))
+        Ok(self.with(EndpointId::at(number), self.stated.clone()))
     }
 
     /// The same lane, whose permits each take `units` of the kind of points `kind`, such as `input_tokens`; 0 counts
@@ -134,9 +149,14 @@ impl Lane {
     pub fn costing(&self, kind: &str, units: u32) -> Result<Lane, Error> {
         let place = self.route.vendor.costs.place(kind).and_then(PointKind::at);
         let place = place.ok_or_else(|| refusal::unknown_kind(&self.route.vendor, kind))?;
-        let mut lane = Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), self.endpoint);
-        lane.usual = self.usual.with(place, units.max(1));
-        Ok(lane)
+        let mut stated = self.stated.clone();
+        stated.push((place, units.max(1)));
+        Ok(self.with(self.endpoint, stated))
+    }
+
+    /// The same lane with another endpoint or other stated costs.
+    fn with(&self, endpoint: EndpointId, stated: StatedCosts) -> Lane {
+        Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), endpoint, stated)
     }
 
     /// The client that the lane belongs to.
@@ -292,16 +312,16 @@ impl Lane {
         place.shard.look(|engine, now| engine.headroom(now, place.lane, endpoint)).map(Headroom::of)
     }
 
-    /// Numbers of waiting requests by priority: high, normal, low.
-    pub fn waiting(&self) -> [u32; 3] {
+    /// The numbers of waiting requests.
+    pub fn waiting(&self) -> ByPriority<u32> {
         let place = self.place_now();
-        place.shard.look(|engine, _| engine.waiting_in(place.lane))
+        place.shard.look(|engine, _| engine.waiting_in(place.lane)).into()
     }
 }
 
 impl Clone for Lane {
     fn clone(&self) -> Lane {
-        Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), self.endpoint)
+        self.with(self.endpoint, self.stated.clone())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::dead_letter::DeadLetter;
 use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::request::Request;
-use crate::request::response::Response;
+use crate::send::response::Response;
 use crate::send::{Caller, Job, send};
 pub use builder::IntegrationClientBuilder;
 pub use cleanup_schedule::ActiveTenants;

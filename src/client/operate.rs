@@ -9,7 +9,7 @@ use crate::core::status::types::DeadLetterCounts;
 use crate::dispatch::LaneRef;
 use crate::engine::Noticed;
 use crate::error::Error;
-use crate::events::Events;
+use crate::telemetry::events::Events;
 use crate::{Priority, send};
 
 impl Tenants<'_> {

@@ -7,7 +7,7 @@ use super::LiveConfig;
 use crate::config::{Config, Sources, run_blocking};
 use crate::core::{Core, OnRemove};
 use crate::error::Error;
-use crate::events::EventKind;
+use crate::telemetry::events::EventKind;
 
 impl LiveConfig<'_> {
     /// Reads the configuration again and switches to it as a whole, or not at all. Returns its version.

@@ -11,13 +11,14 @@ use crate::core::status::survey;
 use crate::core::status::types::{
     Check, ClientStatus, Estimate, LanePage, LaneQuery, TenantStatus, UnderWay, VendorStatus,
 };
-use crate::core::{Core, Entry, status_of};
+use crate::core::{Core, status_of};
 use crate::engine::cost::Total;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
 use crate::error::Error;
 use crate::request::Target;
-use crate::request::response::WaitReason;
+use crate::request::WaitReason;
+use crate::telemetry::Entry;
 use crate::{Priority, Request};
 
 /// Lanes that are read under one hold of a lock.

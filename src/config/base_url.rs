@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use url::Url;
+use url::{Host, Url};
 
 /// A piece of a template.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if url.path().split('/').any(climbs) || filled.contains("/../") {
         return Err("the base URL's path holds `..`; write the path that it leads to".into());
     }
-    if scheme == "http" && !allow_http && !loopback(&url) {
+    if scheme == "http" && !allow_http && !is_loopback(&url) {
         return Err("plain http would send credentials readable to everyone on the way; write https, or set \
                     `connection.allow_http = true` for a host that you trust on a network that you trust"
             .into());
@@ -237,10 +237,12 @@ fn check_value(name: &str, value: &str, place: VarPosition) -> Result<(), String
 }
 
 /// Whether a URL's host is certain to be this machine.
-fn loopback(url: &Url) -> bool {
-    match url.host_str() {
-        Some("localhost") => true,
-        Some(host) => host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        // The URL parser has already turned decimal, octal and short forms into addresses.
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
 }

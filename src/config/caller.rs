@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::credential::CredentialRef;
 use super::names::names;
-use crate::Priority;
+use crate::config::priority::Priority;
 
 /// A program that may call through the gateway, as `[[callers]]` states it.
 #[derive(Clone, PartialEq)]

@@ -22,6 +22,7 @@ use super::limit::{Algorithm, Scope, Unit};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[must_use]
 pub struct LimitEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
@@ -158,6 +159,7 @@ pub(super) struct EndpointOverride {
 /// ```
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[must_use]
 pub struct OAuthEntry {
     #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
     pub(super) client_id: Option<String>,
@@ -248,6 +250,7 @@ impl fmt::Debug for OAuthEntry {
 /// ```
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[must_use]
 pub struct TenantEntry {
     pub(super) id: String,
     pub(super) vendor: String,

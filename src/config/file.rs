@@ -14,6 +14,7 @@ const SETTLED: Duration = Duration::from_secs(4);
 
 /// Files on top of the catalogue, read again at each load.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct FileSource {
     base: Sources,
     paths: Vec<PathBuf>,

@@ -228,6 +228,7 @@ mod oauth;
 mod overlay;
 mod parse;
 mod pattern;
+pub(crate) mod priority;
 #[cfg(feature = "remote-config")]
 mod remote;
 mod report;
@@ -396,12 +397,7 @@ impl Config {
     /// # Errors
     /// `UnknownVendor` if `url` lies below no base URL of the tenant. The message names only the host of `url`.
     pub fn vendor_for_url<'u>(&self, id: &str, url: &'u url::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
-        self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| {
-            let id: String = id.chars().take(128).collect();
-            let host = url.host_str().unwrap_or("(none)");
-            let message = format!("tenant {id:?} has no vendor at host {host:?}; use one of its vendors' base URLs");
-            Error::not_sent(crate::ErrorKind::UnknownVendor, message)
-        })
+        self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| unknown::unknown_url(id, url))
     }
 
     fn find(&self, id: &str, vendor: &str) -> Option<Arc<Tenant>> {

@@ -20,6 +20,7 @@ pub(super) const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Everything that one configuration is made of.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Sources {
     pub(super) catalogue: bool,
     pub(super) files: Vec<Text>,

@@ -1,6 +1,8 @@
-//! The error for a tenant that is not configured, with a suggestion.
+//! The errors for a tenant that is not configured, with a suggestion, and for a URL of no vendor.
 
 use std::sync::Arc;
+
+use url::Url;
 
 use super::suggest;
 use super::vendor::Tenant;
@@ -23,4 +25,15 @@ pub(crate) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) ->
     let (id, vendor): (String, String) = (id.chars().take(128).collect(), vendor.chars().take(128).collect());
     let message = format!("tenant {id:?} is not configured for vendor {vendor:?}; {hint}");
     Error::not_sent(ErrorKind::UnknownTenant, message)
+}
+
+/// The error for a URL that belongs to no vendor of the tenant. It states only the host, because a path or a query may
+/// hold a secret.
+pub(crate) fn unknown_url(tenant: &str, url: &Url) -> Error {
+    let tenant: String = tenant.chars().take(128).collect();
+    let host = url.host_str().unwrap_or("(none)");
+    Error::not_sent(
+        ErrorKind::UnknownVendor,
+        format!("tenant {tenant:?} has no vendor at host {host:?}; use the base URL of one of its vendors"),
+    )
 }

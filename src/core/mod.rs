@@ -6,15 +6,9 @@
 mod breakers;
 mod cleanups;
 mod egress;
-mod failures;
-mod flow;
-mod gateway_counts;
-mod headroom;
 pub(crate) mod refusal;
 mod registry;
 pub(crate) mod status;
-mod telemetry;
-mod under_way;
 mod used;
 
 use std::sync::Arc;
@@ -22,19 +16,16 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::config::Tenant;
 use crate::engine::plan::EndpointId;
-use crate::metrics::{OutboxFigures, SharingFigures, Totals};
 use crate::route::Route;
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::{OutboxFigures, SharingFigures, Totals};
 
 pub(crate) use breakers::{HostPass, HostWait};
 pub(crate) use cleanups::Cleanups;
 pub(crate) use egress::Egress;
-#[cfg(feature = "gateway")]
-pub(crate) use gateway_counts::Outcome;
 pub use registry::OnRemove;
 pub(crate) use registry::Registry;
 pub(crate) use status::status_of;
-pub(crate) use telemetry::Telemetry;
-pub(crate) use under_way::{Entry, Listed};
 pub(crate) use used::{Remembers, Used};
 
 /// The calls that the rest of the client makes to the outbox.

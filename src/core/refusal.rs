@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::config::{Tenant, Vendor};
 use crate::engine::{Refusal, Until};
 use crate::error::{Error, ErrorKind};
-use crate::request::response::WaitReason;
+use crate::request::WaitReason;
 
 pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Refusal) -> Error {
     let mut retry_after = None;
@@ -102,15 +102,4 @@ pub(crate) fn unknown_kind(vendor: &Vendor, kind: &str) -> Error {
     let known: Vec<&str> = vendor.costs.iter().map(|(name, _)| name).collect();
     let message = format!("the entry of vendor `{}` declares no {kind:?}; it counts {}", vendor.name, known.join(", "));
     Error::not_sent(ErrorKind::InvalidRequest, message)
-}
-
-/// The error for a URL that belongs to no vendor of the tenant. It states only the host, because a path or a query may
-/// hold a secret.
-pub(crate) fn unknown_url(tenant: &str, url: &url::Url) -> Error {
-    let tenant: String = tenant.chars().take(128).collect();
-    let host = url.host_str().unwrap_or("(none)");
-    Error::not_sent(
-        ErrorKind::UnknownVendor,
-        format!("tenant {tenant:?} has no vendor at host {host:?}; use the base URL of one of its vendors"),
-    )
 }

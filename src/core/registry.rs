@@ -8,17 +8,16 @@ use arc_swap::ArcSwap;
 use url::Url;
 
 use super::OutboxHooks;
-use super::refusal;
 use super::used::Remembers;
 use crate::clock::{Clock, Time};
-use crate::config::{Config, ConfigSource, Tenant};
+use crate::config::{Config, ConfigSource, Tenant, unknown};
 use crate::dispatch::{self, Dispatch, Grant, LaneRef, PermitAnswer, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
-use crate::metrics::OutboxFigures;
-use crate::metrics::Series;
 use crate::route::{Route, RouteTable};
+use crate::telemetry::metrics::OutboxFigures;
+use crate::telemetry::metrics::Series;
 
 /// What happens to waiting requests when their tenant is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -142,7 +141,7 @@ impl Registry {
         let find = |vendor: &str| self.routes.find(tenant, vendor).map(|route| route.tenant().clone());
         match self.config.load().vendors().tenant_for_url(url, find) {
             Some((found, _)) => self.route(tenant, &found.vendor.name),
-            None => Err(refusal::unknown_url(tenant, url)),
+            None => Err(unknown::unknown_url(tenant, url)),
         }
     }
 

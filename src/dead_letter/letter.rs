@@ -9,7 +9,7 @@ use uuid::{NoContext, Uuid};
 
 use super::letter_request::LetterRequest;
 use crate::config::AtRest;
-use crate::request::priority::Priority;
+use crate::config::priority::Priority;
 
 /// A request that the client gave up on.
 ///

@@ -12,7 +12,7 @@ use crate::config::Tenant;
 use crate::engine::keys::{LaneKey, WaiterKey};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Claim, Refusal, WaitReason};
-use crate::metrics::{Queued, Series};
+use crate::telemetry::metrics::{Queued, Series};
 
 /// A granted permit, and how long the request waited for it.
 pub(crate) struct Grant {

@@ -21,8 +21,8 @@ use crate::config::{Scope, Tenant};
 use crate::engine::cost::Cost;
 use crate::engine::keys::LaneKey;
 use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
-use crate::metrics::Series;
 use crate::signals;
+use crate::telemetry::metrics::Series;
 
 pub(crate) use acquire::{Grant, PermitAnswer, Waiting, Whose, acquire, acquire_deferred, try_acquire};
 pub(crate) use briefs::LaneLookup;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{Time, nanos};
+use crate::config::priority::Priority;
 use crate::config::{
     Algorithm, Holds, Limit, LimitKind as Kind, MAX_COSTS, Rate, Resets, Scope, SharingFloor, Tenant, Throttle, Unit,
     Vendor,
@@ -21,7 +22,6 @@ use crate::engine::limit::{Calendar, FloorPart, LimitKind, LimitSpec, Pooled};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 use crate::engine::tier::Tier;
-use crate::request::Priority;
 use crate::signals::Stated;
 
 impl From<Priority> for Tier {

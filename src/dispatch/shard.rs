@@ -19,7 +19,7 @@ use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Report;
 use crate::engine::{Correction, Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
-use crate::metrics::{End, Series};
+use crate::telemetry::metrics::{End, Series};
 
 /// How often a shard is swept for idle lanes.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(10);

@@ -5,10 +5,16 @@
 //! headers that the client or the connection sets, takes options from extensions and headers, and keeps a body of
 //! known, small size in memory so that a retry can send it again.
 
+#[cfg(feature = "console")]
+pub mod console;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 mod headers;
 mod options;
 mod problem;
 mod request;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;

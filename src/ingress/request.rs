@@ -13,8 +13,9 @@ use super::headers::strip;
 use super::options::{SendOptions, callers_timeout};
 use crate::clock::Clock;
 use crate::config::AuthScheme;
+use crate::config::priority::Priority;
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::request::{Priority, Request, Target};
+use crate::request::{Request, Target};
 use crate::route::Route;
 use crate::transport::{Body, target};
 

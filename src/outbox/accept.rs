@@ -196,11 +196,8 @@ impl OutboxState {
             Accepted::Before(id) => Ok(Receipt::new(id, self.clone(), true)),
             Accepted::KeyOfAnother => {
                 let LaneTier { tenant, vendor, .. } = lane;
-                let message = format!(
-                    "tenant {tenant}, vendor {vendor}: another request was accepted with this idempotency key; \
-                     a new request needs a new key"
-                );
-                Err(Error::not_sent(ErrorKind::KeyReused, message))
+                let why = "another request was accepted with this idempotency key; a new request needs a new key";
+                Err(Error::of_tenant(&tenant, &vendor, ErrorKind::KeyReused, Delivery::NotSent, why))
             }
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::OutboxState;
 use super::measured::Measured;
-use crate::metrics::{self, OutboxFigures};
 use crate::store::jobs::End;
 use crate::store::records;
+use crate::telemetry::metrics::{self, OutboxFigures};
 
 /// Shortest interval between two counts of the backlog.
 const COUNT_EVERY: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Outbox, priority};
 use crate::Priority;
+use crate::clock::{as_seconds, as_some_seconds};
 use crate::core::Core;
 use crate::error::Error;
 use crate::store::LaneTier;
@@ -28,11 +29,11 @@ pub struct Queue {
     pub under_way: u64,
     /// The time until the first waiting request may be sent, as far as the store knows; zero when it waits only for the
     /// limits.
-    #[serde(rename = "due_in_s", serialize_with = "crate::core::status::types::seconds")]
+    #[serde(rename = "due_in_s", serialize_with = "as_some_seconds")]
     pub due_in: Option<Duration>,
     /// For how long the first waiting request could have been sent, if there had been a worker and room in its limits:
     /// its age, unless it was tried before. `None` while none is due.
-    #[serde(rename = "due_for_s", serialize_with = "crate::core::status::types::seconds")]
+    #[serde(rename = "due_for_s", serialize_with = "as_some_seconds")]
     pub due_for: Option<Duration>,
 }
 
@@ -44,7 +45,7 @@ pub struct WorkerStatus {
     /// The id of the process in the store.
     pub worker: String,
     /// The time since the status was published.
-    #[serde(rename = "said_before_s", serialize_with = "crate::core::status::types::some_seconds")]
+    #[serde(rename = "said_before_s", serialize_with = "as_seconds")]
     pub age: Duration,
     /// A [`TenantStatus`](crate::core::status::types::TenantStatus) for each of the lanes that the process works on, as JSON.
     pub lanes: Vec<Value>,

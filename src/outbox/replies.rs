@@ -8,6 +8,7 @@ use http::HeaderMap;
 use serde::Serialize;
 
 use super::Outbox;
+use crate::clock::as_some_seconds;
 use crate::dead_letter::{Content, DeadLetter};
 use crate::error::Error;
 use crate::store::{records, replies};
@@ -54,7 +55,7 @@ pub struct UntakenReplies {
     /// Their number.
     pub count: u64,
     /// The age of the oldest one; `None` if there are none.
-    #[serde(rename = "oldest_s", serialize_with = "crate::core::status::types::seconds")]
+    #[serde(rename = "oldest_s", serialize_with = "as_some_seconds")]
     pub oldest: Option<Duration>,
 }
 

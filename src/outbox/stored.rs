@@ -10,6 +10,7 @@ use crate::config::OnAmbiguous;
 use crate::dead_letter::LetterRequest;
 use crate::request::{Method, Request};
 use crate::send::acceptable::Acceptable;
+use crate::send::prepared::TRACE_HEADERS;
 use crate::signals::POINTS;
 
 /// Stored as JSON. Readers ignore fields that they do not know.
@@ -41,9 +42,6 @@ pub(crate) struct Stored {
     pub(crate) reply_to: Option<String>,
 }
 
-/// Headers that differ in each attempt and are not part of the request's fingerprint.
-const TRACE: [&str; 2] = ["traceparent", "tracestate"];
-
 impl Stored {
     pub(crate) fn of(request: Acceptable) -> Stored {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -69,7 +67,8 @@ impl Stored {
                 text.extend_from_slice(&(part.len() as u64).to_le_bytes());
                 text.extend_from_slice(part);
             }
-            for (name, value) in headers.iter().filter(|(name, _)| !TRACE.contains(&name.as_str())) {
+            // They differ in each attempt, and are not part of the fingerprint.
+            for (name, value) in headers.iter().filter(|(name, _)| !TRACE_HEADERS.contains(&name.as_str())) {
                 for part in [name.as_bytes(), value.as_bytes()] {
                     text.extend_from_slice(&(part.len() as u64).to_le_bytes());
                     text.extend_from_slice(part);

@@ -1,12 +1,11 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
 mod convert;
-mod info;
+mod headroom;
 mod parts;
-pub(crate) mod priority;
 mod read;
-pub(crate) mod response;
 pub(crate) mod template;
+mod wait_reason;
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,10 +18,9 @@ use serde::Serialize;
 use crate::config::OnAmbiguous;
 use crate::transport::target;
 
-pub use self::info::ResponseInfo;
+pub use self::headroom::Headroom;
 pub(crate) use self::parts::{Notes, Parts, Target};
-pub use self::priority::Priority;
-pub use self::response::{Headroom, PermitFeedback, Response, ResponseBody, WaitReason};
+pub use self::wait_reason::WaitReason;
 pub use crate::transport::Body;
 pub use http::Method;
 
@@ -323,6 +321,7 @@ impl Request {
     /// processes. For requests that are accepted by [`enqueue`](crate::outbox::Outbox::enqueue), a batch or a message
     /// source; see [`Outbox::replies`](crate::outbox::Outbox::replies). The reply contains the request's
     /// [`metadata`](Self::metadata).
+    #[must_use]
     pub fn reply(mut self) -> Request {
         self.parts.notes.get_or_insert_default().reply = true;
         self

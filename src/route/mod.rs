@@ -78,13 +78,13 @@ impl Route {
         self.replaced.store(true, Ordering::Release);
     }
 
-    /// Like [`Tenant::base_url`], but parsed once for all tenants if the base URL has no variables.
-    #[inline(always)]
     /// The host, without a port; empty if the tenant's variables make no valid address.
     pub(crate) fn host(&self) -> String {
         self.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
+    /// Like [`Tenant::base_url`], but parsed once for all tenants if the base URL has no variables.
+    #[inline]
     pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
         if self.tenant.variables.is_empty() {
             self.memory.base(|| self.tenant.base_url()).map(Cow::Borrowed)

@@ -9,11 +9,12 @@ use std::time::Duration;
 use super::Job;
 use super::attempt_end::{Answered, AttemptEnd, NotSent};
 use crate::clock::Time;
+use crate::core::Core;
 use crate::core::refusal;
-use crate::core::{Core, Entry, Listed};
 use crate::dispatch::Grant;
 use crate::error::{Error, ErrorKind};
-use crate::request::response::WaitReason;
+use crate::request::WaitReason;
+use crate::telemetry::{Entry, Listed};
 use crate::transport::{Answer, TransportError};
 
 impl Job {

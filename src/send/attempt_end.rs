@@ -11,9 +11,10 @@ use crate::clock::Time;
 use crate::dispatch::PermitGuard;
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
-use crate::request::response::{Response, WaitReason};
+use crate::request::WaitReason;
 use crate::retry::GiveUpReason;
 use crate::route::Authorization;
+use crate::send::response::Response;
 use crate::transport::{Answer, TransportError};
 
 /// The end of an attempt that took a permit, or that has to start over.

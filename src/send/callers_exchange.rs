@@ -1,6 +1,7 @@
 //! Applies the response to an exchange that the program made itself with a permit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
@@ -8,10 +9,40 @@ use super::feedback::AnswerReader;
 use crate::core::Core;
 use crate::dispatch::{PermitGuard, plan};
 use crate::engine::plan::EndpointId;
-use crate::request::response::PermitFeedback;
+use crate::request::Headroom;
 use crate::retry;
 use crate::route::Route;
 use crate::signals;
+
+/// What a response means for the limits. Returned when the response is reported to a
+/// [`Permit`](crate::Permit::answered_with).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PermitFeedback {
+    is_refusal: bool,
+    wait: Option<Duration>,
+    headroom: Option<Headroom>,
+}
+
+impl PermitFeedback {
+    pub(crate) fn new(is_refusal: bool, wait: Option<Duration>, headroom: Option<Headroom>) -> PermitFeedback {
+        PermitFeedback { is_refusal, wait, headroom }
+    }
+
+    /// Whether the vendor refused the request because of a limit. A refusal pauses the lane or the endpoint.
+    pub fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// How long the vendor asks to wait; `None` if it states no wait.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// What is left of the tightest limit, as [`Response::headroom`] states it.
+    pub fn headroom(&self) -> Option<Headroom> {
+        self.headroom
+    }
+}
 
 /// Reports to the limits of a permit what the response to its exchange says about them, as a send does.
 ///

@@ -20,8 +20,8 @@ use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
-use crate::request::response::Response;
 use crate::retry::Class;
+use crate::send::response::Response;
 use crate::transport::Sent;
 
 /// How a claim of a job ends, for the store.

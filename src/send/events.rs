@@ -12,8 +12,8 @@ use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::events::EventKind;
 use crate::request::template::template;
+use crate::telemetry::events::EventKind;
 use crate::transport::{Answer, TransportError};
 
 /// The end of a send or of a claim: the status of its response, or the error.

@@ -17,12 +17,12 @@ use crate::dispatch::PermitGuard;
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::{About, Label, Report, Wait};
 use crate::engine::{Feedback, FeedbackEffect, Whose};
-use crate::events::EventKind;
-use crate::metrics::Series;
-use crate::request::response::Headroom;
+use crate::request::Headroom;
 use crate::retry::{self, Class};
 use crate::route::Route;
 use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
+use crate::telemetry::events::EventKind;
+use crate::telemetry::metrics::Series;
 use crate::transport::Answer;
 
 /// The longest wait for the body of an error response. A refusal's body usually arrives with its headers, and until the

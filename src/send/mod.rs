@@ -18,6 +18,7 @@
 //! | `host_pass.rs`, `stored_permit.rs`, `exchange_record.rs` | waits before an exchange: for a host that failed, and for the record of a stored job's exchange |
 //! | `classify.rs` | decides what an exchange means for the request: return it, repeat it and after which backoff, give up |
 //! | `feedback.rs` | decides what it means for the limits: which pause, also for a refusal that states no wait, and what was reported |
+//! | `response.rs` | what the caller gets: the response, which holds the permit until its body has been read |
 //! | `letter.rs`, `history.rs` | dead letters, and the attempts of earlier claims |
 //! | `events.rs`, `notices.rs`, `spans.rs` | report what happens |
 //! | `callers_exchange.rs` | the same feedback for an exchange that the program made itself with a [`Permit`](crate::Permit) |
@@ -38,6 +39,7 @@ mod letter;
 mod notices;
 mod plain;
 pub(crate) mod prepared;
+pub(crate) mod response;
 mod spans;
 mod stored_permit;
 
@@ -57,17 +59,19 @@ use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, EventKind};
-use crate::metrics::{Running, Series};
-use crate::request::response::{self, Headroom, Response, ResponseBody, Settling, WaitReason};
+use crate::request::{Headroom, WaitReason};
 use crate::request::{Notes, Request, Target};
 use crate::retry::{RetryHistory, idempotent};
 use crate::route::{Authorization, Route};
+use crate::send::response::{Response, ResponseBody, Settling};
 use crate::signals::meter::Meter;
 use crate::signals::{POINTS, Signals};
+use crate::telemetry::events::{Event, EventKind};
+use crate::telemetry::metrics::{Running, Series};
 use crate::transport::{Answer, Exchange, target};
 
 use attempt_end::NotSent;
+pub use callers_exchange::PermitFeedback;
 pub(crate) use callers_exchange::permit_answered;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;

@@ -8,8 +8,8 @@ use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::engine::throttle::Notice;
 use crate::engine::{Forgotten, Holder, Noticed, OfLimit};
-use crate::events::{Event, EventKind, LimitOf};
-use crate::metrics::Series;
+use crate::telemetry::events::{Event, EventKind, LimitOf};
+use crate::telemetry::metrics::Series;
 
 /// Below this percentage left of a limit, the log line is a warning.
 const SCARCE_PCT: u64 = 10;

@@ -10,8 +10,8 @@ use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::request::response::Response;
 use crate::retry::GiveUpReason;
+use crate::send::response::Response;
 
 /// The future of a send. It runs `job` in place: moved into the future, the job would be stored twice.
 pub(crate) fn send(

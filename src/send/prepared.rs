@@ -19,7 +19,8 @@ use crate::route::{Authorization, Route};
 use crate::transport::auth::{self, Signer, SigningParts};
 use crate::transport::{Exchange, target};
 
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+/// The headers of a trace, which differ in each attempt.
+pub(crate) const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A request that is valid for one tenant and can be sent any number of times.
 pub(crate) struct Prepared {

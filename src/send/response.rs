@@ -1,4 +1,5 @@
-//! The response of a vendor, and the waits and attempts before it.
+//! The response of a vendor, and the waits and attempts before it. It holds the permit until its body has been read, and
+//! converts to an `http::Response`, which other crates accept.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,9 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::core::Remembers;
 use crate::dispatch::{PermitGuard, plan};
-use crate::engine;
-use crate::engine::limit::BlockedBy;
 use crate::error::{Delivery, Error, ErrorKind};
+use crate::request::{Headroom, WaitReason};
 use crate::route::Route;
 use crate::signals::meter::Meter;
 use crate::transport::{AnswerBody, TransportError};
@@ -68,7 +68,7 @@ impl Response {
         self.parts.attempts
     }
 
-    pub(super) fn take_headers(&mut self) -> HeaderMap {
+    fn take_headers(&mut self) -> HeaderMap {
         std::mem::take(&mut self.parts.headers)
     }
 
@@ -148,11 +148,9 @@ impl Response {
         serde_json::from_slice(&bytes).map_err(|error| {
             // serde_json's own message may quote the body.
             let (line, column) = (error.line(), error.column());
-            let (id, vendor) = (&tenant.id, &tenant.vendor.name);
-            let message = format!(
-                "tenant {id}, vendor {vendor}: the response body does not fit the type asked for, at line {line}, column {column}"
-            );
-            Error::new(ErrorKind::Decode, Delivery::Delivered, message).of_request(request_id)
+            let why =
+                format_args!("the response body does not fit the type asked for, at line {line}, column {column}");
+            tenant.error(ErrorKind::Decode, Delivery::Delivered, why).of_request(request_id)
         })
     }
 
@@ -327,102 +325,37 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
-/// The remaining units of a limit.
+/// Waits and attempts before a response. Found in the extensions of the `http::Response` that a [`Response`] is
+/// converted to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Headroom {
-    remaining: u32,
-    limit: u32,
+#[non_exhaustive]
+pub struct ResponseInfo {
+    /// The same as [`Response::waited`].
+    pub waited: Duration,
+    /// The same as [`Response::attempts`].
+    pub attempts: u32,
+    /// The same as [`Response::request_id`].
+    pub request_id: u64,
+    /// The same as [`Response::headroom`].
+    pub headroom: Option<Headroom>,
 }
 
-impl Headroom {
-    pub(crate) fn of(pair: (u32, u32)) -> Headroom {
-        Headroom { remaining: pair.0, limit: pair.1 }
-    }
-
-    /// The units that are left in the current window, or the free slots.
-    pub fn remaining(self) -> u32 {
-        self.remaining
-    }
-
-    /// The vendor's limit in the same units.
-    pub fn limit(self) -> u32 {
-        self.limit
-    }
-
-    /// `remaining` in percent of `limit`, rounded down.
-    pub fn percent(self) -> u32 {
-        match self.limit {
-            0 => 0,
-            limit => (self.remaining as u64 * 100 / limit as u64).min(100) as u32,
-        }
-    }
-}
-
-/// What a response means for the limits. Returned when the response is reported to a
-/// [`Permit`](crate::Permit::answered_with).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PermitFeedback {
-    is_refusal: bool,
-    wait: Option<Duration>,
-    headroom: Option<Headroom>,
-}
-
-impl PermitFeedback {
-    pub(crate) fn new(is_refusal: bool, wait: Option<Duration>, headroom: Option<Headroom>) -> PermitFeedback {
-        PermitFeedback { is_refusal, wait, headroom }
-    }
-
-    /// Whether the vendor refused the request because of a limit. A refusal pauses the lane or the endpoint.
-    pub fn is_refusal(&self) -> bool {
-        self.is_refusal
-    }
-
-    /// How long the vendor asks to wait; `None` if it states no wait.
-    pub fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
-
-    /// What is left of the tightest limit, as [`Response::headroom`] states it.
-    pub fn headroom(&self) -> Option<Headroom> {
-        self.headroom
-    }
-}
-
-/// What a request waited for. Its `Display` is a half sentence for people: "the budget of limit `rest` is used up".
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WaitReason(engine::WaitReason);
-
-impl WaitReason {
-    pub(crate) fn new(reason: engine::WaitReason) -> WaitReason {
-        WaitReason(reason)
-    }
-
-    /// The limit's name; `None` if the request waited only because others were first.
-    pub fn limit(&self) -> Option<&str> {
-        self.0.limit.as_deref()
-    }
-}
-
-impl fmt::Display for WaitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.limit().unwrap_or_default();
-        match self.0.lack {
-            Some(BlockedBy::Budget) => write!(f, "the budget of limit `{limit}` is used up"),
-            Some(BlockedBy::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
-            Some(BlockedBy::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
-            Some(BlockedBy::NotHeld) => {
-                write!(f, "this process holds too few units of limit `{limit}`, which several processes share")
-            }
-            Some(BlockedBy::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
-            Some(BlockedBy::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
-            Some(BlockedBy::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),
-            Some(BlockedBy::Reported) => f.write_str("the vendor says that nothing is left"),
-            Some(BlockedBy::Scarce) => {
-                f.write_str("the vendor says that little is left, and higher priorities are first")
-            }
-            Some(BlockedBy::Throttled) => f.write_str("requests are spaced out, because the vendor has little left"),
-            Some(BlockedBy::Held) => f.write_str("an operator has paused requests to the vendor"),
-            None => f.write_str("other requests are first"),
-        }
+impl From<Response> for http::Response<ResponseBody> {
+    /// Status, version, headers and body are kept; [`ResponseInfo`] is in the extensions.
+    fn from(mut response: Response) -> http::Response<ResponseBody> {
+        let info = ResponseInfo {
+            waited: response.waited(),
+            attempts: response.attempts(),
+            request_id: response.request_id(),
+            headroom: response.headroom(),
+        };
+        let (status, version) = (response.status(), response.version());
+        let headers = response.take_headers();
+        let mut converted = http::Response::new(response.into_body());
+        *converted.status_mut() = status;
+        *converted.version_mut() = version;
+        *converted.headers_mut() = headers;
+        converted.extensions_mut().insert(info);
+        converted
     }
 }

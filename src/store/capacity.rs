@@ -27,13 +27,13 @@ const LONG_US: u64 = 3_600_000_000;
 const ROOT: &str = "";
 
 /// A line of a call, and its ledger once the ledger was found, with the table that holds it.
-struct Place<'a> {
+struct LedgerLine<'a> {
     line: usize,
     entry: &'a Entry,
     found: Option<(&'static Table, String)>,
 }
 
-impl Place<'_> {
+impl LedgerLine<'_> {
     fn is_long(&self) -> bool {
         self.entry.line.figures.again_us >= LONG_US
     }
@@ -44,7 +44,8 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
     Box::pin(async move {
         let clock_us = u64::try_from(now_ms).unwrap_or(0).saturating_mul(1_000);
         let lines = call.lines.iter().enumerate();
-        let mut places: Vec<Place<'_>> = lines.map(|(line, entry)| Place { line, entry, found: None }).collect();
+        let mut places: Vec<LedgerLine<'_>> =
+            lines.map(|(line, entry)| LedgerLine { line, entry, found: None }).collect();
         places.sort_by(|a, b| a.entry.limit.cmp(&b.entry.limit));
         SHORT.find(db, &mut places, |place| !place.is_long()).await?;
         LONG.find(db, &mut places, |place| place.found.is_none()).await?;
@@ -76,8 +77,8 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
 
 /// Creates the rows that were not found. If this process has a long window for a limit, the limit's row is moved from
 /// the unlogged table to the logged one.
-async fn make(db: Db<'_>, places: &mut [Place<'_>]) -> Result<(), DbError> {
-    let mut made: Vec<&mut Place<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
+async fn make(db: Db<'_>, places: &mut [LedgerLine<'_>]) -> Result<(), DbError> {
+    let mut made: Vec<&mut LedgerLine<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
     for place in &made {
         db.execute(SHORT.insert, args![&place.entry.limit, ""]).await?;
     }
@@ -172,10 +173,10 @@ impl Table {
     async fn find(
         &'static self,
         db: Db<'_>,
-        places: &mut [Place<'_>],
-        wanted: impl Fn(&Place<'_>) -> bool,
+        places: &mut [LedgerLine<'_>],
+        wanted: impl Fn(&LedgerLine<'_>) -> bool,
     ) -> Result<(), DbError> {
-        let mut wanted: Vec<&mut Place<'_>> = places.iter_mut().filter(|place| wanted(place)).collect();
+        let mut wanted: Vec<&mut LedgerLine<'_>> = places.iter_mut().filter(|place| wanted(place)).collect();
         if wanted.is_empty() {
             return Ok(());
         }

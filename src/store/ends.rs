@@ -21,11 +21,11 @@ pub(crate) fn finish_all<'a>(
 
 /// The most bytes of an end that is written in a statement with others, so that no such statement becomes larger than a
 /// few MiB.
-const MOST_TOGETHER: usize = 16 * 1024;
+const MAX_TOGETHER: usize = 16 * 1024;
 
 /// Whether the end can be written together with others.
 fn is_small(end: &End) -> bool {
-    !matches!(end, End::Dropped) && end.bytes() <= MOST_TOGETHER
+    !matches!(end, End::Dropped) && end.bytes() <= MAX_TOGETHER
 }
 
 /// Ends claims. Returns for each whether it took effect.

@@ -7,13 +7,25 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::headroom::{Advice, RecentHeadroom};
-use crate::clock::Time;
-use crate::core::status::types::Flow;
+use crate::clock::{Time, as_some_seconds};
 
 /// The time constant of the smoothing, in seconds: a response this long ago counts a third (1/e) of one now.
 const MEMORY: f64 = 10.0;
+
+/// The rate and the latency of a vendor's responses, smoothed over about ten seconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Flow {
+    /// Responses per second, of any status.
+    pub per_second: f64,
+    /// The mean time from the start of an exchange to the headers of its response, in seconds; `None` before the first
+    /// response.
+    #[serde(rename = "mean_s", serialize_with = "as_some_seconds")]
+    pub mean: Option<Duration>,
+}
 
 /// Sums over responses, in which older responses count less.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::metrics::GatewayFigures;
+use crate::telemetry::metrics::GatewayFigures;
 
 /// How a request to a gateway ended.
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway counts"))]

@@ -1,17 +1,35 @@
-//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in
-//! flight.
+//! What a client tells about itself: events, metrics, the limiter of log lines, dead letters, requests per second, the
+//! advice about headroom, and the list of exchanges under way.
 
-use super::failures::Failures;
-use super::flow::Meters;
-use super::gateway_counts::GatewayCounts;
-use super::under_way::UnderWay;
+pub mod events;
+mod failures;
+mod flow;
+mod gateway_counts;
+mod headroom;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/off.rs"]
+pub(crate) mod metrics;
+mod under_way;
+
+use failures::Failures;
+use flow::Meters;
+use gateway_counts::GatewayCounts;
+use under_way::UnderWay;
+
+use self::events::{EventKind, Feed};
+use self::metrics::Metrics;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
 use crate::dead_letter::writer::Writer;
 use crate::error::Error;
-use crate::events::{EventKind, Feed};
-use crate::metrics::Metrics;
+
+pub use flow::Flow;
+#[cfg(feature = "gateway")]
+pub(crate) use gateway_counts::Outcome;
+pub(crate) use under_way::{Entry, Listed};
 
 pub(crate) struct Telemetry {
     pub(crate) feed: Feed,

@@ -40,6 +40,11 @@ impl fmt::Display for Cause {
 
 impl std::error::Error for Cause {}
 
+/// A setting of the connection that cannot be used; nothing was sent.
+pub(super) fn unusable(why: impl Into<String>) -> TransportError {
+    TransportError::new(Sent::NotSent, ErrorKind::Config, why)
+}
+
 /// The only place that converts reqwest's errors while a response body is read.
 pub(super) fn body_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();

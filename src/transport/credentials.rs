@@ -31,7 +31,7 @@ pub type Secret = Arc<SecretString>;
 const TTL: Duration = Duration::from_secs(60);
 /// How long a route uses a secret without asking the caches. Shorter than the margin by which a [`Token`] is replaced
 /// before its expiry, except for tokens that live less than ten seconds.
-const AT_HAND: Duration = Duration::from_secs(1);
+const CACHED_FOR: Duration = Duration::from_secs(1);
 /// A token without a stated expiry is replaced after this time, or at once after a 401.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The most entries in each cache. Above it the least used are evicted, which costs another look-up.
@@ -171,7 +171,7 @@ pub struct Credentials {
     secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
     tokens: Cache<TokenKey, Token>,
     oauth: Tokens,
-    at_hand_for: Duration,
+    cached_for: Duration,
 }
 
 impl Default for Credentials {
@@ -189,7 +189,7 @@ impl Credentials {
             secrets: secrets(TTL),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
             oauth: Default::default(),
-            at_hand_for: AT_HAND,
+            cached_for: CACHED_FOR,
         }
     }
 
@@ -199,7 +199,7 @@ impl Credentials {
         // moka refuses times above a thousand years.
         let ttl = ttl.min(Duration::from_secs(365 * 86_400));
         self.secrets = secrets(ttl);
-        self.at_hand_for = ttl.min(AT_HAND);
+        self.cached_for = ttl.min(CACHED_FOR);
         self
     }
 
@@ -301,7 +301,7 @@ impl Credentials {
 
     /// Caches `secret` in its route, for a second at most.
     pub(crate) fn cache(&self, route: &Route, secret: Secret, now: Time) -> Arc<Authorization> {
-        let known = Arc::new(Authorization::new(&route.vendor.auth, secret, now + self.at_hand_for));
+        let known = Arc::new(Authorization::new(&route.vendor.auth, secret, now + self.cached_for));
         route.keep_authorization(known.clone());
         known
     }

@@ -25,6 +25,11 @@ mod sync_body;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_off.rs"]
+mod tls;
 #[cfg_attr(not(feature = "oauth"), allow(dead_code, reason = "what is off asks for no token"))]
 pub(crate) mod tokens;
 

@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::addresses::{PrivateAddress, PublicOnly};
-use super::cause::Cause;
-use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target};
+use super::cause::{Cause, unusable};
+use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target, tls};
 use crate::BoxFuture;
 use crate::config::base_url::host_varies;
 use crate::config::{Connection, Vendor};
@@ -169,6 +169,7 @@ impl ReqwestTransport {
         if let Err(why) = target::origin_allowed(&url, vendor.connection.allow_http) {
             return Err(TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why));
         }
+        tls::check(&url)?;
         let client = self.client(&vendor, &connections, client_certificate.as_deref())?;
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
@@ -300,27 +301,10 @@ fn build(
     if public_only(vendor) {
         builder = builder.dns_resolver(PublicOnly);
     }
-    if let Some(path) = &connection.extra_ca {
-        let authorities = reqwest::Certificate::from_pem_bundle(&read(path)?)
-            .map_err(|_| unusable(format!("{path} holds no PEM certificates")))?;
-        builder = builder.tls_certs_merge(authorities);
-    }
-    if let Some(path) = certificate {
-        let identity = reqwest::Identity::from_pem(&read(path)?)
-            .map_err(|_| unusable(format!("{path} does not hold a PEM certificate and its key")))?;
-        builder = builder.identity(identity);
-    }
+    let builder = tls::with_certificates(builder, connection.extra_ca.as_deref(), certificate)?;
     builder
         .build()
         .map_err(|error| unusable("the HTTP client cannot be built").with_source(Cause::of(&error.without_url())))
-}
-
-fn unusable(why: impl Into<String>) -> TransportError {
-    TransportError::new(Sent::NotSent, ErrorKind::Config, why)
-}
-
-fn read(path: &str) -> Result<Vec<u8>, TransportError> {
-    std::fs::read(path).map_err(|error| unusable(format!("{path} cannot be read: {error}")))
 }
 
 /// The only place that converts reqwest's errors before the response's headers.
@@ -336,7 +320,7 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
         return (Sent::NotSent, ErrorKind::InvalidRequest, "the request is not valid HTTP");
     }
     if error.is_connect() {
-        return match bad_tls(error) {
+        return match tls::lasting_failure(error) {
             _ if is_private(error) => (Sent::NotSent, ErrorKind::Config, PrivateAddress::MESSAGE),
             Some(message) => (Sent::NotSent, ErrorKind::Tls, message),
             None => (Sent::NotSent, ErrorKind::Connect, connect_message(error)),
@@ -380,28 +364,6 @@ fn connect_message(error: &reqwest::Error) -> &'static str {
 
 fn is_private(error: &reqwest::Error) -> bool {
     std::iter::successors(error.source(), |cause| (*cause).source()).any(|cause| cause.is::<PrivateAddress>())
-}
-
-/// Describes a TLS failure that will recur, such as an invalid certificate. A handshake that broke off is not one.
-fn bad_tls(error: &reqwest::Error) -> Option<&'static str> {
-    use rustls::{AlertDescription, Error::*};
-    let mut source = error.source();
-    while let Some(cause) = source {
-        match cause.downcast_ref() {
-            Some(InvalidCertificate(_) | NoCertificatesPresented) => {
-                return Some("the vendor's certificate is not good");
-            }
-            Some(
-                PeerIncompatible(_)
-                | AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure),
-            ) => return Some("the vendor speaks no TLS that is safe"),
-            _ => {}
-        }
-        // `io::Error::source` skips the error it wraps and returns that one's source, so look at the wrapped error.
-        let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        source = held.map_or_else(|| cause.source(), |held| Some(held));
-    }
-    None
 }
 
 const REFUSED: &str = "the vendor refused the HTTP/2 stream unprocessed";

@@ -8,7 +8,9 @@
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use url::{Host, Url};
+use url::Url;
+
+use crate::config::base_url::is_loopback;
 
 /// The characters to encode: all but the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -39,16 +41,6 @@ pub(crate) fn origin_allowed(url: &Url, allow_http: bool) -> Result<(), &'static
         "http" if allow_http || is_loopback(url) => Ok(()),
         "http" => Err("plain http to a host that is not loopback; use https, or set allow_http for this vendor"),
         _ => Err("the scheme is neither https nor http"),
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        // The URL parser has already turned decimal, octal and short forms into addresses.
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `docs/ARCHITECTURE.md` names files that exist, and types where they are defined.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -73,4 +74,29 @@ fn architecture_paths_exist() {
         }
     }
     assert!(checked > 60, "{checked}");
+}
+
+/// The head of the engine's crate lists each public function of `Engine`, and none that is gone.
+#[test]
+fn engine_verbs_are_listed() {
+    let folder = root().join("engine/src");
+    let head = fs::read_to_string(folder.join("lib.rs")).unwrap();
+    let head: String =
+        head.lines().map_while(|line| line.strip_prefix("//!")).map(|line| format!("{}\n", line.trim())).collect();
+    let listed: BTreeSet<String> =
+        rows(&head, "what for").iter().flat_map(|row| quoted(&row[1])).map(str::to_owned).collect();
+    let mut defined = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = fs::read_to_string(path).unwrap();
+        let blocks = text.split("\nimpl Engine {\n").skip(1).filter_map(|rest| rest.split("\n}\n").next());
+        for function in blocks.flat_map(|block| block.split("    pub fn ").skip(1)) {
+            defined.extend(function.split(['(', '<']).next().map(str::to_owned));
+        }
+    }
+    assert!(defined.len() > 40, "{defined:?}");
+    assert_eq!(listed, defined);
 }

@@ -118,7 +118,7 @@ async fn assert_nothing_is_left(client: &IntegrationClient) {
     for tenant in TENANTS {
         let lane = client.lane(tenant, "v").unwrap();
         let reports = lane.endpoint("reports").unwrap();
-        assert_eq!(lane.waiting(), [0, 0, 0]);
+        assert_eq!(lane.waiting(), [0, 0, 0].into());
         assert_eq!(reports.headroom().unwrap().percent(), 100, "{tenant}");
         let mut permits = Vec::new();
         for n in 0..BURST {

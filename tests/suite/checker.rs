@@ -50,10 +50,10 @@ fn first_request_window_waits_for_the_next() {
 }
 
 #[test]
-fn sliding_log_counts_both_ends_on_request() {
+fn sliding_window_counts_both_ends_on_request() {
     let (limit, window_ns) = (2, 100);
-    let open = Definition::SlidingLog { limit, window_ns, both_ends: false };
-    let closed = Definition::SlidingLog { limit, window_ns, both_ends: true };
+    let open = Definition::SlidingWindow { limit, window_ns, both_ends: false };
+    let closed = Definition::SlidingWindow { limit, window_ns, both_ends: true };
     expect(open, &[0, 50, 100], 2, &[]);
     expect(closed, &[0, 50, 100], 3, &[(100, 3)]);
     expect(closed, &[0, 50, 101], 2, &[]);
@@ -122,7 +122,7 @@ fn concurrency_frees_a_place_at_its_end() {
 
 #[test]
 fn checker_counts_costs_in_any_order() {
-    let definition = Definition::SlidingLog { limit: 10, window_ns: 100, both_ends: false };
+    let definition = Definition::SlidingWindow { limit: 10, window_ns: 100, both_ends: false };
     let log = [Event::at(50).cost(4), Event::at(0).cost(7), Event::at(100).cost(6)];
     let report = check(&log, &definition);
     assert_eq!(report.violations, [Violation { at_ns: 50, count: 11, limit: 10 }]);
@@ -151,7 +151,7 @@ fn all_limits_are_taken_or_none() {
     let second = Duration::from_nanos(1_000);
     let mut vendor = ScriptedVendor::new([
         VendorLimit::fixed_window(2, second),
-        VendorLimit::sliding_log(3, second).scope(integration_client::config::Scope::Vendor),
+        VendorLimit::sliding_window(3, second).scope(integration_client::config::Scope::Vendor),
     ]);
     let of = |tenant| Call { tenant, account: 0, endpoint: 0, cost: 1 };
     let admitted: Vec<bool> = [1, 1, 1, 1, 2, 2].iter().map(|&t| vendor.arrive(0, &of(t)).admitted).collect();
@@ -167,7 +167,7 @@ fn all_limits_are_taken_or_none() {
 
 #[test]
 fn endpoint_limit_leaves_other_endpoints_alone() {
-    let mut vendor = ScriptedVendor::new([VendorLimit::sliding_log(1, Duration::from_secs(1)).endpoint("reports")]);
+    let mut vendor = ScriptedVendor::new([VendorLimit::sliding_window(1, Duration::from_secs(1)).endpoint("reports")]);
     let reports = vendor.endpoint("reports");
     let to = |endpoint| Call { tenant: 1, account: 1, endpoint, cost: 1 };
     assert!(vendor.arrive(0, &to(reports)).admitted);
@@ -177,7 +177,7 @@ fn endpoint_limit_leaves_other_endpoints_alone() {
 
 #[test]
 fn refused_requests_count_when_told() {
-    let rule = VendorLimit::sliding_log(1, Duration::from_nanos(100)).count_refused();
+    let rule = VendorLimit::sliding_window(1, Duration::from_nanos(100)).count_refused();
     let mut vendor = ScriptedVendor::new([rule]);
     let call = Call { tenant: 1, account: 1, endpoint: 0, cost: 1 };
     assert!(vendor.arrive(0, &call).admitted);
@@ -203,8 +203,8 @@ fn rules() -> impl Strategy<Value = (Rule, Definition)> {
                     Definition::FixedWindowFromFirst { limit: wide, window_ns },
                 ),
                 2 | 3 => (
-                    Rule::SlidingLog { limit, window_ns, both_ends: kind == 3 },
-                    Definition::SlidingLog { limit: wide, window_ns, both_ends: kind == 3 },
+                    Rule::SlidingWindow { limit, window_ns, both_ends: kind == 3 },
+                    Definition::SlidingWindow { limit: wide, window_ns, both_ends: kind == 3 },
                 ),
                 4 => (
                     Rule::SlidingCounter { limit, window_ns, phase_ns },

@@ -123,11 +123,11 @@ async fn fixed_windows_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sliding_logs_are_kept() {
-    let limit = VendorLimit::sliding_log(100, WINDOW).count_both_ends();
+async fn sliding_windows_are_kept() {
+    let limit = VendorLimit::sliding_window(100, WINDOW).count_both_ends();
     let (vendor, client) = start_vendor_and_client(vendor_with_jitter().limit(limit), &[("a", "a")]).await;
     saturate(&client, &[("a", "/")], 60).await;
-    let definition = Definition::SlidingLog { limit: 100, window_ns: WINDOW_NS, both_ends: true };
+    let definition = Definition::SlidingWindow { limit: 100, window_ns: WINDOW_NS, both_ends: true };
     assert_limit_kept("sliding log", &vendor.arrivals(), |_| true, &definition, budget(100));
 }
 
@@ -157,13 +157,13 @@ async fn concurrency_limit_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_account_limit_is_kept() {
-    let limit = VendorLimit::sliding_log(120, WINDOW).scope(Scope::Account);
+    let limit = VendorLimit::sliding_window(120, WINDOW).scope(Scope::Account);
     let vendor = vendor_with_jitter().account("shared", ["a", "b", "c"]).limit(limit);
     let tenants = [("a", "shared"), ("b", "shared"), ("c", "shared"), ("d", "d")];
     let (vendor, client) = start_vendor_and_client(vendor, &tenants).await;
     saturate(&client, &tenants.map(|(tenant, _)| (tenant, "/")), 40).await;
     let log = vendor.arrivals();
-    let definition = Definition::SlidingLog { limit: 120, window_ns: WINDOW_NS, both_ends: false };
+    let definition = Definition::SlidingWindow { limit: 120, window_ns: WINDOW_NS, both_ends: false };
     for account in ["shared", "d"] {
         assert_limit_kept(account, &log, |arrival| &*arrival.account == account, &definition, budget(120));
     }
@@ -178,11 +178,11 @@ async fn several_limits_are_kept_at_once() {
     let vendor = vendor_with_jitter()
         .limit(VendorLimit::fixed_window(100, WINDOW))
         .limit(VendorLimit::concurrency(12))
-        .limit(VendorLimit::sliding_log(150, WINDOW).scope(Scope::Vendor));
+        .limit(VendorLimit::sliding_window(150, WINDOW).scope(Scope::Vendor));
     let (vendor, client) = start_vendor_and_client(vendor, &[("a", "a"), ("b", "b")]).await;
     saturate(&client, &[("a", "/"), ("b", "/")], 40).await;
     let log = vendor.arrivals();
-    let everybody = Definition::SlidingLog { limit: 150, window_ns: WINDOW_NS, both_ends: false };
+    let everybody = Definition::SlidingWindow { limit: 150, window_ns: WINDOW_NS, both_ends: false };
     assert_limit_kept("vendor-wide", &log, |_| true, &everybody, budget(150));
     for tenant in ["a", "b"] {
         let own = |arrival: &Arrival| &*arrival.key == tenant;
@@ -197,11 +197,11 @@ async fn endpoint_limits_are_kept() {
     let vendor = vendor_with_jitter()
         .endpoint("reports", "/reports")
         .limit(VendorLimit::fixed_window(100, WINDOW))
-        .limit(VendorLimit::sliding_log(20, WINDOW).scope(Scope::Endpoint).endpoint("reports"));
+        .limit(VendorLimit::sliding_window(20, WINDOW).scope(Scope::Endpoint).endpoint("reports"));
     let (vendor, client) = start_vendor_and_client(vendor, &[("a", "a")]).await;
     saturate(&client, &[("a", "/reports/1"), ("a", "/users")], 40).await;
     let log = vendor.arrivals();
-    let of_reports = Definition::SlidingLog { limit: 20, window_ns: WINDOW_NS, both_ends: false };
+    let of_reports = Definition::SlidingWindow { limit: 20, window_ns: WINDOW_NS, both_ends: false };
     assert_limit_kept("endpoint", &log, |arrival| &*arrival.endpoint == "reports", &of_reports, budget(20));
     let of_all = Definition::FixedWindow { limit: 100, window_ns: WINDOW_NS, phase_ns: 0 };
     assert_limit_kept("all endpoints", &log, |_| true, &of_all, budget(100));

@@ -55,7 +55,7 @@ fn loud_tenant_gets_no_more_than_others() {
     let sources = Sources::new().without_catalogue().file("fairness", VENDOR).tenants(tenants);
     let vendor = ScriptedVendor::new([
         VendorLimit::token_bucket(40, 40, SECOND),
-        VendorLimit::sliding_log(200, SECOND).scope(Scope::Account),
+        VendorLimit::sliding_window(200, SECOND).scope(Scope::Account),
         VendorLimit::fixed_window(1_000, SECOND).scope(Scope::Vendor),
         VendorLimit::sliding_counter(20, SECOND).endpoint("orders"),
     ]);

@@ -39,7 +39,7 @@ fn admitted(arrivals: &[Arrival]) -> Vec<Event> {
 
 #[tokio::test]
 async fn refusal_says_when_to_come_back() {
-    let vendor = started(FakeVendor::builder().limit(VendorLimit::sliding_log(2, HOUR))).await;
+    let vendor = started(FakeVendor::builder().limit(VendorLimit::sliding_window(2, HOUR))).await;
     let client = client();
     let header = |response: &reqwest::Response, name: &str| {
         response.headers().get(name).map(|value| value.to_str().unwrap().parse::<u64>().unwrap())
@@ -84,9 +84,9 @@ async fn scopes_are_kept_apart() {
         FakeVendor::builder()
             .account("shared", ["a1", "a2"])
             .endpoint("reports", "/reports")
-            .limit(VendorLimit::sliding_log(5, HOUR).scope(Scope::Vendor))
-            .limit(VendorLimit::sliding_log(2, HOUR).scope(Scope::Account))
-            .limit(VendorLimit::sliding_log(1, HOUR).scope(Scope::Endpoint).endpoint("reports")),
+            .limit(VendorLimit::sliding_window(5, HOUR).scope(Scope::Vendor))
+            .limit(VendorLimit::sliding_window(2, HOUR).scope(Scope::Account))
+            .limit(VendorLimit::sliding_window(1, HOUR).scope(Scope::Endpoint).endpoint("reports")),
     )
     .await;
     let calls = [
@@ -233,7 +233,7 @@ async fn latency_stands_on_both_ways() {
 
 #[tokio::test]
 async fn log_is_bounded_and_can_be_reset() {
-    let vendor = started(FakeVendor::builder().log_cap(3).limit(VendorLimit::sliding_log(6, HOUR))).await;
+    let vendor = started(FakeVendor::builder().log_cap(3).limit(VendorLimit::sliding_window(6, HOUR))).await;
     let calls = [("/", "a"); 5];
     statuses(&vendor, &calls).await;
     assert_eq!(vendor.arrivals().len(), 3);
@@ -257,8 +257,8 @@ async fn storm_is_judged_as_the_definitions_say() {
             Definition::FixedWindowFromFirst { limit: 20, window_ns: ns },
         ),
         (
-            VendorLimit::sliding_log(20, window).count_both_ends(),
-            Definition::SlidingLog { limit: 20, window_ns: ns, both_ends: true },
+            VendorLimit::sliding_window(20, window).count_both_ends(),
+            Definition::SlidingWindow { limit: 20, window_ns: ns, both_ends: true },
         ),
         (
             VendorLimit::sliding_counter(20, window),
@@ -297,7 +297,7 @@ async fn vendors_toml_entry_tells_the_truth() {
         FakeVendor::builder()
             .endpoint("reports", "/reports")
             .limit(VendorLimit::fixed_window(100, Duration::from_secs(1)).named("per-second").count_requests())
-            .limit(VendorLimit::sliding_log(9, Duration::from_millis(1_500)).scope(Scope::Account))
+            .limit(VendorLimit::sliding_window(9, Duration::from_millis(1_500)).scope(Scope::Account))
             .limit(VendorLimit::token_bucket(40, 2, Duration::from_secs(1)))
             .limit(VendorLimit::token_bucket(40, 4, Duration::from_secs(1)).refill_interval(Duration::from_secs(3)))
             .limit(VendorLimit::concurrency(2).scope(Scope::Endpoint).endpoint("reports")),
@@ -354,7 +354,7 @@ async fn vendors_toml_entry_tells_the_truth() {
 
 #[tokio::test]
 async fn builder_that_makes_no_sense_is_refused() {
-    let hourly = VendorLimit::sliding_log(1, HOUR);
+    let hourly = VendorLimit::sliding_window(1, HOUR);
     for builder in [
         FakeVendor::builder().limit(hourly.clone().endpoint("nowhere")),
         FakeVendor::builder().limit(hourly.scope(Scope::Endpoint)),

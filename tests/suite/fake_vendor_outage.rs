@@ -33,7 +33,7 @@ fn header(response: &reqwest::Response, name: &str) -> Option<String> {
 #[tokio::test]
 async fn retry_after_date_comes_with_date_header() {
     let builder = FakeVendor::builder().headers(HeaderStyle::RetryAfterDate);
-    let vendor = started(builder.limit(VendorLimit::sliding_log(1, HOUR))).await;
+    let vendor = started(builder.limit(VendorLimit::sliding_window(1, HOUR))).await;
     let client = client();
     get(&client, &vendor, "/").await;
     let refused = get(&client, &vendor, "/").await;
@@ -51,7 +51,7 @@ async fn response_headers_are_true_when_sent() {
     let vendor = started(
         FakeVendor::builder()
             .headers(HeaderStyle::RateLimit)
-            .limit(VendorLimit::sliding_log(9, HOUR))
+            .limit(VendorLimit::sliding_window(9, HOUR))
             .service_time(integration_client::testing::Delay::fixed(Duration::from_millis(150))),
     )
     .await;
@@ -65,7 +65,7 @@ async fn response_headers_are_true_when_sent() {
 #[tokio::test]
 async fn blocked_key_is_logged_as_refused() {
     let penalty = HOUR / 2;
-    let builder = FakeVendor::builder().limit(VendorLimit::sliding_log(1, HOUR)).penalty(penalty);
+    let builder = FakeVendor::builder().limit(VendorLimit::sliding_window(1, HOUR)).penalty(penalty);
     let vendor = started(builder).await;
     let client = client();
     get(&client, &vendor, "/").await;
@@ -79,7 +79,7 @@ async fn blocked_key_is_logged_as_refused() {
     let log = vendor.arrivals();
     assert!(log.iter().skip(1).all(|arrival| !arrival.admitted && arrival.judged && arrival.status == 429));
     assert_eq!((vendor.summary().arrived, vendor.refused()), (5, 4));
-    let definition = Definition::SlidingLog { limit: 1, window_ns: HOUR_NS, both_ends: false };
+    let definition = Definition::SlidingWindow { limit: 1, window_ns: HOUR_NS, both_ends: false };
     assert_eq!(refused_with_penalty(&log, &definition, HOUR_NS / 2), 4);
 }
 
@@ -115,7 +115,7 @@ async fn others_share_the_key_and_the_log() {
 #[tokio::test]
 async fn outage_answers_503_and_counts_nowhere() {
     let vendor =
-        started(FakeVendor::builder().headers(HeaderStyle::Silent).limit(VendorLimit::sliding_log(2, HOUR)).outage(
+        started(FakeVendor::builder().headers(HeaderStyle::Silent).limit(VendorLimit::sliding_window(2, HOUR)).outage(
             Duration::ZERO,
             HOUR,
             Outage::RetryAfter(Duration::from_secs(30)),
@@ -125,7 +125,7 @@ async fn outage_answers_503_and_counts_nowhere() {
     let down = get(&client, &vendor, "/").await;
     assert_eq!((down.status().as_u16(), header(&down, "retry-after").as_deref()), (503, Some("30")));
 
-    let vendor = started(FakeVendor::builder().limit(VendorLimit::sliding_log(2, HOUR))).await;
+    let vendor = started(FakeVendor::builder().limit(VendorLimit::sliding_window(2, HOUR))).await;
     get(&client, &vendor, "/").await;
     vendor.set_outage(Outage::Unavailable);
     let down = get(&client, &vendor, "/").await;
@@ -139,7 +139,7 @@ async fn outage_answers_503_and_counts_nowhere() {
     assert_eq!((log[1].status, log[1].admitted, log[1].judged), (503, false, false));
     let counts = vendor.summary();
     assert_eq!((counts.arrived, counts.admitted, counts.refused, counts.unavailable), (4, 2, 1, 1));
-    let definition = Definition::SlidingLog { limit: 2, window_ns: HOUR_NS, both_ends: false };
+    let definition = Definition::SlidingWindow { limit: 2, window_ns: HOUR_NS, both_ends: false };
     assert_eq!(refused(log.iter().filter(|arrival| arrival.judged), &definition), 1);
 }
 
@@ -210,7 +210,7 @@ async fn poisoned_path_leaves_the_rest_alone() {
     let vendor = started(
         FakeVendor::builder()
             .endpoint("reports", "/reports")
-            .limit(VendorLimit::sliding_log(3, HOUR))
+            .limit(VendorLimit::sliding_window(3, HOUR))
             .poisoned("/reports/slow", 429)
             .poisoned("/teapot", 418),
     )

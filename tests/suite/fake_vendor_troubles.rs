@@ -43,7 +43,7 @@ fn header_lines(vendor: &mut ScriptedVendor, style: HeaderStyle, at_ns: u64, cal
 fn vendor_after_requests(units: u32) -> (ScriptedVendor, Verdict) {
     let mut vendor = ScriptedVendor::new([
         VendorLimit::fixed_window(3, 10 * SECOND).named("burst"),
-        VendorLimit::sliding_log(50, 60 * SECOND),
+        VendorLimit::sliding_window(50, 60 * SECOND),
         VendorLimit::concurrency(9),
     ]);
     let verdicts: Vec<Verdict> = (0..units).map(|_| vendor.arrive(1_500 * MS, &call(1))).collect();
@@ -139,7 +139,7 @@ fn headers_are_true_at_the_response() {
 
 #[test]
 fn timeless_refusal_names_no_wait() {
-    let mut vendor = ScriptedVendor::new([VendorLimit::concurrency(1), VendorLimit::sliding_log(9, SECOND)]);
+    let mut vendor = ScriptedVendor::new([VendorLimit::concurrency(1), VendorLimit::sliding_window(9, SECOND)]);
     assert!(vendor.arrive(0, &call(1)).admitted);
     let refused = vendor.arrive(1, &call(1));
     assert_eq!((refused.refused_by, refused.retry_at_ns), (Some(0), None));
@@ -277,8 +277,8 @@ fn rules() -> impl Strategy<Value = (Rule, Definition)> {
                 Definition::FixedWindowFromFirst { limit: wide, window_ns },
             ),
             2 => (
-                Rule::SlidingLog { limit, window_ns, both_ends: true },
-                Definition::SlidingLog { limit: wide, window_ns, both_ends: true },
+                Rule::SlidingWindow { limit, window_ns, both_ends: true },
+                Definition::SlidingWindow { limit: wide, window_ns, both_ends: true },
             ),
             3 => (
                 Rule::SlidingCounter { limit, window_ns, phase_ns },

@@ -122,7 +122,7 @@ async fn run(client: &IntegrationClient, seed: u64, with_noisy: bool) -> Outcome
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noisy_tenant_adds_no_latency() {
-    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1)).named("requests");
+    let limit = VendorLimit::sliding_window(LIMIT, Duration::from_secs(1)).named("requests");
     let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(VENDORS_LATENCY)).start().await.unwrap();
     // A small burst, so that the polite tenants have to wait at all.
     let entry = vendor.vendors_toml("v").replace("limit = 50", "limit = 50\nburst = 4");

@@ -284,7 +284,7 @@ async fn long_retry_after_waits_in_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_puts_back_what_has_not_begun() {
-    let vendor = vendor(FakeVendor::builder().limit(VendorLimit::sliding_log(2, Duration::from_secs(60)))).await;
+    let vendor = vendor(FakeVendor::builder().limit(VendorLimit::sliding_window(2, Duration::from_secs(60)))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
     let mut receipts = Vec::new();
@@ -329,7 +329,7 @@ async fn client_that_was_shut_down_accepts_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_job_stays_unambiguous_after_shutdown() {
-    let limit = VendorLimit::sliding_log(1, Duration::from_secs(3));
+    let limit = VendorLimit::sliding_window(1, Duration::from_secs(3));
     let vendor = vendor(FakeVendor::builder().limit(limit).fault(When::any().first(1), Fault::Status(401))).await;
     let store = Store::sqlite(folder().join("s.db"));
     // The vendor takes no keys, so a request with an unknown outcome would become a dead letter.
@@ -350,7 +350,7 @@ async fn refused_job_stays_unambiguous_after_shutdown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_process_replays_usage() {
-    let limit = VendorLimit::sliding_log(20, Duration::from_secs(4));
+    let limit = VendorLimit::sliding_window(20, Duration::from_secs(4));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let store = Store::sqlite(folder().join("s.db"));
     let mut receipts = Vec::new();
@@ -378,7 +378,7 @@ async fn new_process_replays_usage() {
 /// Runs four processes in a row, each with enough jobs to use the whole limit. Each learns of the tenant only after
 /// `build`, and must still count what the ones before have sent.
 async fn assert_late_tenant_counts_usage(by: TenantArrival) {
-    let limit = VendorLimit::sliding_log(20, Duration::from_secs(5));
+    let limit = VendorLimit::sliding_window(20, Duration::from_secs(5));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let folder = folder();
     let store = Store::sqlite(folder.join("s.db"));
@@ -444,7 +444,7 @@ async fn usage_is_replayed_for_reloaded_tenants() {
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_replayed_behind_a_million_rows() {
     use sqlx::Connection;
-    let limit = VendorLimit::sliding_log(20, Duration::from_secs(60));
+    let limit = VendorLimit::sliding_window(20, Duration::from_secs(60));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let path = folder().join("s.db");
     let store = Store::sqlite(&path);

@@ -80,7 +80,7 @@ unit = "points"
     fn vendor(&self, phase: Duration) -> ScriptedVendor {
         let rate = match self.algorithm {
             "fixed_window" => VendorLimit::fixed_window(self.limit, self.window).phase(phase),
-            _ => VendorLimit::sliding_log(self.limit, self.window).count_both_ends(),
+            _ => VendorLimit::sliding_window(self.limit, self.window).count_both_ends(),
         };
         ScriptedVendor::new([rate.scope(self.scope()), VendorLimit::concurrency(self.slots).scope(self.scope())])
     }
@@ -91,7 +91,7 @@ unit = "points"
         let definitions = [
             match self.algorithm {
                 "fixed_window" => Definition::FixedWindowEveryPhase { limit, window_ns },
-                _ => Definition::SlidingLog { limit, window_ns, both_ends: true },
+                _ => Definition::SlidingWindow { limit, window_ns, both_ends: true },
             },
             Definition::Concurrency { limit: u64::from(self.slots) },
         ];

@@ -95,7 +95,7 @@ fn arrival_time(arrival: &Arrival) -> Duration {
 }
 
 fn limits() -> [(&'static str, VendorLimit); 2] {
-    [("fixed window", VendorLimit::fixed_window(50, WINDOW)), ("sliding log", VendorLimit::sliding_log(50, WINDOW))]
+    [("fixed window", VendorLimit::fixed_window(50, WINDOW)), ("sliding log", VendorLimit::sliding_window(50, WINDOW))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,7 +134,7 @@ fn fixed(limit: u32, phase: u64) -> VendorLimit {
 }
 
 fn sliding(limit: u32, _: u64) -> VendorLimit {
-    VendorLimit::sliding_log(limit, WINDOW)
+    VendorLimit::sliding_window(limit, WINDOW)
 }
 
 type LimitOfPhase = fn(u32, u64) -> VendorLimit;
@@ -204,7 +204,7 @@ async fn poisoned_endpoint_leaves_the_others_alone() {
     const KNOWN: Duration = Duration::from_secs(3);
     for_each([("silent", HeaderStyle::Silent), ("x-ratelimit", HeaderStyle::XRateLimit)].map(
         |(said, style)| async move {
-            let limit = VendorLimit::sliding_log(100, WINDOW);
+            let limit = VendorLimit::sliding_window(100, WINDOW);
             let vendor = vendor().headers(style).limit(limit).endpoint("bad", "/bad").endpoint("good", "/good");
             let good = |log: &[Arrival], from| {
                 log.iter().filter(|arrival| &*arrival.endpoint == "good" && is_in(arrival, from, RUN)).count()

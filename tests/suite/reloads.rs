@@ -141,7 +141,7 @@ async fn ten_thousand_reloads_lose_and_credit_nothing() {
         let tenant = call.path().split('/').nth(1).unwrap().to_owned();
         logs.entry(tenant).or_default().push(Event::at(call.at.as_nanos()));
     }
-    let is = Definition::SlidingLog { limit: LIMIT.into(), window_ns: 100_000_000, both_ends: true };
+    let is = Definition::SlidingWindow { limit: LIMIT.into(), window_ns: 100_000_000, both_ends: true };
     let reports: Vec<_> = logs.values().map(|log| check(log, &is)).collect();
     let peak = reports.iter().map(|report| report.peak).max().unwrap();
     assert!(reports.iter().all(|report| report.is_clean()), "{peak} of {LIMIT} in one window");

@@ -12,7 +12,7 @@ use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 const LIMIT: u32 = 40;
 
 async fn vendor() -> FakeVendor {
-    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1));
+    let limit = VendorLimit::sliding_window(LIMIT, Duration::from_secs(1));
     FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap()
 }
 
@@ -106,7 +106,7 @@ async fn clients_share_a_limit_through_redis() {
 /// Two clients share a limit with a window of one minute, through a store that can share only such long windows.
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
 async fn shared_by_the_minute(name: &str, store: &str) {
-    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(60));
+    let limit = VendorLimit::sliding_window(LIMIT, Duration::from_secs(60));
     let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap();
     let client = || async {
         let none = "\nauth = { scheme = \"none\" }\n# auth";

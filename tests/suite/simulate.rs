@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use integration_client::Priority;
-use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
+use integration_client::testing::saturation::{
+    Case, Cell, Counting, Figures, LimitScope, Outcome, Scene, Travel, saturate,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -103,21 +105,24 @@ fn same_seed_gives_the_same_trace() {
     assert_ne!(once.trace, other.trace);
 }
 
-/// The worst figures of `throttle = "adaptive"` with a window of one second, for each way of counting.
-fn figures_of_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
-    let figures = |counting: Counting| {
-        let cell = Cell { scene, counting, window_s: 1, throttle: "adaptive", phases: 1 };
-        let figures = Figures::of(&cell.runs().expect("the case is valid"));
-        println!("{} {}: {figures}", scene.name(), counting.name());
-        (counting, figures)
-    };
-    Cell::COUNTINGS.into_iter().map(figures).collect()
+/// The worst figures of `throttle = "adaptive"` with a window of one second, for each scope and each way of counting.
+fn figures_of_shared_key(scene: Scene) -> Vec<(Cell, Figures)> {
+    let mut all = Vec::new();
+    for (scope, counting) in LimitScope::ALL.into_iter().flat_map(|scope| Cell::COUNTINGS.map(|of| (scope, of))) {
+        let cell = Cell { scene, counting, scope, window_s: 1, throttle: "adaptive", phases: 1 };
+        // What a scope changes shows with one latency.
+        let runs = if scope == LimitScope::Tenant { cell.runs() } else { cell.runs_with(&[Travel::EachWay]) };
+        let figures = Figures::of(&runs.expect("the case is valid"));
+        println!("{} {} {}: {figures}", scene.name(), scope.name(), counting.name());
+        all.push((cell, figures));
+    }
+    all
 }
 
 #[test]
 fn headers_slow_nobody_down_who_is_alone() {
-    for (counting, figures) in figures_of_shared_key(Scene::Alone) {
-        assert!(figures.least >= 97.0 && figures.refused == 0.0, "{counting:?}: {figures}");
+    for (cell, figures) in figures_of_shared_key(Scene::Alone) {
+        assert!(figures.least >= 97.0 && figures.refused == 0.0, "{cell:?}: {figures}");
     }
 }
 
@@ -127,9 +132,9 @@ fn headers_slow_nobody_down_who_is_alone() {
 fn others_keep_their_share() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownBucket, UnknownWindow};
     let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow, UnknownBucket];
-    for (counting, figures) in figures_of_shared_key(Scene::Beside) {
-        let wanted = if holding.contains(&counting) { (95.0, 1.0) } else { (87.0, 3.0) };
-        assert!(figures.least >= wanted.0 && figures.refused <= wanted.1, "{counting:?}: {figures}");
+    for (cell, figures) in figures_of_shared_key(Scene::Beside) {
+        let wanted = if holding.contains(&cell.counting) { (95.0, 1.0) } else { (87.0, 3.0) };
+        assert!(figures.least >= wanted.0 && figures.refused <= wanted.1, "{cell:?}: {figures}");
     }
 }
 
@@ -139,14 +144,14 @@ fn others_keep_their_share() {
 #[test]
 fn two_clients_share_one_limit_evenly() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, SlidingCounter, TokenBucket, UnknownWindow};
-    for (counting, figures) in figures_of_shared_key(Scene::Two) {
-        let (refused, split) = match counting {
+    for (cell, figures) in figures_of_shared_key(Scene::Two) {
+        let (refused, split) = match cell.counting {
             TokenBucket | LeakyBucket | LumpedRefill => (0.0, 40.0),
             FixedWindow | UnknownWindow => (4.0, 40.0),
             SlidingCounter => (6.5, 40.0),
             _ => (60.0, 0.0),
         };
         let holds = figures.least >= 88.0 && figures.split >= split && figures.refused <= refused;
-        assert!(holds, "{counting:?}: {figures}");
+        assert!(holds, "{cell:?}: {figures}");
     }
 }

@@ -143,7 +143,8 @@ fn dependencies_point_one_way() {
     never_imports("src/send", &["client", "outbox"]);
     never_imports("src/outbox", &["client"]);
     never_imports("src/transport", &["engine", "dispatch", "core", "client"]);
-    never_imports("src/events", &["engine", "dispatch", "core", "client"]);
+    never_imports("src/telemetry/events", &["engine", "dispatch", "core", "client"]);
+    never_imports("src/telemetry/metrics", &["engine", "dispatch", "core", "client"]);
     never_imports("src/config", &["engine", "dispatch", "transport", "core", "client"]);
     never_imports("src/store", &["engine", "dispatch", "core", "client", "send"]);
     forbid("src/outbox", &["sqlx", "SELECT ", "UPDATE ", "DELETE FROM", "INSERT INTO"]);

@@ -176,7 +176,7 @@ fn trial(
 fn limit(fixed: bool, limit: u32, phase: u64) -> VendorLimit {
     match fixed {
         true => VendorLimit::fixed_window(limit, Duration::from_secs(1)).phase(Duration::from_millis(phase)),
-        false => VendorLimit::sliding_log(limit, Duration::from_secs(1)),
+        false => VendorLimit::sliding_window(limit, Duration::from_secs(1)),
     }
 }
 

@@ -28,7 +28,7 @@ const SLOWEST: f64 = 0.4;
 /// For such a log: the share of the limit, beyond the units kept free, that must remain for full speed.
 const NEARLY_ALL: f64 = 0.01;
 /// For such a log: at most the limit divided by this is kept free, beyond one unit, until a unit of ours expires.
-const MOST_SPARE: u64 = 16;
+const MAX_SPARE: u64 = 16;
 /// A client that shares a bucket sends at its full rate while at least this share of the bucket remains, and
 /// proportionally slower below. All clients see the same level, so all send alike; units left in a bucket are not lost.
 const PLENTY: f64 = 0.5;
@@ -363,7 +363,7 @@ impl QuotaTracker {
                 let on_the_way = (others * self.round_trip as f64 / 2.0).round();
                 let kept_free = f64::from(self.foreign.margin()).max(1.0 + on_the_way) + (surplus / SURPLUS) as f64;
                 // This is in addition to one unit, which the spacing keeps free.
-                let most = u32::try_from(limit / MOST_SPARE).unwrap_or(u32::MAX);
+                let most = u32::try_from(limit / MAX_SPARE).unwrap_or(u32::MAX);
                 let spare = (self.foreign.margin() - 1).min(most);
                 let told = match pace.counting {
                     // If fewer units remain, only a returning unit of ours makes room: units of others come back to

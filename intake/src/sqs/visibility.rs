@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry as Change;
 use futures_util::future::join_all;
 
-use super::{BATCH, MOST_INVISIBLE_S, Shared, problem};
+use super::{BATCH, MAX_INVISIBLE_S, Shared, problem};
 
 impl Shared {
     /// The interval between two rounds of extensions, a third of the visibility timeout. A round extends only messages
@@ -48,7 +48,7 @@ async fn extend_old(shared: &Shared) -> Result<(), String> {
 /// Makes messages visible again after the time `after`. The caller has removed them from the unsettled deliveries, so
 /// that nothing extends them afterwards.
 pub(super) async fn give_back(shared: &Shared, receipts: &[String], after: Duration) -> Result<(), String> {
-    let after_s = after.as_millis().div_ceil(1000).min(MOST_INVISIBLE_S as u128) as i32;
+    let after_s = after.as_millis().div_ceil(1000).min(MAX_INVISIBLE_S as u128) as i32;
     let _changing = shared.changing.lock().await;
     change(shared, receipts, after_s).await
 }

@@ -17,7 +17,7 @@ use super::http::{Failed, Http, address};
 use super::secret;
 
 /// The most pages that are read. 64 MiB of values of 10 KB, 100 to a page, fill fewer.
-const MOST_PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 
 pub(super) struct Store {
     connection: String,
@@ -72,7 +72,7 @@ impl Store {
             .append_pair("label", &label)
             .append_pair("api-version", "1.0");
         let mut found = Found { tag: None, texts: Vec::new() };
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let body = http.send(connection.signed(&url, wall)?).await?.ok()?;
             let page: Page = serde_json::from_slice(&body)
                 .map_err(|error| Failed::new(format!("this is no answer of Azure App Configuration: {error}")))?;
@@ -89,7 +89,7 @@ impl Store {
             }
             url = next;
         }
-        Err(Failed::new(format!("the answer has more than {MOST_PAGES} pages; use a longer prefix")))
+        Err(Failed::new(format!("the answer has more than {MAX_PAGES} pages; use a longer prefix")))
     }
 }
 

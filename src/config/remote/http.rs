@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
-use url::{Host, Url};
+use url::Url;
 
+use super::super::base_url::is_loopback;
 use super::super::source::MAX_BYTES;
 use crate::error::http_client::in_words;
 
@@ -55,7 +56,7 @@ impl Http {
     /// Sends a request and reads the response, whatever its status.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Reply, Failed> {
         let request = reqwest::Request::try_from(request).map_err(|error| Failed::new(in_words(&error)))?;
-        if !self.allows_http && request.url().scheme() == "http" && !is_local(request.url()) {
+        if !self.allows_http && request.url().scheme() == "http" && !is_loopback(request.url()) {
             return Err(Failed::new(
                 "the address is http, on which anybody under way can change what is read; use https, or call `allow_http`",
             ));
@@ -118,15 +119,6 @@ pub(super) fn address(url: &str) -> Result<Url, Failed> {
         ));
     }
     Ok(parsed)
-}
-
-fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
 }
 
 /// An address without the parts that may be secret: user, password, query.

@@ -11,11 +11,12 @@ use super::super::file::run_blocking;
 use super::http::Failed;
 
 pub(super) struct Secret {
-    place: Place,
+    carrier: Carrier,
     reference: String,
 }
 
-enum Place {
+/// Where a request carries the secret.
+enum Carrier {
     Bearer,
     Header(String),
     /// The password of this user.
@@ -24,15 +25,15 @@ enum Place {
 
 impl Secret {
     pub(super) fn bearer(reference: &str) -> Secret {
-        Secret { place: Place::Bearer, reference: reference.to_owned() }
+        Secret { carrier: Carrier::Bearer, reference: reference.to_owned() }
     }
 
     pub(super) fn header(name: &str, reference: &str) -> Secret {
-        Secret { place: Place::Header(name.to_owned()), reference: reference.to_owned() }
+        Secret { carrier: Carrier::Header(name.to_owned()), reference: reference.to_owned() }
     }
 
     pub(super) fn user(name: &str, reference: &str) -> Secret {
-        Secret { place: Place::User(name.to_owned()), reference: reference.to_owned() }
+        Secret { carrier: Carrier::User(name.to_owned()), reference: reference.to_owned() }
     }
 }
 
@@ -46,12 +47,12 @@ pub(super) async fn read(reference: &str) -> Result<SecretString, Failed> {
 /// Sets the headers that hold secrets.
 pub(super) async fn add_to(request: &mut Request<Vec<u8>>, secrets: &[Secret]) -> Result<(), Failed> {
     for secret in secrets {
-        let (name, prefix) = match &secret.place {
-            Place::Bearer => (AUTHORIZATION, "Bearer "),
-            Place::Header(name) => {
+        let (name, prefix) = match &secret.carrier {
+            Carrier::Bearer => (AUTHORIZATION, "Bearer "),
+            Carrier::Header(name) => {
                 (HeaderName::try_from(name.as_str()).map_err(|_| Failed::new("a header's name is invalid"))?, "")
             }
-            Place::User(_) => continue,
+            Carrier::User(_) => continue,
         };
         let value = read(&secret.reference).await?;
         let value = HeaderValue::try_from(format!("{prefix}{}", value.expose_secret()));
@@ -66,7 +67,7 @@ pub(super) async fn add_to(request: &mut Request<Vec<u8>>, secrets: &[Secret]) -
 /// The name and the password of the user, if one is stated.
 pub(super) async fn user_of(secrets: &[Secret]) -> Result<Option<(&str, String)>, Failed> {
     for secret in secrets {
-        if let Place::User(name) = &secret.place {
+        if let Carrier::User(name) = &secret.carrier {
             let password = read(&secret.reference).await?;
             return Ok(Some((name, password.expose_secret().to_owned())));
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::fields::{check_id, choice};
-use crate::Priority;
 use crate::config::caller::{Caller, May, Rewrite};
 use crate::config::credential::CredentialRef;
 use crate::config::format::CallerEntry;
+use crate::config::priority::Priority;
 use crate::config::report::{Report, Step, at};
 use crate::config::suggest;
 

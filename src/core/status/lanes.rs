@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::status::types::{ByPriority, LimitStatus, seconds};
+use crate::clock::as_some_seconds;
+use crate::core::status::types::{ByPriority, LimitStatus};
 
 /// The most lanes in one page.
 pub(crate) const MAX_PAGE: usize = 200;
@@ -123,7 +124,7 @@ pub struct LaneSummary {
     pub state: LaneState,
     /// The time until the lane's pause ends, in seconds; `None` if the lane is not paused, or if an operator has to end
     /// the pause.
-    #[serde(rename = "ends_in_s", serialize_with = "seconds")]
+    #[serde(rename = "ends_in_s", serialize_with = "as_some_seconds")]
     pub ends_in: Option<Duration>,
     /// The limit with the smallest remaining share, among those that apply to all requests of the lane.
     pub limit: Option<LimitStatus>,

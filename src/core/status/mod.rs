@@ -13,7 +13,7 @@ use crate::config::Tenant;
 use crate::core::status::types::{ByPriority, Flow, TenantStatus, ThrottleStatus, TokenState, TokenStatus, WaitStatus};
 use crate::engine::{Until, View};
 use crate::error::Error;
-use crate::request::response::WaitReason;
+use crate::request::WaitReason;
 use crate::transport::tokens::{self, TokenView};
 
 pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {

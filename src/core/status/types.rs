@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Priority;
+use crate::clock::{as_seconds, as_some_seconds};
 pub use crate::core::status::lanes::{LanePage, LaneQuery, LaneSort, LaneState, LaneSummary};
+pub use crate::telemetry::Flow;
 
 /// A figure for each priority.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -18,6 +20,12 @@ pub struct ByPriority<T> {
     pub normal: T,
     /// The figure of [`Priority::Low`].
     pub low: T,
+}
+
+impl<T> From<ByPriority<T>> for [T; 3] {
+    fn from(by: ByPriority<T>) -> [T; 3] {
+        [by.high, by.normal, by.low]
+    }
 }
 
 impl<T> From<[T; 3]> for ByPriority<T> {
@@ -69,12 +77,12 @@ pub struct TokenStatus {
     /// Whether there is one.
     pub state: TokenState,
     /// The time for which the token will still be used, in seconds.
-    #[serde(rename = "fresh_for_s", serialize_with = "seconds")]
+    #[serde(rename = "fresh_for_s", serialize_with = "as_some_seconds")]
     pub fresh_for: Option<Duration>,
     /// Why the last refresh failed, or why a new refresh token is not kept.
     pub problem: Option<String>,
     /// The time until the next refresh may be attempted, in seconds, unless the secrets change before.
-    #[serde(rename = "next_try_s", serialize_with = "seconds")]
+    #[serde(rename = "next_try_s", serialize_with = "as_some_seconds")]
     pub next_try: Option<Duration>,
 }
 
@@ -113,19 +121,19 @@ pub struct LimitStatus {
     /// The time until no units are left, in seconds, if they continue to be taken at the rate of the last 24th of the
     /// window, or of the time since the first unit if that is shorter. Only for windows of an hour or longer; `None` if
     /// the remaining units last for a whole window.
-    #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ends_in_s", serialize_with = "as_some_seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
     /// The time until the current window ends and all units are available again, in seconds; `None` unless a response
     /// or a calendar (`resets`) states that end.
-    #[serde(rename = "resets_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "resets_in_s", serialize_with = "as_some_seconds", skip_serializing_if = "Option::is_none")]
     pub resets_in: Option<Duration>,
     /// The time until all units are available again if no further request is sent, in seconds; 0 if they are. `None` if
     /// that depends on an exchange in flight.
-    #[serde(rename = "full_in_s", serialize_with = "seconds")]
+    #[serde(rename = "full_in_s", serialize_with = "as_some_seconds")]
     pub full_in: Option<Duration>,
     /// The time for which no request that counts in this limit is sent, in seconds, because the vendor refused or
     /// failed; `None` if the limit is not paused.
-    #[serde(rename = "paused_for_s", serialize_with = "seconds")]
+    #[serde(rename = "paused_for_s", serialize_with = "as_some_seconds")]
     pub paused_for: Option<Duration>,
     /// The limit is not configured. The vendor's responses state it, and the tenant obeys it for as long as they do.
     pub discovered: bool,
@@ -157,7 +165,7 @@ pub struct PauseStatus {
     /// The reason in words.
     pub reason: String,
     /// The time until the pause ends, in seconds; `None` if an operator has to end it.
-    #[serde(rename = "ends_in_s", serialize_with = "seconds")]
+    #[serde(rename = "ends_in_s", serialize_with = "as_some_seconds")]
     pub ends_in: Option<Duration>,
 }
 
@@ -181,11 +189,11 @@ pub struct WaitStatus {
     /// holds the request back.
     pub limit: Option<Arc<str>>,
     /// How long the request has waited, in seconds.
-    #[serde(rename = "waited_s", serialize_with = "some_seconds")]
+    #[serde(rename = "waited_s", serialize_with = "as_seconds")]
     pub waited: Duration,
     /// The time until the request is sent at the earliest, in seconds, if nothing else happens; `None` if that depends
     /// on an exchange in flight.
-    #[serde(rename = "not_before_s", serialize_with = "seconds")]
+    #[serde(rename = "not_before_s", serialize_with = "as_some_seconds")]
     pub not_before: Option<Duration>,
 }
 
@@ -204,7 +212,7 @@ pub struct Check {
     pub remaining: Option<u32>,
     /// The time until all units are available again if no further request is sent, in seconds; `None` if that depends
     /// on an exchange in flight.
-    #[serde(rename = "reset_s", serialize_with = "seconds")]
+    #[serde(rename = "reset_s", serialize_with = "as_some_seconds")]
     pub reset: Option<Duration>,
     /// The number of the tenant's waiting requests to this vendor, of all priorities.
     pub pending: u32,
@@ -212,7 +220,7 @@ pub struct Check {
     pub reason: Option<String>,
     /// The time until a request could be sent at the earliest, in seconds, if nothing else happens; `None` if it is
     /// allowed now, or if that depends on an exchange in flight or on an operator.
-    #[serde(rename = "until_s", serialize_with = "seconds")]
+    #[serde(rename = "until_s", serialize_with = "as_some_seconds")]
     pub until: Option<Duration>,
 }
 
@@ -238,18 +246,6 @@ pub struct VendorStatus {
     pub flow: Flow,
 }
 
-/// The rate and the latency of a vendor's responses, smoothed over about ten seconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-#[non_exhaustive]
-pub struct Flow {
-    /// Responses per second, of any status.
-    pub per_second: f64,
-    /// The mean time from the start of an exchange to the headers of its response, in seconds; `None` before the first
-    /// response.
-    #[serde(rename = "mean_s", serialize_with = "seconds")]
-    pub mean: Option<Duration>,
-}
-
 /// An attempt that has no response yet: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
@@ -267,7 +263,7 @@ pub struct UnderWay {
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// How long the attempt has been in flight, in seconds.
-    #[serde(rename = "for_s", serialize_with = "some_seconds")]
+    #[serde(rename = "for_s", serialize_with = "as_seconds")]
     pub since: Duration,
 }
 
@@ -282,7 +278,7 @@ pub struct ClientStatus {
     /// Why the current content of the configuration's source cannot be used.
     pub config_problem: Option<String>,
     /// How long ago the source of the configuration last answered, in seconds.
-    #[serde(rename = "config_checked_ago_s", serialize_with = "some_seconds")]
+    #[serde(rename = "config_checked_ago_s", serialize_with = "as_seconds")]
     pub config_checked_ago: Duration,
     /// The number of configured pairs of tenant and vendor.
     pub tenants: usize,
@@ -318,23 +314,14 @@ pub struct CleanupStatus {
 pub struct Estimate {
     /// If no other tenant sends: from the limits, their used units, the pause, and the waiting requests of the same
     /// priority.
-    #[serde(rename = "earliest_s", serialize_with = "seconds")]
+    #[serde(rename = "earliest_s", serialize_with = "as_some_seconds")]
     pub earliest: Option<Duration>,
     /// With all requests that wait now, and retries at the rate of the last minute.
-    #[serde(rename = "expected_s", serialize_with = "seconds")]
+    #[serde(rename = "expected_s", serialize_with = "as_some_seconds")]
     pub expected: Option<Duration>,
     /// If requests of the other priorities, and of all tenants that wait for the same limits, never end.
-    #[serde(rename = "guaranteed_s", serialize_with = "seconds")]
+    #[serde(rename = "guaranteed_s", serialize_with = "as_some_seconds")]
     pub guaranteed: Option<Duration>,
-}
-
-#[expect(clippy::ref_option, reason = "serde hands a reference to the field")]
-pub(crate) fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    after.map(|after| after.as_secs_f64()).serialize(serializer)
-}
-
-pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(after.as_secs_f64())
 }
 
 /// The numbers of dead letters since the client was built.

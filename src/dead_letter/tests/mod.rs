@@ -15,7 +15,7 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 
 use super::*;
-use crate::request::priority::Priority;
+use crate::config::priority::Priority;
 
 const TIERS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 

@@ -19,7 +19,7 @@ use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
 use super::stream::{self, Alive};
 use super::{lanes, letters, origin, overview, query, sessions};
-use crate::gateway::callers::{Allowed, Callers, TOKEN, digest_of};
+use crate::ingress::gateway::callers::{Allowed, Callers, TOKEN, digest_of};
 
 /// Answers a request whose path is below the console's.
 pub(super) async fn answer(

@@ -18,10 +18,10 @@ use super::answer::answer;
 use super::shared::{Decides, Shared};
 use super::{history, recent};
 use crate::error::BoxError;
-use crate::gateway::answer::GatewayBody;
-use crate::gateway::callers::Callers;
-use crate::gateway::entry::GatewayBuilder;
-use crate::gateway::mounted::{Mounted, collected};
+use crate::ingress::gateway::answer::GatewayBody;
+use crate::ingress::gateway::callers::Callers;
+use crate::ingress::gateway::entry::GatewayBuilder;
+use crate::ingress::gateway::mounted::{Mounted, collected};
 use crate::{BoxFuture, IntegrationClient};
 
 /// A console: let a gateway [serve](GatewayBuilder::console) it, or nest it as a tower service into a server of your

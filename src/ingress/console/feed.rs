@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::clock::Time;
 use crate::core::Core;
-use crate::events::{Event, EventKind, Events};
+use crate::telemetry::events::{Event, EventKind, Events};
 
 /// The most events that are kept for viewers.
 const KEPT: usize = 2_000;

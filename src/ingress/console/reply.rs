@@ -9,7 +9,7 @@ use serde_json::json;
 use super::files::File;
 use super::sessions;
 use crate::error::{Error, ErrorKind};
-use crate::gateway::answer::GatewayBody;
+use crate::ingress::gateway::answer::GatewayBody;
 
 /// The content security policy: the page loads nothing but the console's own files, and no other page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

@@ -16,8 +16,8 @@ use super::recent::Recent;
 use super::sessions::Sessions;
 use super::snapshot::Snapshots;
 use crate::IntegrationClient;
-use crate::gateway::callers::Callers;
-use crate::gateway::guesses::Guesses;
+use crate::ingress::gateway::callers::Callers;
+use crate::ingress::gateway::guesses::Guesses;
 
 /// Decides what the user of a request may do, if the program decides that itself.
 pub(super) type Decides = dyn Fn(&Parts) -> Option<Access> + Send + Sync;

@@ -19,7 +19,7 @@ use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
 use crate::clock::Time;
 use crate::error::BoxError;
-use crate::gateway::answer::GatewayBody;
+use crate::ingress::gateway::answer::GatewayBody;
 
 const EVERY: Duration = Duration::from_millis(250);
 /// The most events in one piece, which is about 50 a second.

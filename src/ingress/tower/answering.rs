@@ -13,7 +13,7 @@ use super::service::LaneService;
 use crate::BoxFuture;
 use crate::error::BoxError;
 use crate::ingress::{Problem, last_response};
-use crate::request::ResponseBody;
+use crate::send::response::ResponseBody;
 use crate::transport::TransportError;
 
 /// A [`LaneService`] that returns every error as a response. Made by [`LaneService::errors_as_responses`].

@@ -13,7 +13,7 @@ use crate::client::Lane;
 use crate::config::OnAmbiguous;
 use crate::error::{BoxError, Error};
 use crate::ingress::{SendOptions, accept};
-use crate::request::{Response, ResponseBody};
+use crate::send::response::{Response, ResponseBody};
 use crate::send::{Caller, Job, key, send};
 
 /// The default of [`LaneService::buffer_up_to`], in bytes.

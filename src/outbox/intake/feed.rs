@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::room::{Room, place};
 use super::source::{Content, Intake, IntakeSource, MessageRef};
 use crate::clock::{Clock, Time};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::outbox::accept::Origin;
 use crate::outbox::{Outbox, OutboxState, intake::line::Line};
 use crate::store::intake;
@@ -320,12 +320,9 @@ async fn write_all(
 }
 
 fn id_of_another(job: &NewJob) -> Error {
-    let why = format!(
-        "tenant {}, vendor {}: another request was accepted with the id of this message, or with its idempotency key; a new \
-         request needs a new one",
-        job.lane.tenant, job.lane.vendor
-    );
-    Error::not_sent(ErrorKind::KeyReused, why)
+    let why = "another request was accepted with the id of this message, or with its idempotency key; a new request needs a \
+               new one";
+    Error::of_tenant(&job.lane.tenant, &job.lane.vendor, ErrorKind::KeyReused, Delivery::NotSent, why)
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use crate::dispatch::plan;
 use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::metrics::OutboxFigures;
 use crate::route::Route;
 use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Table, Usage, Wanted};
+use crate::telemetry::metrics::OutboxFigures;
 
 /// Attempts to read a page. A damaged file must not stop a lane for ever.
 const TRIES: u32 = 3;

@@ -65,7 +65,7 @@ pub enum Definition {
         window_ns: u64,
     },
     /// At most `limit` in any `[t, t + window)`, or in any `[t, t + window]`.
-    SlidingLog {
+    SlidingWindow {
         /// Units per window.
         limit: u64,
         /// Length of the window.
@@ -138,7 +138,7 @@ impl Definition {
             Definition::FixedWindow { limit, .. }
             | Definition::FixedWindowEveryPhase { limit, .. }
             | Definition::FixedWindowFromFirst { limit, .. }
-            | Definition::SlidingLog { limit, .. }
+            | Definition::SlidingWindow { limit, .. }
             | Definition::SlidingCounter { limit, .. }
             | Definition::SlidingCounterEveryPhase { limit, .. }
             | Definition::Concurrency { limit } => limit,

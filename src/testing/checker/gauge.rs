@@ -30,7 +30,7 @@ impl Gauge {
             Definition::FixedWindowEveryPhase { window_ns, .. } => {
                 Gauge::Sliding { kept: Kept::default(), window: signed(window_ns), both_ends: false }
             }
-            Definition::SlidingLog { window_ns, both_ends, .. } => {
+            Definition::SlidingWindow { window_ns, both_ends, .. } => {
                 Gauge::Sliding { kept: Kept::default(), window: signed(window_ns), both_ends }
             }
             Definition::SlidingCounter { window_ns, phase_ns, .. } => {

@@ -11,7 +11,7 @@
 //! use integration_client::testing::checker::{Definition, Event, check, refused};
 //!
 //! let log = [Event::at(0), Event::at(999), Event::at(1_000)];
-//! let limit = Definition::SlidingLog { limit: 1, window_ns: 1_000, both_ends: false };
+//! let limit = Definition::SlidingWindow { limit: 1, window_ns: 1_000, both_ends: false };
 //! let report = check(&log, &limit);
 //! assert_eq!((report.total, report.peak, report.violating), (3, 2, 2));
 //! assert_eq!(report.violations[0].at_ns, 999);
@@ -97,7 +97,7 @@ where
 /// ```
 /// use integration_client::testing::checker::{Definition, Event, refused_with_penalty};
 ///
-/// let limit = Definition::SlidingLog { limit: 1, window_ns: 10, both_ends: false };
+/// let limit = Definition::SlidingWindow { limit: 1, window_ns: 10, both_ends: false };
 /// let log = [0, 5, 104, 204, 305].map(Event::at);
 /// // 5 is too early, and blocks until 105; 104 makes that 205, and 204 makes it 305.
 /// assert_eq!(refused_with_penalty(&log, &limit, 100), 3);

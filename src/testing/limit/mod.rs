@@ -8,7 +8,7 @@
 //! | rule | what it does | choose it when |
 //! |---|---|---|
 //! | [`FixedWindow`](Rule::FixedWindow) | counts, and restarts at each window's end | the cheapest is good enough, and twice the limit around the end of a window does no harm |
-//! | [`SlidingLog`](Rule::SlidingLog) | stores the time of each request | no period of one window may ever hold more, and limits are small: memory grows with the limit |
+//! | [`SlidingWindow`](Rule::SlidingWindow) | stores the time of each request | no period of one window may ever hold more, and limits are small: memory grows with the limit |
 //! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by its overlap | limits are large and a few percent do not matter |
 //! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts up to a size are allowed, and the long-run rate is what matters |
 //!
@@ -25,7 +25,7 @@
 //! use integration_client::testing::limit::{Decision, Limiter, Rule};
 //!
 //! const SECOND: u64 = 1_000_000_000;
-//! let mut limiter = Limiter::new(Rule::SlidingLog { limit: 2, window_ns: SECOND, both_ends: false });
+//! let mut limiter = Limiter::new(Rule::SlidingWindow { limit: 2, window_ns: SECOND, both_ends: false });
 //! assert_eq!(limiter.check(0, 1).decision, Decision::Allowed);
 //! assert_eq!(limiter.check(SECOND / 4, 1).remaining, 0);
 //! let third = limiter.check(SECOND / 2, 1);
@@ -55,7 +55,7 @@ pub enum Rule {
         phase: Phase,
     },
     /// Every request counts for one window from its arrival.
-    SlidingLog {
+    SlidingWindow {
         /// Units per window.
         limit: u32,
         /// Length of the window.
@@ -165,7 +165,7 @@ impl Limiter {
     pub fn new(rule: Rule) -> Limiter {
         let state = match rule {
             Rule::FixedWindow { limit, window_ns, phase } => State::Fixed(Fixed::new(limit, window_ns.max(1), phase)),
-            Rule::SlidingLog { limit, window_ns, both_ends } => {
+            Rule::SlidingWindow { limit, window_ns, both_ends } => {
                 State::Log(Log::new(limit, window_ns.max(1).saturating_add(u64::from(both_ends))))
             }
             Rule::SlidingCounter { limit, window_ns, phase_ns } => {
@@ -281,7 +281,7 @@ mod tests {
         let (limit, window_ns) = (10, SECOND);
         [
             Rule::FixedWindow { limit, window_ns, phase: Phase::At(0) },
-            Rule::SlidingLog { limit, window_ns, both_ends: false },
+            Rule::SlidingWindow { limit, window_ns, both_ends: false },
             Rule::SlidingCounter { limit, window_ns, phase_ns: 0 },
             Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill: Refill::Steady },
             Rule::LeakyBucket { capacity: limit, rate: limit, per_ns: window_ns },

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::Priority;
 use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::tier::Tier;
 use crate::testing::limit::{Limiter, Phase, Refill, Rule};
 
@@ -101,6 +102,44 @@ impl Counting {
     }
 }
 
+/// Whose limit the vendor counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum LimitScope {
+    /// One tenant's.
+    #[default]
+    Tenant,
+    /// An account's, which four tenants use.
+    Account,
+    /// The vendor's, for all of four tenants.
+    Vendor,
+    /// An endpoint's, for one tenant.
+    Endpoint,
+}
+
+impl LimitScope {
+    /// All of them.
+    pub const ALL: [LimitScope; 4] =
+        [LimitScope::Tenant, LimitScope::Account, LimitScope::Vendor, LimitScope::Endpoint];
+
+    /// The name in a line of output.
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitScope::Tenant => "tenant",
+            LimitScope::Account => "account",
+            LimitScope::Vendor => "vendor",
+            LimitScope::Endpoint => "endpoint",
+        }
+    }
+
+    fn tenants(self) -> usize {
+        match self {
+            LimitScope::Tenant | LimitScope::Endpoint => 1,
+            LimitScope::Account | LimitScope::Vendor => 4,
+        }
+    }
+}
+
 /// The latency of requests and answers: 0 to 50 ms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -188,6 +227,7 @@ pub struct Case {
     pub(super) troubled: bool,
     pub(super) guarded: bool,
     pub(super) throttle: Option<&'static str>,
+    pub(super) scope: LimitScope,
     /// The tier of all requests; `None` for all tiers in turn.
     pub(super) tier: Option<Tier>,
 }
@@ -195,7 +235,19 @@ pub struct Case {
 impl Case {
     /// `limit` units per `window`, of which the client uses the share `safety`.
     pub fn new(counting: Counting, limit: u32, window: Duration, safety: f64, travel: Travel) -> Case {
-        Case { counting, limit, window, safety, travel, troubled: false, guarded: true, throttle: None, tier: None }
+        let scope = LimitScope::Tenant;
+        Case {
+            counting,
+            limit,
+            window,
+            safety,
+            travel,
+            troubled: false,
+            guarded: true,
+            throttle: None,
+            scope,
+            tier: None,
+        }
     }
 
     /// Adds failures: answers are lost, callers go away, requests never leave, the client's clock is set back, its
@@ -220,6 +272,13 @@ impl Case {
         self
     }
 
+    /// Sets whose limit the vendor counts.
+    #[must_use]
+    pub fn scope(mut self, scope: LimitScope) -> Case {
+        self.scope = scope;
+        self
+    }
+
     /// Sends requests of one priority only, instead of all three in turn.
     #[must_use]
     pub fn of(mut self, priority: Priority) -> Case {
@@ -239,21 +298,42 @@ impl Case {
             _ => String::new(),
         };
         let throttle = self.throttle.map(|name| format!("throttle = \"{name}\"\n")).unwrap_or_default();
+        let (section, scope) = match self.scope {
+            LimitScope::Endpoint => {
+                ("[vendors.v.endpoints.e]\npaths = [\"/e\"]\n[[vendors.v.endpoints.e.limits]]", "tenant")
+            }
+            LimitScope::Tenant | LimitScope::Account | LimitScope::Vendor => {
+                ("[[vendors.v.limits]]", self.scope.name())
+            }
+        };
         format!(
             "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"100ms\"\n{throttle}\
-             [[vendors.v.limits]]\nname = \"rate\"\nlimit = {limit}\nwindow = \"{}ms\"\nalgorithm = \"{}\"\n\
-             safety = {safety:?}\nscope = \"tenant\"\n{lumps}",
+             {section}\nname = \"rate\"\nlimit = {limit}\nwindow = \"{}ms\"\nalgorithm = \"{}\"\n\
+             safety = {safety:?}\nscope = \"{scope}\"\n{lumps}",
             window.as_millis(),
             counting.configured(),
         )
     }
 
-    /// The client's one tenant.
-    pub(super) fn tenant(&self, limit: u32, version: u64) -> Result<Arc<Tenant>, Error> {
+    /// The client's tenants: one, or as many as share the limit.
+    pub(super) fn tenants(&self, limit: u32, version: u64) -> Result<Vec<Arc<Tenant>>, Error> {
         let sources = Sources::new().without_catalogue().file("case", self.toml(limit));
-        let config = Config::load(&sources.tenants([TenantEntry::new("t", "v")]), version)?;
-        let tenant = config.tenants().next().cloned();
-        tenant.ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
+        let tenant = |number: usize| {
+            let id = format!("t{number}");
+            // Tenants of a limit of the vendor have accounts of their own.
+            let account = if self.scope == LimitScope::Account { "shared".to_owned() } else { id.clone() };
+            TenantEntry::new(id, "v").account(account)
+        };
+        let config = Config::load(&sources.tenants((0..self.scope.tenants()).map(tenant)), version)?;
+        Ok(config.tenants().cloned().collect())
+    }
+
+    /// The endpoint that the client's requests are for.
+    pub(super) fn endpoint(&self) -> EndpointId {
+        match self.scope {
+            LimitScope::Endpoint => EndpointId::at(0),
+            LimitScope::Tenant | LimitScope::Account | LimitScope::Vendor => NO_ENDPOINT,
+        }
     }
 
     /// The vendor's limiter. The seed decides its phase.
@@ -265,7 +345,7 @@ impl Case {
             Counting::FixedWindow | Counting::FixedWindowPhaseKnown | Counting::Quota | Counting::UnknownWindow => {
                 Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) }
             }
-            Counting::SlidingWindow | Counting::UnknownLog => Rule::SlidingLog { limit, window_ns, both_ends: true },
+            Counting::SlidingWindow | Counting::UnknownLog => Rule::SlidingWindow { limit, window_ns, both_ends: true },
             Counting::SlidingCounter | Counting::SlidingCounterPhaseKnown | Counting::UnknownCounter => {
                 Rule::SlidingCounter { limit, window_ns, phase_ns: phase }
             }

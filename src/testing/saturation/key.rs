@@ -5,14 +5,17 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use fastrand::Rng;
 
 use super::{Case, QUEUE, START};
 use crate::Error;
 use crate::clock::Time;
+use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey};
+use crate::engine::plan::Plan;
 use crate::engine::throttle::{About, Report, Wait};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
@@ -104,7 +107,7 @@ enum Event {
 
 struct Client {
     engine: Engine,
-    lane: LaneKey,
+    lanes: Vec<LaneKey>,
     waiting: usize,
     has_started: bool,
     granted: u64,
@@ -139,13 +142,17 @@ impl SharedKey {
 
 impl<'a> Run<'a> {
     fn new(key: &'a SharedKey, windows: u64, seed: u64) -> Result<Run<'a>, Error> {
-        let tenant = key.case.tenant(key.case.limit, 1)?;
+        let tenants = key.case.tenants(key.case.limit, 1)?;
         let policy = Policy { max_waiting: u32::MAX, guard: key.case.guarded, ..Policy::USUAL };
-        let plan = Plans::default().of(&tenant, &policy);
+        let mut plans = Plans::default();
+        let tenants: Vec<_> = tenants.iter().map(|tenant| (tenant, plans.of(tenant, &policy))).collect();
         let client = || {
             let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
-            let lane = engine.upsert(Time::from_nanos(START), "t", "t", &plan, 1, None);
-            Client { engine, lane, waiting: 0, has_started: false, granted: 0 }
+            let lane = |(tenant, plan): &(&Arc<Tenant>, Arc<Plan>)| {
+                engine.upsert(Time::from_nanos(START), &tenant.id, &tenant.account, plan, 1, None)
+            };
+            let lanes = tenants.iter().map(lane).collect();
+            Client { engine, lanes, waiting: 0, has_started: false, granted: 0 }
         };
         let nothing = Usage { admitted: vec![0; windows as usize], refused: vec![0; windows as usize] };
         let mut run = Run {
@@ -208,9 +215,10 @@ impl<'a> Run<'a> {
         let now = Time::from_nanos(self.now);
         let client = &mut self.clients[number];
         let mut started = Vec::new();
-        while client.has_started && client.waiting < QUEUE {
-            let ask = super::unhurried(Tier::ALL[(client.granted % 3) as usize]);
-            match client.engine.submit(now, client.lane, &ask) {
+        let all = client.lanes.len();
+        while client.has_started && client.waiting < QUEUE * all {
+            let ask = super::unhurried(Tier::ALL[(client.granted % 3) as usize], self.key.case.endpoint());
+            match client.engine.submit(now, client.lanes[client.granted as usize / 3 % all], &ask) {
                 Answer::Granted(permit) => started.push(permit),
                 Answer::Wait { .. } => client.waiting += 1,
                 Answer::Refused(refusal) => unreachable!("there is room in the queues: {refusal:?}"),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-pub use case::{Case, Counting, Travel};
+pub use case::{Case, Counting, LimitScope, Travel};
 pub use key::{Other, Reset, SharedKey, StatedHeaders, Usage};
 pub use sharing::{Cell, Figures, Run as CellRun, Scene};
 
@@ -26,8 +26,7 @@ use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey};
-use crate::engine::plan::NO_ENDPOINT;
-use crate::engine::slab::Key;
+use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Report;
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
@@ -79,11 +78,11 @@ struct Run {
     case: Case,
     seed: u64,
     engine: Engine,
-    lane: LaneKey,
+    lanes: Vec<LaneKey>,
     plans: Plans,
     policy: Policy,
     /// The configuration, and a tighter one for reloads.
-    tenants: [Arc<Tenant>; 2],
+    tenants: [Vec<Arc<Tenant>>; 2],
     version: u64,
     limiter: Limiter,
     random: Rng,
@@ -128,12 +127,12 @@ pub fn saturate(case: &Case, requests: u64, seed: u64) -> Result<Outcome, Error>
 
 impl Run {
     fn new(case: &Case, seed: u64) -> Result<Run, Error> {
-        let tenants = [case.tenant(case.limit, 1)?, case.tenant((case.limit / 2).max(1), 1)?];
+        let tenants = [case.tenants(case.limit, 1)?, case.tenants((case.limit / 2).max(1), 1)?];
         let mut run = Run {
             case: case.clone(),
             seed,
             engine: Engine::new(Bound::new(u32::MAX), Default::default()),
-            lane: Key::NONE,
+            lanes: Vec::new(),
             plans: Plans::default(),
             policy: Policy { max_waiting: u32::MAX, guard: case.guarded, ..Policy::USUAL },
             tenants,
@@ -162,9 +161,14 @@ impl Run {
     }
 
     fn upsert(&mut self) {
-        let tenant = &self.tenants[(self.version % 2) as usize];
-        let plan = self.plans.of(tenant, &self.policy);
-        self.lane = self.engine.upsert(self.clock(), "t", "t", &plan, self.version + 1, None);
+        let now = self.clock();
+        let tenants = &self.tenants[(self.version % 2) as usize];
+        self.lanes.clear();
+        for tenant in tenants {
+            let plan = self.plans.of(tenant, &self.policy);
+            let lane = self.engine.upsert(now, &tenant.id, &tenant.account, &plan, self.version + 1, None);
+            self.lanes.push(lane);
+        }
     }
 
     /// The time of the engine's clock.
@@ -202,9 +206,11 @@ impl Run {
     /// Submits requests so that some always wait.
     fn fill(&mut self) {
         while self.waiting < QUEUE && !self.idle {
-            let ask = unhurried(self.case.tier.unwrap_or(Tier::ALL[(self.granted % 3) as usize]));
+            let tier = self.case.tier.unwrap_or(Tier::ALL[(self.granted % 3) as usize]);
+            let ask = unhurried(tier, self.case.endpoint());
+            let lane = self.lanes[(self.granted as usize + self.waiting) % self.lanes.len()];
             self.decisions += 1;
-            match self.engine.submit(self.clock(), self.lane, &ask) {
+            match self.engine.submit(self.clock(), lane, &ask) {
                 Answer::Granted(permit) => self.start(permit),
                 Answer::Wait { .. } => self.waiting += 1,
                 Answer::Refused(refusal) => {
@@ -306,10 +312,10 @@ impl Run {
 }
 
 /// A request of one unit whose caller waits for ever.
-fn unhurried(tier: Tier) -> Ask {
+fn unhurried(tier: Tier, endpoint: EndpointId) -> Ask {
     Ask {
         tier,
-        endpoint: NO_ENDPOINT,
+        endpoint,
         cost: 1.into(),
         retry: false,
         immediate: false,

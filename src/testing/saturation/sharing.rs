@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Case, Counting, Other, Reset, SharedKey, StatedHeaders, Travel, Usage};
+use super::{Case, Counting, LimitScope, Other, Reset, SharedKey, StatedHeaders, Travel, Usage};
 use crate::Error;
 
 /// The users of the key, and what the vendor announces.
@@ -69,6 +69,8 @@ pub struct Cell {
     pub scene: Scene,
     /// How the vendor counts.
     pub counting: Counting,
+    /// Whose limit it is.
+    pub scope: LimitScope,
     /// The limit's window, in seconds. The limit is 100 in one second, and 1,000 in any other window.
     pub window_s: u64,
     /// The client's `throttle`.
@@ -167,8 +169,16 @@ impl Cell {
     /// # Errors
     /// The figures are not a valid configuration.
     pub fn runs(&self) -> Result<Vec<Run>, Error> {
+        self.runs_with(&Self::TRAVELS)
+    }
+
+    /// As [`runs`](Self::runs), with these latencies.
+    ///
+    /// # Errors
+    /// As `runs`.
+    pub fn runs_with(&self, travels: &[Travel]) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
-        for travel in Self::TRAVELS {
+        for travel in travels.iter().copied() {
             for safety in Self::SAFETIES {
                 for phase in 0..self.phases {
                     let alone = self.baseline(travel, safety, phase)?;
@@ -185,7 +195,7 @@ impl Cell {
     fn key(&self, travel: Travel, safety: f64, stated: StatedHeaders) -> SharedKey {
         let limit = if self.window_s == 1 { 100 } else { 1_000 };
         let window = Duration::from_secs(self.window_s);
-        let case = Case::new(self.counting, limit, window, safety, travel).throttle(self.throttle);
+        let case = Case::new(self.counting, limit, window, safety, travel).throttle(self.throttle).scope(self.scope);
         SharedKey { case, stated, clients: 1, other: None }
     }
 

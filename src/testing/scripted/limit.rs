@@ -42,8 +42,8 @@ impl VendorLimit {
     }
 
     /// `limit` units in any period as long as the window.
-    pub fn sliding_log(limit: u32, window: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::SlidingLog { limit, window_ns: nanos(window), both_ends: false })
+    pub fn sliding_window(limit: u32, window: Duration) -> VendorLimit {
+        VendorLimit::new(Rule::SlidingWindow { limit, window_ns: nanos(window), both_ends: false })
     }
 
     /// `limit` units in two weighted fixed windows.
@@ -107,7 +107,7 @@ impl VendorLimit {
 
     /// Makes a sliding log also count a request that is exactly one window old.
     pub fn count_both_ends(mut self) -> VendorLimit {
-        if let Rule::SlidingLog { both_ends, .. } = &mut self.rule {
+        if let Rule::SlidingWindow { both_ends, .. } = &mut self.rule {
             *both_ends = true;
         }
         self

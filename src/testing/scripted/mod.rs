@@ -41,7 +41,7 @@ impl Verdict {
 /// use std::time::Duration;
 ///
 /// let mut vendor = ScriptedVendor::new([
-///     VendorLimit::sliding_log(2, Duration::from_nanos(1_000)),
+///     VendorLimit::sliding_window(2, Duration::from_nanos(1_000)),
 ///     VendorLimit::concurrency(1),
 /// ]);
 /// let call = Call { tenant: 1, account: 1, endpoint: 0, cost: 1 };
@@ -138,7 +138,7 @@ impl ScriptedVendor {
     /// # use integration_client::testing::{Call, Refusal, ScriptedVendor, VendorLimit};
     /// # use std::time::Duration;
     /// let second = Duration::from_secs(1);
-    /// let mut vendor = ScriptedVendor::new([VendorLimit::sliding_log(1, second)]).penalty(10 * second);
+    /// let mut vendor = ScriptedVendor::new([VendorLimit::sliding_window(1, second)]).penalty(10 * second);
     /// let call = Call { tenant: 1, account: 1, endpoint: 0, cost: 1 };
     /// let mut at = |s: u64| vendor.arrive(s * 1_000_000_000, &call);
     /// assert!(at(0).admitted);

@@ -114,7 +114,7 @@ fn left(reading: &Reading) -> u64 {
 fn window(rule: &Rule) -> Option<u64> {
     Some(match *rule {
         Rule::FixedWindow { window_ns, .. }
-        | Rule::SlidingLog { window_ns, .. }
+        | Rule::SlidingWindow { window_ns, .. }
         | Rule::SlidingCounter { window_ns, .. } => window_ns,
         Rule::TokenBucket { capacity, rate, per_ns, .. } | Rule::LeakyBucket { capacity, rate, per_ns } => {
             let nanos = (u128::from(capacity) * u128::from(per_ns)).div_ceil(u128::from(rate.max(1)));

@@ -43,7 +43,7 @@ fn write_limit(out: &mut String, table: &str, place: usize, limit: &VendorLimit)
     };
     match limit.rule {
         Rule::FixedWindow { limit, window_ns, .. } => rate("fixed_window", limit, window_ns),
-        Rule::SlidingLog { limit, window_ns, .. } => rate("sliding_window", limit, window_ns),
+        Rule::SlidingWindow { limit, window_ns, .. } => rate("sliding_window", limit, window_ns),
         Rule::SlidingCounter { limit, window_ns, .. } => rate("sliding_counter", limit, window_ns),
         // A bucket is configured by its size and the time that it takes to fill. Where that is no whole number of
         // intervals the time is rounded up, so that the configured bucket is never faster than the true one.

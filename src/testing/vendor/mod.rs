@@ -46,7 +46,7 @@ use crate::config::Scope;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let hour = Duration::from_secs(3600);
 /// let vendor = FakeVendor::builder()
-///     .limit(VendorLimit::sliding_log(2, hour))
+///     .limit(VendorLimit::sliding_window(2, hour))
 ///     .limit(VendorLimit::concurrency(10))
 ///     .start()
 ///     .await?;
@@ -60,7 +60,7 @@ use crate::config::Scope;
 ///
 /// assert_eq!(statuses, [200, 200, 429]);
 /// assert_eq!(vendor.refused(), 1);
-/// let limit = Definition::SlidingLog { limit: 2, window_ns: 3_600_000_000_000, both_ends: false };
+/// let limit = Definition::SlidingWindow { limit: 2, window_ns: 3_600_000_000_000, both_ends: false };
 /// assert_eq!(refused(&vendor.arrivals(), &limit), 1, "the checker agrees");
 /// # Ok::<(), std::io::Error>(()) }).unwrap();
 /// ```

@@ -315,7 +315,7 @@ impl Case {
         let phase = first_end(rate).unwrap_or(odd) % window_ns;
         let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) };
         let counter = Rule::SlidingCounter { limit, window_ns, phase_ns: odd % window_ns };
-        let log = Rule::SlidingLog { limit, window_ns, both_ends: true };
+        let log = Rule::SlidingWindow { limit, window_ns, both_ends: true };
         match (rate.algorithm, self.stranger) {
             (Algorithm::FixedWindow | Algorithm::Quota, _) | (Algorithm::Unknown, Stranger::Fixed) => fixed,
             (Algorithm::SlidingCounter, _) | (Algorithm::Unknown, Stranger::Counter) => counter,

@@ -203,7 +203,7 @@ async fn reloads_lose_and_credit_nothing() {
     assert_eq!((calls.len(), paths.len()), (400, 400), "each once");
     let log: Vec<_> =
         calls.iter().map(|call| integration_client::testing::checker::Event::at(call.at.as_nanos())).collect();
-    let limit = integration_client::testing::checker::Definition::SlidingLog {
+    let limit = integration_client::testing::checker::Definition::SlidingWindow {
         limit: 50,
         window_ns: 1_000_000_000,
         both_ends: true,

@@ -151,3 +151,15 @@ async fn hostile_usage_stops_nobody_for_long() {
     client.send("a", Priority::High, get("/")).await.unwrap();
     assert!(start.elapsed() <= ms(300_000), "{:?}", start.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn stated_costs_of_a_lane_stay_in_its_copies() {
+    let client = client_with_tokens(&transport_with_delay(ms(0))).await;
+    let lane = client.lane("a", "v").unwrap().costing("input_tokens", 7).unwrap();
+    lane.clone().acquire(Priority::High, 1).await.unwrap().finish();
+    assert_eq!(used_units(&client), [1, 7, 50], "a clone");
+    lane.endpoint("embed").unwrap().acquire(Priority::High, 1).await.unwrap().finish();
+    assert_eq!(used_units(&client), [2, 14, 100], "an endpoint");
+    lane.costing("output_tokens", 1).unwrap().clone().acquire(Priority::High, 1).await.unwrap().finish();
+    assert_eq!(used_units(&client), [3, 21, 101], "a second kind");
+}

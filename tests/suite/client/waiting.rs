@@ -135,7 +135,7 @@ async fn full_queues_refuse() {
     let sends: Vec<_> = (0..3).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
     wait_for_waiters(&client, 2).await;
     assert_eq!(client.in_flight(), 1);
-    assert_eq!(client.lane("a", "v").unwrap().waiting(), [0, 0, 2]);
+    assert_eq!(client.lane("a", "v").unwrap().waiting(), [0, 0, 2].into());
     let error = client.send("a", Priority::Low, get("/")).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::QueueFull, Delivery::NotSent));
     let high = spawn(&client, Priority::High, get("/high"));

@@ -14,7 +14,7 @@ fn page() -> String {
 # Metrics
 
 A client with the feature `metrics` exports these metrics through the facade of the crate [metrics](https://docs.rs/metrics). This
-page and the [Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/metrics/table.rs`.
+page and the [Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/telemetry/metrics/table.rs`.
 
 - Install a recorder before the client is built. `cargo run --example prometheus --features metrics` shows how, for Prometheus.
 - Counters and gauges are exported once a second, histograms at once. Counters begin with zero.

@@ -120,7 +120,7 @@ fn guards_avoid_refusals_and_waste_little() {
     for (spec, rule, stated_phase, least) in [
         (GuardSpec::Log(log), fixed, None, 1_970),
         (GuardSpec::Log(log.fixed()), fixed, Some(300 * MS), 2_065),
-        (GuardSpec::Log(log), Rule::SlidingLog { limit, window_ns, both_ends: true }, None, 1_970),
+        (GuardSpec::Log(log), Rule::SlidingWindow { limit, window_ns, both_ends: true }, None, 1_970),
         (counter, sliding, None, 1_885),
         (counter, sliding, Some(300 * MS), 1_985),
         (bucket(limit), tokens(Refill::Steady), None, 2_085),

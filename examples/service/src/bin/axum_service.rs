@@ -114,7 +114,7 @@ async fn serve(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limit = VendorLimit::sliding_log(10, Duration::from_secs(1));
+    let limit = VendorLimit::sliding_window(10, Duration::from_secs(1));
     let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(20)).start().await?;
     let tenant = TenantEntry::new("acme", "shop");
     let entry = vendor.vendors_toml("shop").replace("\"bearer\"", "\"none\"");
