@@ -17,6 +17,7 @@ mod answers;
 mod async_requests;
 mod ending;
 mod json;
+mod nested;
 mod thousand;
 
 const TOKEN: &str = "billing-token-of-32-characters-00";

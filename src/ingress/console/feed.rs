@@ -1,5 +1,6 @@
 //! Events for all viewers. One listener of the client collects them in a ring, from which each viewer reads at its own
-//! position. So ten viewers cost the senders as much as one does, and without viewers the console does not listen.
+//! position. So ten viewers cost the senders as much as one does, and without viewers the console does not listen. It
+//! listens to the events of requests that succeed only while a viewer wants them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -87,7 +87,16 @@ impl Shared {
         let base = route.base().map_err(not_allowed)?.into_owned();
         let (path, had_base) = path::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
         let of_base = if had_base { base.path().trim_end_matches('/') } else { "" };
-        let own = format!("http://{host}{form}{of_base}");
+        let own = match (&door.lane, &self.public_url) {
+            (None, Some(url)) => {
+                let origin = match (url.scheme_str(), url.authority()) {
+                    (Some(scheme), Some(authority)) => format!("{scheme}://{authority}"),
+                    _ => format!("http://{host}"),
+                };
+                format!("{origin}{}{form}{of_base}", url.path().trim_end_matches('/'))
+            }
+            _ => format!("http://{host}{form}{of_base}"),
+        };
         Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })
     }
 

@@ -31,7 +31,7 @@ impl Shared {
         }
         match path {
             "livez" => Ok(json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),
-            "readyz" => Ok(self.readiness()),
+            "readyz" => Ok(self.readiness(door)),
             "metrics" => {
                 let allowed = self.enter(headers, uri, door).await?;
                 if !allowed.may_view() {
@@ -52,11 +52,11 @@ impl Shared {
         Ok(self.authenticate(headers, uri, door).await?.0)
     }
 
-    fn readiness(&self) -> Response<GatewayBody> {
+    fn readiness(&self, door: &Door) -> Response<GatewayBody> {
         let config_problem = self.client.config().problem();
         // A failing store does not stop direct sends; it matters only if callers may store requests.
         let store_problem = self.client.outbox().problem();
-        let status = match (self.draining.load(Ordering::Relaxed), &store_problem) {
+        let status = match (door.shutdown.draining.load(Ordering::Relaxed), &store_problem) {
             (true, _) => "draining",
             (false, Some(_)) if self.takes_for_later() => "store",
             _ => "ok",

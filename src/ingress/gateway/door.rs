@@ -6,11 +6,22 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use http::header::{HOST, HeaderMap, ORIGIN};
 use http::{StatusCode, Uri};
+use tokio::sync::watch;
 
 use super::problem::Problem;
+
+/// How far the shutdown of one [`Serving`](super::Serving) has come.
+#[derive(Debug, Default)]
+pub(super) struct Shutdown {
+    /// Whether the listeners report that they are not ready, because they are about to close.
+    pub(super) draining: AtomicBool,
+    /// Set when the grace period ends: requests that still wait are refused.
+    pub(super) over: watch::Sender<bool>,
+}
 
 /// The listener through which a request arrived.
 #[derive(Clone, Debug, Default)]
@@ -20,12 +31,15 @@ pub(super) struct Door {
     pub(super) peer: Option<IpAddr>,
     /// The listener's address in the form of a `Host` header; empty for a Unix socket or an unknown listener.
     pub(super) host: Arc<str>,
+    /// Whether another server accepted the request.
+    pub(super) is_unknown: bool,
+    pub(super) shutdown: Arc<Shutdown>,
 }
 
 impl Door {
     /// The door of a request that another server accepted and passed on.
     pub(super) fn unknown() -> Door {
-        Door::default()
+        Door { is_unknown: true, ..Door::default() }
     }
 
     /// Refuses a request that a page in a browser may have sent.
@@ -35,7 +49,12 @@ impl Door {
         if headers.contains_key(ORIGIN) || site.is_some_and(|site| site != "none") {
             return refuse("a page in a browser may not use a gateway that asks for no token; give the caller a token");
         }
-        // A forward proxy's request names the vendor as its host.
+        let named = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let other = "the Host header is not this listener's address; a gateway that asks for no token takes no other";
+        if self.is_unknown {
+            return if names_loopback(named) { Ok(()) } else { refuse(other) };
+        }
+        // A forward proxy's request names the vendor as its host, and no page can name the host of a Unix socket.
         if uri.scheme().is_some() || self.host.is_empty() {
             return Ok(());
         }
@@ -45,19 +64,39 @@ impl Door {
         // Clients omit the port if it is the scheme's default.
         let bare = ["localhost", "127.0.0.1", "[::1]"].into_iter().filter(|_| port == "80");
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).chain(bare).collect();
-        let named = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         match hosts.iter().any(|host| host.eq_ignore_ascii_case(named)) {
             true => Ok(()),
-            false => refuse(
-                "the Host header is not this listener's address; a gateway that asks for no token takes no other",
-            ),
+            false => refuse(other),
         }
     }
+}
+
+/// Whether a `Host` header names this machine, with any port: the port of another server is not known here.
+fn names_loopback(host: &str) -> bool {
+    let port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = port.map_or(host, |(name, _)| name);
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nested_gateway_takes_loopback_alone() {
+        let check = |host: &str, uri: &'static str| {
+            let headers = [(HOST, host.parse().unwrap())].into_iter().collect();
+            Door::unknown().refuse_browsers(&headers, &Uri::from_static(uri)).is_ok()
+        };
+        for host in ["localhost", "LOCALHOST:3000", "127.0.0.1:80", "[::1]", "[::1]:8443"] {
+            assert!(check(host, "/a/b"), "{host}");
+        }
+        for host in ["evil.example", "evil.example:80", "10.0.0.1", "localhost.evil.example", "127.0.0.1:x", "", ":80"]
+        {
+            assert!(!check(host, "/a/b"), "{host}");
+        }
+        assert!(!check("evil.example", "http://evil.example/a/b"));
+    }
 
     #[test]
     fn pages_and_other_hosts_are_refused() {

@@ -3,14 +3,16 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, Uri, Version};
 use http_body::Body;
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 
 use super::answer::GatewayBody;
 use super::door::Door;
@@ -25,6 +27,8 @@ use crate::error::{BoxError, Error};
 /// The default deadline: below the 60 s after which boto3 and most load balancers give up.
 const DEADLINE: Duration = Duration::from_secs(55);
 const CONNECTIONS: usize = 10_000;
+/// The default of [`GatewayBuilder::body_memory`].
+const BODY_MEMORY: usize = 256 * 1024 * 1024;
 
 /// A gateway: serve it with [`serve`](Gateway::serve), or nest it as a tower service into a server of your own.
 /// Cloning is cheap; clones share all state.
@@ -41,6 +45,8 @@ pub struct GatewayBuilder {
     asks_for_tokens: bool,
     sends: bool,
     max_connections: usize,
+    body_memory: usize,
+    public_url: Option<Uri>,
     pub(crate) console: Option<Arc<dyn Mounted>>,
     metrics: Option<Metrics>,
 }
@@ -60,6 +66,8 @@ impl Gateway {
             asks_for_tokens: true,
             sends: true,
             max_connections: CONNECTIONS,
+            body_memory: BODY_MEMORY,
+            public_url: None,
             metrics: None,
             console: None,
         }
@@ -85,7 +93,8 @@ impl GatewayBuilder {
     }
 
     /// Asks for no tokens: everyone who reaches the gateway may send for every tenant. The gateway then listens only
-    /// on loopback or a Unix socket, and refuses the requests of browsers.
+    /// on loopback or a Unix socket, and refuses the requests of browsers. Nested in another server it takes only
+    /// requests whose `Host` is `localhost`, `127.0.0.1` or `[::1]`.
     pub fn without_tokens(mut self) -> Self {
         self.asks_for_tokens = false;
         self
@@ -101,6 +110,30 @@ impl GatewayBuilder {
     /// The most connections at once; 10,000 unless stated. Connections above it are answered 503.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
+        self
+    }
+
+    /// The most memory, in bytes, that the bodies of all requests may take together; 256 MiB unless stated. The gateway
+    /// keeps a body of up to 1 MiB so that the client can send it again, and so that it recognises a repetition of a
+    /// request with unknown outcome. A body for which there is no memory left is streamed to the vendor instead: its
+    /// request is sent once. A request to be stored is then answered 503.
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.body_memory = bytes;
+        self
+    }
+
+    /// The URL under which callers reach the gateway, for one that is nested in another server or behind a proxy. URLs
+    /// of a vendor in `Link`, `Location` and their like are rewritten to URLs below it, and the paths of receipts begin
+    /// with its path. Unless stated, it is `http://` and the `Host` of each request.
+    ///
+    /// ```no_run
+    /// # async fn run(client: integration_client::IntegrationClient) {
+    /// let url = http::Uri::from_static("https://internal.example/vendors");
+    /// let gateway = integration_client::gateway::Gateway::builder(client).public_url(url).build();
+    /// # }
+    /// ```
+    pub fn public_url(mut self, url: Uri) -> Self {
+        self.public_url = Some(url);
         self
     }
 
@@ -134,8 +167,9 @@ impl GatewayBuilder {
                 repeats: Default::default(),
                 guesses: Default::default(),
                 console: self.console,
-                draining: AtomicBool::new(false),
-                over: watch::Sender::new(false),
+                servings: AtomicUsize::new(0),
+                body_memory: Arc::new(Semaphore::new(self.body_memory.min(Semaphore::MAX_PERMITS))),
+                public_url: self.public_url,
             }),
         }
     }
@@ -154,8 +188,16 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let shared = self.shared.clone();
+        // HTTP/2 has the host in the URI, where HTTP/1.1 has it in requests to a forward proxy alone.
+        if request.version() >= Version::HTTP_2 {
+            if let Some(host) = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+                request.headers_mut().entry(HOST).or_insert(host);
+            }
+            let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            *request.uri_mut() = Uri::from(path);
+        }
         Box::pin(async move { Ok(shared.answer(request, &Door::unknown()).await) })
     }
 }

@@ -1,4 +1,5 @@
-//! Errors of the gateway itself, as HTTP responses.
+//! Errors of the gateway itself, as HTTP responses, among them the 422 for a repeated request. Those of the client are in
+//! `ingress/problem.rs`.
 
 use std::time::Duration;
 
@@ -32,6 +33,30 @@ impl Problem {
         Problem {
             may_repeat: true,
             proxy_error: "destination_unavailable",
+            retry_after: Some(Duration::from_secs(1)),
+            ..problem
+        }
+    }
+
+    /// The connection is above the number that the gateway takes; the caller may repeat the request.
+    pub(super) fn no_connection() -> Problem {
+        let why = "the gateway has as many connections as it takes; send the request again";
+        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "connections", why);
+        Problem {
+            may_repeat: true,
+            proxy_error: "connection_limit_reached",
+            retry_after: Some(Duration::from_secs(1)),
+            ..problem
+        }
+    }
+
+    /// The bodies of other requests take all memory that there is for bodies; the caller may repeat the request.
+    pub(super) fn no_memory() -> Problem {
+        let why = "the bodies of other requests take all memory that the gateway has for them; send it again";
+        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "body_memory", why);
+        Problem {
+            may_repeat: true,
+            proxy_error: "proxy_internal_response",
             retry_after: Some(Duration::from_secs(1)),
             ..problem
         }

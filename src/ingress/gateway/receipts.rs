@@ -32,7 +32,8 @@ impl Shared {
         // With an idempotency key a repetition finds the same job. Without one, a request that failed here may have
         // been accepted all the same, and a repetition would be a second job.
         let receipt = left.map_err(|error| Problem::of(&error, false))?;
-        let path = format!("/~/receipts/{}", receipt.id());
+        let prefix = self.public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
+        let path = format!("{prefix}/~/receipts/{}", receipt.id());
         let said = json!({"id": receipt.id(), "receipt": path, "accepted_before": receipt.was_accepted_before()});
         let mut answer = control::json(StatusCode::ACCEPTED, &said);
         // For callers of a forward proxy or a lane listener the path would be one of the vendor's.

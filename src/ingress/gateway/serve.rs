@@ -17,18 +17,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::door::Door;
+use super::door::{Door, Shutdown};
 use super::listen::{At, Listen};
+use super::problem::Problem;
 use super::shared::Shared;
 use super::wire::{Busy, Wire};
 use crate::error::Error;
 
 /// Largest total size of a request's headers.
 const HEAD_BYTES: usize = 64 * 1024;
-/// The response to a connection above `max_connections`.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-    connection: close\r\nproxy-status: integration-client; error=connection_limit_reached\r\ncontent-length: 92\r\n\r\n\
-    {\"kind\":\"connections\",\"error\":{\"message\":\"the gateway has as many connections as it takes\"}}";
+/// The least time between two log lines about connections that cannot be accepted.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 /// How long requests refused at the end of a shutdown have to receive their responses.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -36,6 +35,7 @@ const LAST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Serving {
     shared: Arc<Shared>,
+    shutdown: Arc<Shutdown>,
     address: Option<SocketAddr>,
     lanes: Vec<SocketAddr>,
     token: Option<String>,
@@ -90,15 +90,18 @@ impl Serving {
     /// Reports from now on that the gateway is not ready (`/~/readyz`), so that load balancers stop sending to it. The
     /// gateway still serves requests.
     pub fn drain(&self) {
-        self.shared.draining.store(true, Relaxed);
+        self.shutdown.draining.store(true, Relaxed);
     }
 
-    /// Shuts the gateway down: refuses new connections, and lets requests go on for `grace`. Requests that still wait
-    /// for a permit then are answered 503 as not sent; those that the vendor has are cut off. Returns whether all
-    /// requests had ended within `grace`. The client keeps running.
+    /// Shuts these listeners down: refuses new connections, and lets requests go on for `grace`. Requests that still
+    /// wait for a permit then are answered 503 as not sent; those that the vendor has end with 422 if they may act
+    /// twice when they are sent again, and with 503 otherwise. Returns whether all requests had ended within `grace`.
+    /// The client keeps running, and so does what else the gateway serves.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.drain();
-        if let Some(console) = &self.shared.console {
+        if let Some(console) = &self.shared.console
+            && self.shared.servings.load(Relaxed) == 1
+        {
             console.close();
         }
         self.phase.send_replace(Phase::Closing);
@@ -107,11 +110,17 @@ impl Serving {
         if tokio::time::timeout(grace, all).await.is_ok() {
             return true;
         }
-        self.shared.over.send_replace(true);
+        self.shutdown.over.send_replace(true);
         let tasks = &mut self.tasks;
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST, all).await;
         false
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.shared.servings.fetch_sub(1, Relaxed);
     }
 }
 
@@ -145,8 +154,11 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
     shared.client.core().telemetry.gateway.begin();
     let places = Arc::new(Semaphore::new(shared.max_connections));
     let (phase, phases) = watch::channel(Phase::Open);
+    shared.servings.fetch_add(1, Relaxed);
+    let shutdown = Arc::<Shutdown>::default();
     let mut serving = Serving {
         shared: shared.clone(),
+        shutdown: shutdown.clone(),
         address: None,
         lanes: Vec::new(),
         token,
@@ -155,8 +167,10 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         #[cfg(unix)]
         _socket: None,
     };
-    let accepting =
-        |door: Door| Accepting { shared: shared.clone(), places: places.clone(), phases: phases.clone(), door };
+    let accepting = |door: Door| {
+        let door = Door { shutdown: shutdown.clone(), ..door };
+        Accepting { shared: shared.clone(), places: places.clone(), phases: phases.clone(), door }
+    };
     match &listen.at {
         At::Tcp(address) => {
             let (listener, address) = bind(*address).await?;
@@ -184,7 +198,7 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         }
         let (listener, address) = bind(address).await?;
         serving.lanes.push(address);
-        let door = Door { lane: Some((tenant, vendor)), host: address.to_string().into(), peer: None };
+        let door = Door { lane: Some((tenant, vendor)), host: address.to_string().into(), ..Door::default() };
         serving.tasks.spawn(accepting(door).tcp(listener));
     }
     Ok(serving)
@@ -245,7 +259,7 @@ impl Accepting {
         self,
         next: impl AsyncFn() -> io::Result<(S, Option<std::net::IpAddr>)>,
     ) {
-        let (mut connections, mut phases) = (JoinSet::new(), self.phases.clone());
+        let (mut connections, mut phases, mut warned_at) = (JoinSet::new(), self.phases.clone(), None);
         loop {
             tokio::select! {
                 taken = next() => match taken {
@@ -268,7 +282,17 @@ impl Accepting {
                         Err(_) => {}
                     },
                     // Usually the process has no free file handles; without this sleep the loop would spin.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    Err(error) => {
+                        let now = self.shared.client.core().clock.now();
+                        if warned_at.is_none_or(|at| now.since(at) >= WARN_EVERY) {
+                            warned_at = Some(now);
+                            tracing::warn!(
+                                %error,
+                                "the gateway cannot accept connections; if it has no free file handles, raise `ulimit -n`"
+                            );
+                        }
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
                 },
                 Some(_) = connections.join_next() => {}
                 () = closing(&mut phases) => break,
@@ -280,11 +304,23 @@ impl Accepting {
     }
 }
 
+/// The response to a connection above `max_connections`.
+fn full() -> Vec<u8> {
+    let answer = Problem::no_connection().answer(None);
+    let mut bytes = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n".to_vec();
+    for (name, value) in answer.headers() {
+        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    bytes.extend(format!("content-length: {}\r\n\r\n", answer.body().len()).bytes());
+    bytes.extend(answer.body());
+    bytes
+}
+
 /// Responds 503 because the gateway has as many connections as it accepts, then reads on for a moment: if the gateway
 /// closed the connection with unread bytes, the peer would get a reset before it could read the response.
 async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let told = async {
-        stream.write_all(FULL).await?;
+        stream.write_all(&full()).await?;
         stream.shutdown().await?;
         let mut scratch = [0; 1024];
         while stream.read(&mut scratch).await? > 0 {}

@@ -112,7 +112,7 @@ impl Shared {
             Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", "the path holds a byte that no path can hold")
         })?;
         *request.uri_mut() = Uri::from(path);
-        self.send(request, aim, &allowed, &asked).await
+        self.send(request, aim, &allowed, &asked, door).await
     }
 
     /// Finds the caller of a request by its token. Returns what the caller may do, and the token.
@@ -159,6 +159,7 @@ impl Shared {
         aim: Aim,
         allowed: &Allowed,
         asked: &GatewayOptions,
+        door: &Door,
     ) -> Result<Response<GatewayBody>, Problem>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -172,7 +173,15 @@ impl Shared {
             request.headers_mut().remove(http::header::ACCEPT_ENCODING);
         }
         let defaults = SendOptions::new().deadline(self.deadline);
-        let accepted = accept(request, &aim.route, &defaults, BUFFER, core.clock).await;
+        // Held until the request has ended.
+        let length = request.body().size_hint().exact().and_then(|length| u32::try_from(length).ok());
+        let length = length.filter(|length| *length as usize <= BUFFER);
+        let memory = length.and_then(|length| self.body_memory.clone().try_acquire_many_owned(length).ok());
+        if asked.later && length.is_some() && memory.is_none() {
+            return Err(Problem::no_memory());
+        }
+        let buffer_up_to = if memory.is_some() { BUFFER } else { 0 };
+        let accepted = accept(request, &aim.route, &defaults, buffer_up_to, core.clock).await;
         let accepted = accepted.map_err(|error| Problem::of(&error, true))?;
         let Accepted { mut request, priority, immediate, stated_deadline } = accepted;
         let priority = allowed.capped(priority);
@@ -210,7 +219,7 @@ impl Shared {
                 false => Box::pin(self.client.send(&tenant, priority, request)).await,
             }
         };
-        let mut over = self.over.subscribe();
+        let mut over = door.shutdown.over.subscribe();
         let result = tokio::select! {
             result = sent => result,
             _ = over.wait_for(|over| *over) => {

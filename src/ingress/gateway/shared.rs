@@ -3,11 +3,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use http::Uri;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 
 use super::callers::Callers;
 use super::guesses::Guesses;
@@ -33,14 +34,16 @@ pub(super) struct Shared {
     pub(super) guesses: Mutex<Guesses>,
     /// The service mounted below `/~/console`.
     pub(super) console: Option<Arc<dyn Mounted>>,
-    /// Whether the gateway reports that it is not ready, because it is about to shut down.
-    pub(super) draining: AtomicBool,
-    /// Set when the grace period of a shutdown ends: requests that still wait are refused.
-    pub(super) over: watch::Sender<bool>,
+    /// How many [`Serving`](super::Serving)s there are: with the last one the console's event streams end.
+    pub(super) servings: AtomicUsize,
+    /// Bytes that request bodies may still take in memory.
+    pub(super) body_memory: Arc<Semaphore>,
+    /// The URL under which callers reach the gateway, if it is not that of their request's `Host`.
+    pub(super) public_url: Option<Uri>,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("draining", &self.draining).finish_non_exhaustive()
+        f.debug_struct("Shared").field("servings", &self.servings).finish_non_exhaustive()
     }
 }

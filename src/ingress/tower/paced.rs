@@ -1,4 +1,5 @@
-//! A layer that paces another service, which sends the requests itself.
+//! A layer that paces another service, which sends the requests itself. A deadline bounds the wait for the permit and
+//! not the exchange, and nothing is sent again here.
 
 use std::fmt;
 use std::future::poll_fn;
