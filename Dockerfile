@@ -7,8 +7,9 @@
 # The configuration must state [[callers]]: inside a container the gateway listens on all addresses, and refuses to begin
 # without them.
 #
-# This file was written where no container engine runs: neither `docker build` nor the image was tried. What the image does was:
-# the program copied into an empty folder and run from there as another user, with a root that cannot be written.
+# This file was written where no container engine runs: neither `docker build` nor the image was tried. What the image does is
+# tested (`copied_program_needs_its_environment_alone`): the program, copied into a folder that it cannot write, is run from there by
+# a user without rights, with all settings from the environment.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
@@ -21,6 +22,6 @@ COPY --from=build /src/target/release/integration-client /usr/local/bin/integrat
 ENV INTEGRATION_CLIENT_LISTEN=0.0.0.0:8099 \
     INTEGRATION_CLIENT_VENDORS=/etc/integration-client/vendors.toml
 EXPOSE 8099
-HEALTHCHECK --interval=10s --timeout=5s CMD ["integration-client", "health", "127.0.0.1:8099"]
+HEALTHCHECK --interval=10s --timeout=5s CMD ["integration-client", "health"]
 ENTRYPOINT ["integration-client"]
 CMD ["serve", "--drain-delay", "5s"]

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     replies: Option<String>,
 
     /// Does not send the requests in the store; other processes send them.
-    #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK")]
+    #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK", value_parser = clap::builder::FalseyValueParser::new())]
     no_work: bool,
 
     /// For how long requests under way may continue after SIGTERM.

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C, and SIGTERM as service managers send it.
 //!
 //! A thread of its own waits for signals, so that no blocked write and no busy runtime delays them. The first signal
-//! asks the command to end in good order. After the second signal the process ends within [`LAST`], even if the command
-//! does not react.
+//! asks the command to end in good order. After the second signal the process ends within [`LAST`] with exit code 3, even if the
+//! command does not react; a third ends it at once.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -2,13 +2,14 @@
 //! is ready.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 #[cfg(unix)]
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::FalseyValueParser;
 use integration_client::console::Console;
 use integration_client::gateway::{Gateway, Listen};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
@@ -53,7 +54,7 @@ pub(crate) struct Args {
 
     /// Asks for no token: whoever reaches the gateway may send for every tenant. The gateway then listens only on loopback or a Unix
     /// socket.
-    #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN")]
+    #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN", value_parser = FalseyValueParser::new())]
     no_token: bool,
 
     /// Keeps dead letters and the use of long windows in this store, takes tenants from it, and sends the requests that are left
@@ -62,18 +63,18 @@ pub(crate) struct Args {
     store: Option<String>,
 
     /// Does not send the requests in the store; other processes send them.
-    #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK")]
+    #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK", value_parser = FalseyValueParser::new())]
     no_work: bool,
 
     /// Also serves a console for operators at /~/console/, which shows the lanes that wait and why, queues, dead letters and events.
     /// The console asks for the token of a caller with the right `view` or `operate`, or for the token that the command prints.
     /// Nobody can change anything in it.
-    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE")]
+    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE", value_parser = FalseyValueParser::new())]
     console: bool,
 
     /// As --console; callers with the right `operate`, and whoever has the token that the command prints, may also pause and resume
     /// lanes, and send dead letters again or delete them.
-    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE_OPERATE")]
+    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE_OPERATE", value_parser = FalseyValueParser::new())]
     console_operate: bool,
 
     /// The longest wait for the headers of a response, and then for each part of its body, if the request states no deadline.
@@ -161,8 +162,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
             tokio::time::sleep(delay).await;
         }
         let whole = serving.shutdown(args.grace).await;
-        client.shutdown(args.grace).await;
-        Ok(if whole { Outcome::Fine } else { Outcome::Found })
+        let kept = client.shutdown(args.grace).await;
+        Ok(if whole && kept { Outcome::Fine } else { Outcome::Found })
     });
     runtime.shutdown_background();
     done
@@ -209,7 +210,15 @@ fn gateway_at(text: &str) -> Result<GatewayAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(GatewayAddress::Unix(path.into()));
     }
-    text.parse().map(GatewayAddress::Tcp).map_err(|_| "this is no address".to_owned())
+    let mut address: SocketAddr = text.parse().map_err(|_| "this is no address".to_owned())?;
+    // `serve` takes it for all addresses of this machine; to ask, one of them is needed.
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Ok(GatewayAddress::Tcp(address))
 }
 
 impl std::fmt::Display for GatewayAddress {

@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::sync::mpsc;
+use std::time::Duration;
+
+use integration_client::testing::{FakeVendor, VendorLimit};
 
 use super::{command, run};
 
@@ -134,6 +137,128 @@ fn signal_lets_requests_end_and_a_second_does_not() {
         let answer = request.join().unwrap();
         assert_eq!(answer.starts_with("HTTP/1.1 200"), signals == 1, "after {signals} signals: {answer}");
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Three hundred requests at once, to a vendor that takes a hundred a second: all that had come before the signal are
+/// answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_among_waiting_requests_loses_none() {
+    let limit = VendorLimit::sliding_window(100, Duration::from_secs(1));
+    let vendor = FakeVendor::builder().limit(limit).start().await.unwrap();
+    let file = std::env::temp_dir().join(format!("ic-serve-drain-{}.toml", std::process::id()));
+    let toml = vendor.vendors_toml("v").replacen("\nauth", "\nauth = { scheme = \"none\" }\n# auth", 1);
+    std::fs::write(&file, toml + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\n").unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--drain-delay", "500ms", "--vendors", file.to_str().unwrap()];
+    let mut child = KilledOnDrop(command(&args).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let base = lines.next().unwrap();
+    let address = base.strip_prefix("base URL: http://").and_then(|rest| rest.strip_suffix("/TENANT/VENDOR")).unwrap();
+    let token = lines.next().unwrap();
+    let token = token.strip_prefix("token: ").and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+    let ask = |path: String| {
+        let (address, token) = (address.to_owned(), token.clone());
+        tokio::task::spawn_blocking(move || answer(&address, &path, &token))
+    };
+    let asked: Vec<_> = (0..300).map(|number| ask(format!("/acme/v/{number}"))).collect();
+    while vendor.arrivals().len() < 120 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // By now all requests have come. While the signal is waited out, the gateway is not ready and serves.
+    assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+    let late = ask("/acme/v/late".to_owned());
+    while !ask("/~/readyz".to_owned()).await.unwrap().starts_with("HTTP/1.1 503") {}
+    for answer in asked.into_iter().chain([late]) {
+        let answer = answer.await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert_eq!((vendor.refused(), vendor.arrivals().len()), (0, 301));
+    std::fs::remove_file(file).unwrap();
+}
+
+/// A request that the vendor keeps beyond the grace is answered before the gateway ends.
+#[test]
+fn grace_that_is_over_is_said() {
+    let vendor = HeldVendor::start();
+    let file = std::env::temp_dir().join(format!("ic-serve-grace-{}.toml", std::process::id()));
+    std::fs::write(&file, VENDORS.replace("127.0.0.1:9", &vendor.address)).unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--grace", "200ms", "--vendors", file.to_str().unwrap()];
+    let mut child = KilledOnDrop(command(&args).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let base = lines.next().unwrap();
+    let address = base.strip_prefix("base URL: http://").and_then(|rest| rest.strip_suffix("/TENANT/VENDOR")).unwrap();
+    let token = lines.next().unwrap();
+    let token = token.strip_prefix("token: ").and_then(|rest| rest.split(' ').next()).unwrap();
+    std::thread::scope(|scope| {
+        let request = scope.spawn(|| answer(address, "/acme/v/x", token));
+        vendor.has_request.recv().unwrap();
+        assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+        let answer = request.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"kind\":\"shutdown\""), "{answer}");
+    });
+    assert_eq!(child.0.wait().unwrap().code(), Some(1));
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn each_option_of_serve_has_a_variable() {
+    let help = run(&["serve", "--help"], "").out;
+    let options: Vec<&str> = help.split("\n      --").skip(1).collect();
+    assert!(options.len() > 12, "{help}");
+    for option in options {
+        let name = option.split(|c: char| !(c.is_ascii_lowercase() || c == '-')).next().unwrap();
+        let words = option.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("[env: INTEGRATION_CLIENT_"), "--{name} has no variable: {option}");
+    }
+    // Switches, as other programs take them from the environment.
+    for (value, expected) in [("1", "console: "), ("true", "console: "), ("0", "token: "), ("false", "token: ")] {
+        let file = std::env::temp_dir().join(format!("ic-serve-switch-{}.toml", std::process::id()));
+        std::fs::write(&file, VENDORS).unwrap();
+        let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--vendors", file.to_str().unwrap()]);
+        let mut child = KilledOnDrop(serve.env("INTEGRATION_CLIENT_CONSOLE", value).spawn().unwrap());
+        let second = BufReader::new(child.0.stdout.take().unwrap()).lines().nth(1);
+        let second = second.unwrap_or_else(|| panic!("{value}: it did not begin")).unwrap();
+        assert!(second.starts_with(expected), "{value}: {second}");
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+/// What the container does: the program alone in a folder that it cannot write, started by a user without rights, with all
+/// settings from the environment.
+#[test]
+fn copied_program_needs_its_environment_alone() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::process::CommandExt as _;
+
+    let folder = std::env::temp_dir().join(format!("ic-serve-alone-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (program, vendors) = (folder.join("integration-client"), folder.join("vendors.toml"));
+    std::fs::copy(env!("CARGO_BIN_EXE_integration-client"), &program).unwrap();
+    let callers = "[[callers]]\nname = \"billing\"\ntoken = \"env:BILLING_TOKEN\"\ntenants = [\"acme\"]\n";
+    std::fs::write(&vendors, format!("{VENDORS}{callers}")).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let token = "billing-token-of-32-characters-00";
+    let alone = |argument: &str, listen: &str| {
+        let mut command = Command::new(&program);
+        command.arg(argument).env_clear().current_dir(&folder).stdout(std::process::Stdio::piped());
+        command.env("INTEGRATION_CLIENT_VENDORS", &vendors).env("BILLING_TOKEN", token);
+        command.env("INTEGRATION_CLIENT_LISTEN", listen).env("INTEGRATION_CLIENT_DEADLINE", "1s");
+        if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
+            command.uid(65_532).gid(65_532);
+        }
+        command
+    };
+    let mut child = KilledOnDrop(alone("serve", "0.0.0.0:0").spawn().unwrap());
+    let base = BufReader::new(child.0.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let (_, port) = base.strip_suffix("/TENANT/VENDOR").and_then(|base| base.rsplit_once(':')).unwrap();
+    let health = alone("health", &format!("0.0.0.0:{port}")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&health.stdout), "ready\n", "{health:?}");
+    let address = format!("127.0.0.1:{port}");
+    assert!(answer(&address, "/acme/v/x", token).starts_with("HTTP/1.1 50"), "the vendor is not there");
+    assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }
 
