@@ -101,15 +101,30 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Serves until `stop`, then lets requests under way end, and then shuts the client down.
+/// Serves until `stop`, then lets requests under way end, for a while, and then shuts the client down. Returns whether all
+/// of them have ended.
 async fn serve(
     listener: TcpListener,
     client: IntegrationClient,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<bool> {
     let app = router(App { client: client.clone() });
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
-    Ok(client.shutdown(GRACE).await)
+    let (stopping, stopped) = oneshot::channel();
+    let stop = async move {
+        stop.await;
+        let _ = stopping.send(());
+    };
+    let serving = axum::serve(listener, app).with_graceful_shutdown(stop).into_future();
+    // A caller that reads nothing, or sends half a request, must not keep the process for ever.
+    let too_long = async {
+        let _ = stopped.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    let ended = tokio::select! {
+        served = serving => served.map(|()| true)?,
+        () = too_long => false,
+    };
+    Ok(client.shutdown(GRACE).await && ended)
 }
 
 #[tokio::main]
