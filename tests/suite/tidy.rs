@@ -173,13 +173,15 @@ fn names_say_what_is_inside() {
     }
 }
 
-/// The TOML examples of the README and the guide are valid configurations. Examples for Cargo.toml say so in their
+/// The TOML examples of the README, the guide and the page on SDKs are valid configurations. Examples for Cargo.toml say so in their
 /// first line, and are left out.
 #[test]
 fn toml_examples_of_the_docs_are_valid() {
-    for (name, text) in
-        [("README.md", include_str!("../../README.md")), ("GUIDE.md", include_str!("../../docs/GUIDE.md"))]
-    {
+    for (name, text) in [
+        ("README.md", include_str!("../../README.md")),
+        ("GUIDE.md", include_str!("../../docs/GUIDE.md")),
+        ("SDKS.md", include_str!("../../docs/SDKS.md")),
+    ] {
         let examples = text
             .split(
                 "```toml
