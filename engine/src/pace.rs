@@ -1,4 +1,5 @@
-//! The full rate of a limit, and how the limit slows down below it.
+//! The full rate of a limit, how the limit slows down below it, and how long its first pause is if a refusal states no
+//! wait: a quarter of its window ([`FIRST_GUESS`]).
 
 /// The shortest pause of a lane that has nothing left, in nanoseconds.
 pub(super) const LEAST_PAUSE: u64 = 1_000_000_000;

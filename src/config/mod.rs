@@ -31,7 +31,7 @@
 //! max_retries = 5             # 0 to 20, on top of the first exchange
 //! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
 //! longest_wait = "120s"       # does not shorten a wait that the vendor states
-//! default_wait = "60s"        # after a refusal that states no wait; default: a part of the window, longer each time
+//! default_wait = "60s"        # after a refusal that states no wait; default: a quarter of the window, longer each time
 //! max_age = "5m"              # how long to retry a failed connection, or a stream that the vendor did not process
 //! max_hold = "15m"            # a longer pause ends the request with `RetryLater`
 //! max_pause = "1h"            # the longest pause after a response that was no refusal

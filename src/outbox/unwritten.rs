@@ -1,4 +1,7 @@
 //! The queue of outcomes of jobs that are not written yet. Pure.
+//!
+//! While the store does not respond, outcomes are kept. An outcome that fails for its own reason while others can be
+//! written is tried again [`TRIES`] times; then `End::Dropped` is written in its place.
 
 use std::sync::Arc;
 use std::time::Duration;

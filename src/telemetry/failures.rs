@@ -1,4 +1,4 @@
-//! Counts failed sends by kind, and limits how many of them are logged.
+//! Counts failed sends by kind, and logs at most [`LINES`] of them a second; the next line says how many were left out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,6 @@
-//! Applies refusals, and the response to the probe that finds out whether a pause is over.
+//! Applies refusals, and the response to the probe that finds out whether a pause is over. Bounds for how long one
+//! tenant's response stops the other tenants of a limit (`max_shared_pause`), until another tenant's response confirms
+//! it.
 
 use super::learned::Learned;
 use super::pause::Pause;

@@ -1,4 +1,5 @@
-//! The figures of the vendor's window that a log copies.
+//! The figures of the vendor's window that a log copies. The log's window is longer than the vendor's by 100 ppm and
+//! 1 ms, because clocks drift and some vendors count both ends of their window.
 
 use crate::limit::lower::Share;
 
