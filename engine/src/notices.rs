@@ -1,4 +1,5 @@
-//! Reports of the engine to events, logs and metrics, and the limits that they are about.
+//! What the engine returns about changes of limits, and the limits concerned. The engine writes nothing itself: the
+//! library makes log lines, events and metrics of notices.
 
 use std::sync::Arc;
 

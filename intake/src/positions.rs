@@ -1,4 +1,5 @@
-//! The offsets that a consumer may commit while it settles the messages of a partition in any order. Pure.
+//! Computes the offset that a consumer may commit, that of the oldest unsettled message, while it settles the messages of a
+//! partition in any order. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 

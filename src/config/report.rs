@@ -1,10 +1,11 @@
-//! The problems of a configuration, and their positions in the files.
+//! The problems of a configuration, their positions in the files, and the texts of "did you mean".
 //!
 //! Checks run on plain values and name a value by its path (`vendors.github.limits.rest.window`). Only if something is
 //! wrong is the file parsed again, with spans, to turn that path into a line and a column. So a file of a million valid
 //! tenants pays nothing for positions, and the same code checks rows of a database.
 //!
-//! For a key that does not exist, `suggest.rs` finds a similar one among the keys that serde expects there.
+//! For a key that does not exist, `suggest.rs` finds a similar one among those that serde's error lists: there is no list of
+//! keys here.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! The queue of outcomes of jobs that are not written yet. Pure.
 //!
 //! While the store does not respond, outcomes are kept. An outcome that fails for its own reason while others can be
-//! written is tried again [`TRIES`] times; then `End::Dropped` is written in its place.
+//! written is written again [`REPEATS`] times; when the last of them fails too, `End::Dropped` is
+//! written in its place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use crate::clock::Time;
 use crate::store::jobs::{End, JobEnd};
 use crate::store::{Id, LaneTier};
 
-/// Attempts to write an outcome that fails for its own reason, and not because the store fails.
-const TRIES: u32 = 4;
+/// How often a write is repeated after its first failure, if it fails for its own reason and not because the store
+/// fails.
+const REPEATS: u32 = 4;
 /// The wait before the next try.
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -103,7 +105,7 @@ impl Unwritten {
         for (finish, about) in Arc::unwrap_or_clone(finishes).into_iter().zip(about) {
             match (about.failed, &finish.end) {
                 _ if is_down => self.waiting.push((finish, about)),
-                (..TRIES, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
+                (..REPEATS, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
                 (_, End::Dropped) => lost.push(about.hand),
                 _ => self
                     .waiting

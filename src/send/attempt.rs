@@ -1,7 +1,8 @@
 //! One attempt of a request: a permit, one exchange, and the result of the exchange.
 //!
-//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and
-//! makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
+//! In this order: the wait until the host may be ready, the credential, the permit, the pass of the host's circuit
+//! breaker (a stored job takes it before its record, in `stored_permit.rs`), the exchange. An attempt does not sleep until
+//! the next one, and makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
 //! waits for the response, `durable` for a job of the outbox.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Reports changes of limits to log, events and metrics.
+//! Writes the log line, the event and the metric for each notice that the engine returns.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,6 +11,7 @@
 
 mod bytes;
 mod changes;
+mod chosen_hosts;
 mod cleanup;
 mod costs;
 mod faults;

@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-const SCOPES: [&str; 2] = ["account", "vendor"];
+/// `endpoint` is an endpoint's limit of an account.
+const SCOPES: [&str; 3] = ["account", "vendor", "endpoint"];
 const TENANTS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
 /// For each request its arrival time, its path and the status of the response.
@@ -56,12 +57,17 @@ async fn client(scope: &str, shared: &str, script: Script) -> (IntegrationClient
             tokio::spawn(serve(stream, kept.clone(), script));
         }
     });
-    let shared = shared.replace("SCOPE", scope);
+    let shared = match scope {
+        "endpoint" => shared
+            .replace("SCOPE", "account")
+            .replace("limits =", "[vendors.v.endpoints.x]\npaths = [\"/x\"]\nlimits ="),
+        _ => shared.replace("SCOPE", scope),
+    };
     let text = format!("[vendors.v]\nbase_url = \"http://{address}\"\nauth = {{ scheme = \"none\" }}\n{shared}\n");
     let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
     for tenant in TENANTS {
-        // For the scope `account` all tenants are in one account, for `vendor` each is in its own.
-        let account = if scope == "account" { "one" } else { tenant };
+        // For the scope `vendor` each tenant has an account of its own, for the others all have the same.
+        let account = if scope == "vendor" { tenant } else { "one" };
         builder = builder.tenant(TenantEntry::new(tenant, "v").account(account));
     }
     (builder.build().await.unwrap(), log)
@@ -88,8 +94,8 @@ fn since_first(log: &Log) -> Vec<(Duration, String, u16)> {
 async fn nine_percent_left_slows_four_tenants_together() {
     for scope in SCOPES {
         // At full rate the client would send 16 requests a second.
-        let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"50s\", \
-                      algorithm = \"fixed_window\" }]\nthrottle = \"bands\"";
+        let shared = "throttle = \"bands\"\nlimits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, \
+                      window = \"50s\", algorithm = \"fixed_window\" }]";
         let (client, log) = client(scope, shared, |number, _| match number {
             0 => (200, "x-ratelimit-limit: 1000\r\nx-ratelimit-remaining: 90\r\nx-ratelimit-reset: 40\r\n"),
             _ => (200, ""),
@@ -145,7 +151,7 @@ async fn shared_refusal_is_met_by_one_tenant() {
 
 #[tokio::test]
 async fn endpoint_limit_holds_up_its_requests_only() {
-    for scope in SCOPES {
+    for scope in ["account", "vendor"] {
         let shared = "[vendors.v.endpoints.search]\npaths = [\"/search\"]\nlimits = [{ name = \"l\", \
                       scope = \"SCOPE\", limit = 100, window = \"60s\", algorithm = \"fixed_window\" }]";
         let (client, log) = client(scope, shared, |number, _| match number {
