@@ -127,7 +127,7 @@ fn signal_lets_requests_end_and_a_second_does_not() {
             assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
             // The listener is closed once the signal has been taken.
             while signal == 1 && TcpStream::connect(address).is_ok() {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(10));
             }
         }
         if signals == 1 {
