@@ -5,7 +5,7 @@
 #   scripts/sdks.sh [FOLDER]       FOLDER holds the built programs; target/debug unless named
 #
 # The last line is `sdks: clients=N requests=N refused=N leaked=N doubled=N`: what arrived at the vendors, what they refused, which
-# requests had a caller's token in them, and which arrived more often than they were asked for. All but the first two must be 0.
+# requests had a caller's token or a header for the gateway in them, and which arrived more often than they were asked for. All but the first two must be 0.
 #
 # Needs python3 with venv, node, npm and a connection to PyPI and npm: fetches the SDKs, of the versions in
 # scripts/sdks/requirements.lock and package-lock.json, into a temporary folder. To change a version, change

@@ -28,6 +28,7 @@ function sdks(openaiUrl, githubUrl, stripeUrl, key) {
       keys[idempotencyKey] = (keys[idempotencyKey] ?? 0) + 1;
       return stripe.rawRequest("POST", `${path}/v1/customers`, { name }, { idempotencyKey });
     },
+    customerWithoutKey: () => stripe.rawRequest("POST", `${path}/v1/customers`, { name: "n" }),
     missing: () => stripe.rawRequest("GET", `${path}/v1/customers/missing`),
     issues: () => octokit.paginate(octokit.rest.issues.listForRepo, { owner: "a", repo: "b" }),
     login: async () => (await octokit.rest.users.getAuthenticated()).data.login,
@@ -97,6 +98,12 @@ for (const name of Object.keys(expected)) {
 await atOnce(async () => (await through.ask("ping")).choices[0].message.content === "pong");
 await atOnce(async () => (await through.login()) === "octo");
 await atOnce(async (n) => (await through.customer(`node-${n}`)).id === `cus_node-${n}`);
+
+// The SDK makes a key of its own.
+const ownKey = (await through.customerWithoutKey()).id.replace("cus_", "");
+assert(ownKey.startsWith("stripe-node-"), `${ownKey} is not the SDK's key`);
+keys[ownKey] = 1;
+answered += 1;
 
 await breaks(() => through.ask("break-node-openai"));
 await breaks(() => through.octokit.rest.issues.create({ owner: "a", repo: "b", title: "break-node-octokit" }));

@@ -1,12 +1,13 @@
 """Vendors on loopback that answer as GitHub, OpenAI, Stripe and SQS do, as far as their SDKs look.
 
 Each takes 20 requests in any second (a sliding log), and refuses more with 429. At /report it says what arrived, what was refused,
-how many requests carried a caller's token, which idempotency keys came how often, and how often each request came whose connection
+how many requests carried what is meant for the gateway, which idempotency keys came how often, and how often each request came whose connection
 the vendor broke.
 
 A request with `break-NAME` in its body gets no response: the connection closes. With `break-once-NAME` only the first does.
 """
 
+import base64
 import collections
 import hashlib
 import json
@@ -20,6 +21,8 @@ LIMIT = 20
 # Between two chunks of a streamed response.
 SPACING = 0.3
 TOKEN = sys.argv[1]
+# As a caller states it: by itself, or as the password of basic authentication.
+TOKENS = (TOKEN, base64.b64encode(f"acme:{TOKEN}".encode()).decode())
 lock = threading.Lock()
 logs = collections.defaultdict(collections.deque)
 report = {"arrived": 0, "refused": 0, "leaked": 0, "keys": {}, "broken": {}}
@@ -42,6 +45,14 @@ class Vendor(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
+    def leaks(self, body):
+        """Whether the request has something in it that is meant for the gateway alone."""
+        text = str(self.headers) + self.path + body
+        names = [name.lower() for name in self.headers]
+        return any(token in text for token in TOKENS) or any(
+            name == "proxy-authorization" or name.startswith("integration-") for name in names
+        )
+
     def handle_any(self):
         length = int(self.headers.get("content-length") or 0)
         body = self.rfile.read(length).decode(errors="replace")
@@ -58,7 +69,7 @@ class Vendor(BaseHTTPRequestHandler):
             while log and now - log[0] > 1.0:
                 log.popleft()
             report["arrived"] += 1
-            report["leaked"] += TOKEN in str(self.headers) + self.path + body
+            report["leaked"] += self.leaks(body)
             if len(log) >= LIMIT:
                 report["refused"] += 1
                 return self.answer(429, {"error": {"message": "too many"}}, [("retry-after", "1")])

@@ -1,4 +1,5 @@
 //! A vendor on loopback for the SDKs. It counts requests, refuses those above its limit, and checks the key of each.
+//! A request with [`BREAK`] in its body gets no response: the connection closes.
 
 #![allow(clippy::disallowed_methods, reason = "programs spawn and measure; the library does not")]
 
@@ -35,6 +36,8 @@ pub const LIMIT: usize = 20;
 pub const AT_ONCE: usize = 45;
 /// The credential that is given to the SDK. It must not reach the vendor.
 pub const CALLERS_TOKEN: &str = "callers-token-0123456789abcdef";
+/// In the body of a request that the vendor leaves without a response.
+pub const BREAK: &str = "break";
 /// The tenant's credential.
 pub const KEY: &str = "vendor-key";
 
@@ -52,6 +55,7 @@ struct Counts {
     arrived: usize,
     refused: usize,
     leaked: usize,
+    broken: usize,
 }
 
 /// How the vendor of one SDK answers.
@@ -103,7 +107,25 @@ impl Vendor {
     /// Sets the counts to 0. The log of recent requests stays, so that the limit still holds.
     pub fn reset(&self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        (counts.arrived, counts.refused, counts.leaked) = (0, 0, 0);
+        (counts.arrived, counts.refused, counts.leaked, counts.broken) = (0, 0, 0, 0);
+    }
+
+    /// Checks the one call of a run with [`BREAK`] in its body: it ended with the client's error, and arrived once.
+    ///
+    /// # Errors
+    /// The call succeeded or ended with another error, or its request did not arrive exactly once.
+    pub fn check_broken<T, E: Error + 'static>(&self, called: Result<T, E>) -> Result<(), BoxError> {
+        let Err(error) = called else {
+            return Err("a call without a response succeeded".into());
+        };
+        let first: &(dyn Error + 'static) = &error;
+        let texts: Vec<_> =
+            std::iter::successors(Some(first), |cause| (*cause).source()).map(|cause| cause.to_string()).collect();
+        if !texts.iter().any(|text| text.contains("broke before the response")) {
+            return Err(format!("the SDK's error does not show the client's text: {texts:?}").into());
+        }
+        let broken = self.counts.lock().unwrap_or_else(PoisonError::into_inner).broken;
+        if broken == 1 { Ok(()) } else { Err(format!("the call without a response arrived {broken} times").into()) }
     }
 
     /// A line with the counts of the run, if `expected` requests arrived.
@@ -131,7 +153,7 @@ async fn accept(listener: TcpListener, base: String, counts: Arc<Mutex<Counts>>,
         let (base, counts) = (base.clone(), counts.clone());
         connections.spawn(async move {
             let service = service_fn(|request| judge(request, &base, &counts, behaviour));
-            // An error here means that the caller has closed the connection.
+            // An error here means that the caller has closed the connection, or that the vendor broke it.
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -142,9 +164,11 @@ async fn judge(
     base: &str,
     counts: &Mutex<Counts>,
     behaviour: Behaviour,
-) -> Result<Answer, hyper::Error> {
+) -> io::Result<Answer> {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    let is_broken = text.contains(BREAK);
     let is_taken = {
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -152,7 +176,8 @@ async fn judge(
             counts.taken.pop_front();
         }
         counts.arrived += 1;
-        counts.leaked += usize::from(format!("{parts:?}").contains(CALLERS_TOKEN));
+        counts.leaked += usize::from(format!("{parts:?}{text}").contains(CALLERS_TOKEN));
+        counts.broken += usize::from(is_broken);
         let is_taken = counts.taken.len() < LIMIT;
         if is_taken {
             counts.taken.push_back(now);
@@ -161,6 +186,10 @@ async fn judge(
         }
         is_taken
     };
+    if is_taken && is_broken {
+        // Without an answer, hyper closes the connection.
+        return Err(io::Error::other("broken"));
+    }
     Ok(match is_taken {
         false => answer(StatusCode::TOO_MANY_REQUESTS, "application/json", r#"{"message":"too many requests"}"#),
         true if !(behaviour.is_right)(&parts, &body) => {
