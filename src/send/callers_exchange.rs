@@ -38,7 +38,7 @@ impl PermitFeedback {
         self.wait
     }
 
-    /// What is left of the tightest limit, as [`Response::headroom`] states it.
+    /// What is left of the tightest limit, as [`Response::headroom`](crate::Response::headroom) states it.
     pub fn headroom(&self) -> Option<Headroom> {
         self.headroom
     }
