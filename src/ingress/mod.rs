@@ -1,4 +1,6 @@
-//! Converts incoming `http::Request`s: from SDKs through a tower service, or from other programs through the gateway.
+//! The ways in beside the client's own methods: services and layers of tower (`tower/`), the gateway for programs in any
+//! language (`gateway/`), and the console of operators (`console/`). The files beside them convert the `http::Request`s of
+//! SDKs.
 //!
 //! An SDK does not know this client and sets what it would set for a direct call: a credential of its own, `Host`,
 //! `Content-Length`. [`accept`] converts its request to a [`Request`](crate::Request) of this client: it drops the
