@@ -1,8 +1,8 @@
 //! The queue of outcomes of jobs that are not written yet. Pure.
 //!
-//! While the store does not respond, outcomes are kept. An outcome that fails for its own reason while others can be
-//! written is written again [`REPEATS`] times; when the last of them fails too, `End::Dropped` is
-//! written in its place.
+//! While the store does not respond, outcomes are kept. If the write of one outcome fails for its own reason, and others
+//! can be written, it is repeated [`REPEATS`] times; when the last repetition fails too, `End::Dropped` is written in its
+//! place.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -66,7 +66,7 @@ async fn client(scope: &str, shared: &str, script: Script) -> (IntegrationClient
     let text = format!("[vendors.v]\nbase_url = \"http://{address}\"\nauth = {{ scheme = \"none\" }}\n{shared}\n");
     let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
     for tenant in TENANTS {
-        // For the scope `vendor` each tenant has an account of its own, for the others all have the same.
+        // With a limit of the vendor each tenant has an account of its own; with the others all use one account.
         let account = if scope == "vendor" { tenant } else { "one" };
         builder = builder.tenant(TenantEntry::new(tenant, "v").account(account));
     }

@@ -26,7 +26,7 @@ impl Context {
     /// read by their shape.
     ///
     /// # Errors
-    /// Nobody knows the vendor. Reading the headers by their shape would mislead a user who named one.
+    /// The configuration has no vendor of that name. Reading the headers by their shape would mislead a user who named one.
     pub(super) fn vendor(&self, named: Option<&str>) -> Result<Option<Arc<Vendor>>, String> {
         let Some(name) = named.or(self.vendor.as_deref()) else { return Ok(None) };
         let known = self.config.vendor(name, &self.environment);

@@ -30,7 +30,7 @@ pub(super) enum End {
     Interrupted,
     /// The run cannot go on. The text says why, and what to do about it.
     Stopped(String),
-    /// Nobody reads the results any more.
+    /// The reader of the results has closed its end.
     Unread,
 }
 

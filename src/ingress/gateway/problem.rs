@@ -26,40 +26,28 @@ impl Problem {
         }
     }
 
-    /// The gateway is shutting down and has not sent the request; the caller may repeat it.
+    /// The gateway cannot serve a request now and has not sent it; the caller may repeat it in a second.
+    fn not_now(kind: &'static str, proxy_error: &'static str, why: &str) -> Problem {
+        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, kind, why);
+        Problem { may_repeat: true, proxy_error, retry_after: Some(Duration::from_secs(1)), ..problem }
+    }
+
+    /// The gateway is shutting down.
     pub(super) fn closing() -> Problem {
         let why = "the gateway is shutting down and has not sent the request; send it again";
-        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "shutdown", why);
-        Problem {
-            may_repeat: true,
-            proxy_error: "destination_unavailable",
-            retry_after: Some(Duration::from_secs(1)),
-            ..problem
-        }
+        Problem::not_now("shutdown", "destination_unavailable", why)
     }
 
-    /// The connection is above the number that the gateway takes; the caller may repeat the request.
+    /// The connection is above the number that the gateway takes.
     pub(super) fn no_connection() -> Problem {
         let why = "the gateway has as many connections as it takes; send the request again";
-        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "connections", why);
-        Problem {
-            may_repeat: true,
-            proxy_error: "connection_limit_reached",
-            retry_after: Some(Duration::from_secs(1)),
-            ..problem
-        }
+        Problem::not_now("connections", "connection_limit_reached", why)
     }
 
-    /// The bodies of other requests take all memory that there is for bodies; the caller may repeat the request.
+    /// The bodies of other requests take all memory that there is for bodies.
     pub(super) fn no_memory() -> Problem {
         let why = "the bodies of other requests take all memory that the gateway has for them; send it again";
-        let problem = Problem::refused(StatusCode::SERVICE_UNAVAILABLE, "body_memory", why);
-        Problem {
-            may_repeat: true,
-            proxy_error: "proxy_internal_response",
-            retry_after: Some(Duration::from_secs(1)),
-            ..problem
-        }
+        Problem::not_now("body_memory", "proxy_internal_response", why)
     }
 
     /// Refuses a repetition of a request of which nobody knows whether the vendor acted. `why` is the first one's
