@@ -52,6 +52,14 @@ impl Engine {
         }
     }
 
+    /// Whether the limit counts requests to all endpoints of tenants whose variables have chosen one host. What responses
+    /// change in it is discarded when a tenant at another host joins.
+    pub(super) fn is_of_a_chosen_host(&self, origin: &Origin, target: Target) -> bool {
+        let Target::Shared(place, _) = target else { return false };
+        let holder = origin.holders.get(place).and_then(|holder| self.lanes.holder(*holder));
+        !self.is_of_endpoint(origin, target) && holder.is_some_and(|shared| matches!(shared.hosts, Hosts::One(_)))
+    }
+
     /// Bounds what a report in a response to this lane has just established for the other lanes of the limit. The lane
     /// itself waits for as long as the report says.
     pub(super) fn bound_report(&mut self, now: Time, origin: &Origin, target: Target, report: &Report) {

@@ -322,10 +322,11 @@ impl Engine {
         if let (Some(target), Some(report)) = (about.filter(|target| targets.contains(target)), report) {
             self.bound_report(now, &origin, target, report);
         }
-        // The lane waits for as long as the vendor said, even if others need not, or if it has left the account that
-        // was refused.
+        // The lane waits for as long as the vendor said, even if others need not, if it has left the account that was
+        // refused, or if a tenant at another host joins and what was said of the shared limit is discarded.
         let has_left = self.lanes.get(origin.lane).is_some_and(|lane| lane.shared != origin.holders);
-        if only_the_lane || has_left || stated > until {
+        let may_be_doubted = stated > now && targets.iter().any(|target| self.is_of_a_chosen_host(&origin, *target));
+        if only_the_lane || has_left || may_be_doubted || stated > until {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
         self.stopped(&origin, &targets);

@@ -389,7 +389,8 @@ fn tenants_host_speaks_for_that_tenant() {
     }
 }
 
-/// A tenant of another host joins: what the first host said of the shared limits is forgotten, and it is not believed again.
+/// A tenant at another host joins: what the first host said of the shared limit is forgotten, but for the wait of the
+/// tenant that was refused, and it is not believed again.
 #[test]
 fn second_host_ends_trust_in_the_first() {
     let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(report_with_left(0)));
@@ -402,6 +403,7 @@ fn second_host_ends_trust_in_the_first() {
     assert!(matches!(bench.submit(second, at_once()), Answer::Refused(_)), "both chose this host, and it is believed");
 
     let third = bench.lane_at("c", "account", &plan, Some("https://two"));
+    assert!(matches!(bench.submit(first, at_once()), Answer::Refused(_)), "the tenant itself was asked to wait");
     let permit = bench.submit_granted(third, at_once());
     bench.on_response(permit, word());
     assert!(matches!(bench.submit(second, at_once()), Answer::Granted(_)), "another tenant's host is not believed");
