@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_yes_is_consent() {
+    fn consent_is_yes_alone() {
         for answer in ["y\n", "Y\n", "yes\r\n"] {
             assert!(agreed(answer).is_ok(), "{answer:?}");
         }

@@ -249,7 +249,7 @@ fn catalogue_rule_of_a_refusal_is_explained() {
 }
 
 #[test]
-fn every_shell_is_completed() {
+fn shells_are_all_completed() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = run(&["completions", shell], "");
         assert_eq!(ran.code, 0);

@@ -189,7 +189,7 @@ fn lines_of(results: &[Value], outcome: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_line_of_file_gets_a_result() {
+async fn lines_of_file_all_get_results() {
     let place = RunFolder::new(FakeVendor::builder().poisoned("/bad", 422)).await;
     let mut jobs: String = (1..=300).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     jobs += &job("umbra", "/bad/1");

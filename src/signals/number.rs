@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn only_digits_and_fractions_are_numbers() {
+    fn digits_and_fractions_alone_are_numbers() {
         for (text, expected) in [
             ("30", Some(Duration::from_secs(30))),
             ("0000030", Some(Duration::from_secs(30))),

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_found() {
+    fn words_are_all_found() {
         assert!(WORDS.is_sorted_by_key(|(word, _)| *word));
         for (text, word) in &WORDS {
             assert_eq!(Word::of(text), *word, "{text}");

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_refused_stream_counts_as_unprocessed() {
+    fn refused_stream_alone_counts_as_unprocessed() {
         assert_eq!(not_processed(&h2::Reason::REFUSED_STREAM.into()), Some(REFUSED));
         for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR] {
             assert_eq!(not_processed(&reason.into()), None, "{reason:?}");

@@ -14,7 +14,7 @@ use integration_client::testing::walk::{Depth, Sum, cases};
 const MOST_BELOW_90: usize = 3;
 
 #[test]
-fn every_limit_of_every_vendor_is_walked() {
+fn catalogue_limits_are_all_walked() {
     let cases = cases(Depth::SHORT, None).unwrap();
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Sum::default()));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -147,7 +147,7 @@ fn extreme_numbers_do_not_overflow() {
 }
 
 #[test]
-fn all_limits_are_taken_or_none() {
+fn limits_are_taken_together_or_not() {
     let second = Duration::from_nanos(1_000);
     let mut vendor = ScriptedVendor::new([
         VendorLimit::fixed_window(2, second),
@@ -290,7 +290,7 @@ proptest! {
 
     /// A window of unknown phase is judged like the worst of all phases.
     #[test]
-    fn every_phase_is_the_worst_phase(pauses in prop::collection::vec(0u64..30, 1..60), window_ns in 1u64..60) {
+    fn phases_are_all_the_worst(pauses in prop::collection::vec(0u64..30, 1..60), window_ns in 1u64..60) {
         let mut now = 100;
         let log: Vec<Event> = pauses.iter().map(|pause| { now += pause; Event::at(now) }).collect();
         let limit = 0;

@@ -51,7 +51,7 @@ fn vendor_after_requests(units: u32) -> (ScriptedVendor, Verdict) {
 }
 
 #[test]
-fn every_style_has_its_words() {
+fn styles_have_their_words() {
     let mut all = String::new();
     for (what, units) in [("admitted", 2), ("refused", 4)] {
         for style in STYLES {
@@ -150,7 +150,7 @@ fn timeless_refusal_names_no_wait() {
 }
 
 #[test]
-fn every_hit_makes_a_block_longer() {
+fn hits_make_a_block_longer() {
     let mut vendor = ScriptedVendor::new([VendorLimit::fixed_window(1, SECOND)]).penalty(5 * SECOND);
     let verdicts: Vec<(Option<Refusal>, Option<u64>)> = [0, 100, 4_000, 10_099, 14_000, 20_099, 20_100]
         .into_iter()

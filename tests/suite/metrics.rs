@@ -86,7 +86,7 @@ fn check(told: &BTreeMap<String, f64>, metric: &str, expected: &[(&str, f64)]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_number_is_what_happened() {
+async fn numbers_are_what_happened() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|call| match (call.path(), call.number) {

@@ -155,7 +155,7 @@ async fn refused_tokens_are_refreshed_once() {
 }
 
 #[tokio::test]
-async fn each_refresh_uses_the_newest_token() {
+async fn refreshes_use_the_newest_token() {
     let vendor = TokenVendor::start(Rules { life: 1, ..rules() }).await.unwrap();
     let kept = MemoryKeeper::default();
     let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(kept.clone()).build().await.unwrap();

@@ -517,7 +517,7 @@ fn process_death_leaves_letter_or_same_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_in_any_file() {
+async fn secrets_are_in_no_file() {
     let vendor = vendor(FakeVendor::builder().poisoned("/gone", 404)).await;
     let folder = folder();
     let store = Store::sqlite(folder.join("s.db"));

@@ -383,7 +383,7 @@ fn noisy_tenant_changes_no_grant_times() {
 
 /// Low priority is served during a flood of high priority: one grant in ten, and never later than the eleventh grant.
 #[test]
-fn no_waiter_starves() {
+fn waiters_never_starve() {
     let entry = Entry {
         limit: 100,
         window: ms(1_000),

@@ -16,7 +16,7 @@ fn run(case: &Case, requests: u64, seed: u64) -> Outcome {
 }
 
 #[test]
-fn no_vendor_refuses_whatever_happens() {
+fn vendors_never_refuse_whatever_happens() {
     for counting in Counting::ALL {
         for (number, travel) in Travel::ALL.into_iter().enumerate() {
             for safety in [0.8, 1.0] {

@@ -267,7 +267,7 @@ async fn every_statement_in_turn(moment: Moment, fault: Fault) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_fails_once_on_full_disk() {
+async fn full_disk_fails_each_write_once() {
     every_statement_in_turn(Moment::Before, Fault::Full).await;
 }
 

@@ -65,7 +65,7 @@ fn line_defaults_come_from_the_options() {
 }
 
 #[test]
-fn no_line_makes_it_panic() {
+fn lines_never_make_it_panic() {
     let mut random = fastrand::Rng::with_seed(3);
     let whole = "{\"id\": \"é\", \"vendor\": \"github\", \"status\": 429, \"now\": \"2026-01-15T10:00:00Z\", \
                  \"headers\": [[\"x-ratelimit-reset\", \"ÿ\\u0000𝄞\"], [\"\", \"\"]], \"body\": \"é\"}";

@@ -202,7 +202,7 @@ fn grace_that_is_over_is_said() {
 }
 
 #[test]
-fn each_option_of_serve_has_a_variable() {
+fn options_of_serve_have_variables() {
     let help = run(&["serve", "--help"], "").out;
     let options: Vec<&str> = help.split("\n      --").skip(1).collect();
     assert!(options.len() > 12, "{help}");

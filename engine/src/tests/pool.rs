@@ -269,7 +269,7 @@ fn slots_are_held_too() {
 }
 
 #[test]
-fn every_guard_keeps_to_held_units() {
+fn guards_keep_to_held_units() {
     for guard in [
         GuardSpec::Counter(CounterSpec::new(99, 100, 20, SECOND, TRANSIT)),
         GuardSpec::Bucket(VendorBucketSpec::new(100, 20, 100.0, SECOND, TRANSIT)),

@@ -77,7 +77,7 @@ fn unequal_processes_use_the_whole_limit() {
 }
 
 #[test]
-fn only_busy_process_uses_the_whole_limit() {
+fn busy_process_alone_uses_whole_limit() {
     let time = secs(120);
     let ceiling = arrivals_of_one_process(time);
     for processes in [2, 8, 64] {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic() {
+    fn bytes_are_read_without_a_panic() {
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let length = random.usize(0..120);

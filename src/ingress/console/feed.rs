@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_viewer_reads_at_its_own_place() {
+    fn viewers_read_at_their_own_place() {
         let mut state = State::default();
         for number in 0..5 {
             state.add(event(if number % 2 == 0 { "a" } else { "b" }, EventKind::Paused));

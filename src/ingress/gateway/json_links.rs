@@ -239,7 +239,7 @@ mod tests {
         /// The output does not depend on how a body is split into pieces; a body without a URL of the vendor stays
         /// unchanged.
         #[test]
-        fn any_body_goes_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
+        fn bodies_of_any_kind_go_through(body in "[\\\\\"{}:,htp/ é.]{0,60}", length in 1_usize..9) {
             let whole = rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), usize::MAX);
             prop_assert_eq!(&rewrite_in_pieces(links(AuthScheme::None), body.as_bytes(), length), &whole);
             prop_assert_eq!(whole, body.as_bytes());

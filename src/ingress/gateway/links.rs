@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_several_headers_is_rewritten() {
+    fn several_headers_are_all_rewritten() {
         let mut headers = HeaderMap::new();
         headers.append(LINK, HeaderValue::from_static("<https://api.example/v3/a>; rel=next"));
         headers.append(LINK, HeaderValue::from_bytes(b"<\xfc>").unwrap());
@@ -247,7 +247,7 @@ mod tests {
     proptest! {
         /// Any value is read to its end, and a URL of the vendor's between `<` and `>` never stays.
         #[test]
-        fn any_link_header_is_read(text in "[<>\\\\\"a;=, é-]{0,60}") {
+        fn link_headers_are_all_read(text in "[<>\\\\\"a;=, é-]{0,60}") {
             let (base, auth) = (base(), AuthScheme::None);
             let back = back(&base, &auth);
             let _ = back.links(&text);

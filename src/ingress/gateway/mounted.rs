@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_paths_are_answered() {
+    fn own_paths_alone_are_answered() {
         for (path, expected) in [
             ("/~/console/", Some("/")),
             ("/~/console", Some("/.")),

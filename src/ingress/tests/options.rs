@@ -121,7 +121,7 @@ fn timeouts_of_callers() {
 proptest! {
     /// Any value is read without a panic, its header is removed, and the options that result are bounded.
     #[test]
-    fn any_header_value_is_understood_or_refused(
+    fn header_values_are_understood_or_refused(
         name in prop::sample::select(KNOWN.to_vec()),
         value in prop::collection::vec(0x20_u8..=0xff, 0..80),
     ) {

@@ -177,7 +177,7 @@ async fn refusal_of(request: http::Request<Empty<Bytes>>) -> Error {
 }
 
 #[tokio::test]
-async fn only_short_bodies_are_kept() {
+async fn short_bodies_alone_are_kept() {
     let full = |length: usize| http::Request::post("/pay").body(Full::<Bytes>::from(vec![b'x'; length])).unwrap();
     let kept = accept_request(full(8), 8).await.unwrap();
     assert_eq!(kept.request.body_bytes().map(Bytes::len), Some(8));

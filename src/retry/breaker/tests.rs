@@ -249,7 +249,7 @@ fn probe_is_not_forgotten_for_room() {
 }
 
 #[test]
-fn any_clock_is_survived() {
+fn clock_steps_are_survived() {
     let mut breaker = open_breaker("a");
     assert_eq!(breaker.allow("a", Time::ZERO).unwrap_err(), ms(1000));
     let pass = start_probe(&mut breaker, "a", Time::MAX);

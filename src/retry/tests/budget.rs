@@ -40,7 +40,7 @@ fn steady_load_gets_nearly_its_tenth() {
 }
 
 #[test]
-fn any_clock_is_survived() {
+fn clock_steps_are_survived() {
     let mut budget = Budget::default();
     for now in [ms(100_000), ms(0), Time::ZERO, Time::MAX, ms(5), Time::MAX] {
         budget.request(now);

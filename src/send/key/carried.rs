@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_objects_take_a_key() {
+    fn json_objects_alone_take_a_key() {
         let carrier = KeyCarrier::Body("key".into());
         for text in ["", "[]", "{", "{}{}", "a=b", "\"{}\"", "{\"a\":}"] {
             assert!(put(&mut body(text), &carrier, "k").is_err(), "{text}");

@@ -334,7 +334,7 @@ fn lanes_with_due_jobs_are_found() {
 }
 
 #[test]
-fn only_a_waiting_job_can_be_cancelled() {
+fn waiting_job_alone_can_be_cancelled() {
     on_all(|_, store| async move {
         let waiting = accept(&store, job("a")).await;
         assert!(store.write(waiting, records::cancel).await.unwrap());

@@ -29,7 +29,7 @@ const COUNT: Step<&'static str, i64> = |sql, db, _| {
 };
 
 #[tokio::test]
-async fn each_fetched_message_becomes_one_job() {
+async fn fetched_messages_become_one_job_each() {
     for store in stores().await {
         let store = open(&store).await;
         // Enough jobs for statements of every size, in one transaction.

@@ -203,7 +203,7 @@ async fn outcome_counts_after_a_lost_start_reply() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn only_silent_process_loses_its_claims() {
+async fn silent_process_alone_loses_its_claims() {
     use super::super::owners::Beat;
     use crate::clock::Time;
     let store = open(&Store::postgres(database().await)).await;

@@ -230,7 +230,7 @@ async fn bytes_after_content_length_are_ignored() {
 }
 
 #[tokio::test]
-async fn no_connection_is_not_sent() {
+async fn missing_connection_means_not_sent() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let refused = exchange(&format!("http://127.0.0.1:{port}"), 2000).await.unwrap_err();

@@ -24,7 +24,7 @@ fn put(bytes: usize) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_unit_counts_what_it_says() {
+async fn units_count_what_they_say() {
     for (unit, used) in
         [("requests", 1), ("points", 1), ("request_bytes", 300), ("response_bytes", 100), ("bytes", 400)]
     {
