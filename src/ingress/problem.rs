@@ -32,6 +32,8 @@ pub(crate) struct Problem {
     pub(crate) delivery: Delivery,
     pub(crate) request_id: Option<u64>,
     pub(crate) letter_id: Option<String>,
+    /// The methods of the `Allow` header, where the request's method is refused (RFC 9110, section 15.5.6).
+    pub(crate) allowed: Option<&'static str>,
     /// Whether this is the response to a repeated request, which was not sent.
     pub(crate) is_repeated: bool,
 }
@@ -72,6 +74,7 @@ impl Problem {
             delivery: error.delivery(),
             request_id: error.request_id(),
             letter_id: error.letter_id().map(str::to_owned),
+            allowed: None,
             is_repeated: false,
         }
     }
@@ -123,8 +126,10 @@ impl Problem {
         match self.status {
             StatusCode::UNAUTHORIZED => set(WWW_AUTHENTICATE, "Bearer realm=\"integration-client\""),
             StatusCode::PROXY_AUTHENTICATION_REQUIRED => set(PROXY_AUTHENTICATE, "Basic realm=\"integration-client\""),
-            StatusCode::METHOD_NOT_ALLOWED => set(ALLOW, "GET, HEAD"),
             _ => {}
+        }
+        if let Some(methods) = self.allowed {
+            set(ALLOW, methods);
         }
         if !self.may_repeat {
             never_repeat(headers);

@@ -13,8 +13,10 @@ use tokio::net::TcpStream;
 
 use crate::support::fault::{FaultServer, Step};
 
+mod addressing;
 mod answers;
 mod async_requests;
+mod bounds;
 mod ending;
 mod json;
 mod nested;

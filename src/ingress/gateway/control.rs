@@ -27,7 +27,7 @@ impl Shared {
             return self.receipt(method, id, &allowed).await;
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "method", "write GET"));
+            return Err(Problem::method("GET, HEAD", "method", "write GET"));
         }
         match path {
             "livez" => Ok(json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),

@@ -8,9 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, Uri, Version};
+use http::{Request, Response, Uri};
 use http_body::Body;
 use tokio::sync::Semaphore;
 
@@ -188,16 +186,8 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let shared = self.shared.clone();
-        // HTTP/2 has the host in the URI, where HTTP/1.1 has it in requests to a forward proxy alone.
-        if request.version() >= Version::HTTP_2 {
-            if let Some(host) = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
-                request.headers_mut().entry(HOST).or_insert(host);
-            }
-            let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-            *request.uri_mut() = Uri::from(path);
-        }
         Box::pin(async move { Ok(shared.answer(request, &Door::unknown()).await) })
     }
 }

@@ -7,6 +7,10 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use super::problem::Problem;
 
+/// The methods of requests that are passed on to vendors, in the form of an `Allow` header. Only `CONNECT` is refused;
+/// methods that few APIs have, such as `TRACE`, are passed on without being named here.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 /// Brings the URI of a request over HTTP/2 into the form that it has over HTTP/1: HTTP/2 states scheme and authority of
 /// every request, HTTP/1 only of those to a forward proxy.
 pub(super) fn as_over_http1<B>(request: &mut Request<B>) {
@@ -29,7 +33,7 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     if *method == Method::CONNECT {
         let why = "a tunnel cannot be paced from outside, because its TLS hides the requests; use http:// as the SDK's base \
                    URL, or the base URL of the gateway";
-        return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "connect", why));
+        return Err(Problem::method(METHODS, "connect", why));
     }
     // Only `chunked` is decoded on the way: the vendor would get any other coding's bytes without the header that
     // names it.

@@ -22,8 +22,14 @@ impl Problem {
             delivery: Delivery::NotSent,
             request_id: None,
             letter_id: None,
+            allowed: None,
             is_repeated: false,
         }
+    }
+
+    /// The request's method is none of `allowed`, which is in the form of an `Allow` header.
+    pub(super) fn method(allowed: &'static str, kind: &'static str, detail: &str) -> Problem {
+        Problem { allowed: Some(allowed), ..Problem::refused(StatusCode::METHOD_NOT_ALLOWED, kind, detail) }
     }
 
     /// The gateway cannot serve a request now and has not sent it; the caller may repeat it in a second.

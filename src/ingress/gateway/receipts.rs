@@ -53,7 +53,7 @@ impl Shared {
         allowed: &Allowed,
     ) -> Result<Response<GatewayBody>, Problem> {
         if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
-            return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "method", "write GET or DELETE"));
+            return Err(Problem::method("GET, HEAD, DELETE", "method", "write GET or DELETE"));
         }
         let of = |error: &crate::Error| Problem::of(error, true);
         let receipt = self.client.outbox().receipt(id).map_err(|error| of(&error))?;

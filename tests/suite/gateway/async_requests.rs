@@ -1,6 +1,11 @@
 //! Requests that callers leave in the store, and their receipts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use integration_client::store::Store;
+use integration_client::store::faults::{self, Moment, Watch};
+use integration_client::{ErrorKind, Priority, Request};
 
 use super::*;
 
@@ -114,4 +119,83 @@ async fn asynchronous_requests_need_a_store() {
     let got = send_raw(&serving, &post_async("", "{}")).await;
     assert_eq!(got.status, 503, "{} {}", got.head, got.body);
     assert!(got.body.contains("store"), "{}", got.body);
+}
+
+/// A disk that takes no new requests while it is full.
+#[derive(Default)]
+struct Disk {
+    is_full: AtomicBool,
+}
+
+impl Watch for Disk {
+    fn at(&self, what: &'static str, _: Moment) -> faults::Fault {
+        match what == "accept" && self.is_full.load(Relaxed) {
+            true => faults::Fault::Full,
+            false => faults::Fault::None,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_follows_the_store() {
+    let folder = crate::support::folder("gateway");
+    let vendor = start_shop_vendor().await;
+    // Without a caller that may leave requests the gateway needs no store.
+    for (may, status, said) in [("[\"send\", \"async\"]", 503, "store"), ("[\"send\"]", 200, "ok")] {
+        let disk = Arc::new(Disk::default());
+        let resolver = |key: String| async move {
+            let secret = if key == "billing" { TOKEN } else { "the-vendors-secret" };
+            Ok(SecretString::from(secret))
+        };
+        let toml = vendor.vendors_toml("shop") + &callers("billing") + &format!("may = {may}\n");
+        let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
+        let builder = builder.vendors_toml(toml).tenant(TenantEntry::new("acme", "shop").credential("kept:vendor"));
+        let store = Store::sqlite(folder.join(format!("{said}.db"))).watched_by(disk.clone());
+        let client = builder.store(store).build().await.unwrap();
+        let serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
+        let readiness = async || {
+            let got = send_raw(&serving, &get("/~/readyz", TOKEN)).await;
+            (got.status, json(&got))
+        };
+        let enqueue = async || {
+            let request = Request::post("shop", "/later").json(&[1]);
+            client.outbox().enqueue("acme", Priority::Normal, request).await
+        };
+        assert_eq!(readiness().await.0, 200);
+
+        disk.is_full.store(true, Relaxed);
+        assert_eq!(enqueue().await.unwrap_err().kind(), ErrorKind::Store);
+        let (found, document) = readiness().await;
+        assert_eq!((found, &document["status"]), (status, &said.into()), "{document}");
+        assert!(document["store_problem"].as_str().unwrap().contains("the disk is full"), "{document}");
+        assert_eq!(send_raw(&serving, &get("/acme/shop/x", TOKEN)).await.status, 200, "it is sent without a store");
+
+        disk.is_full.store(false, Relaxed);
+        enqueue().await.unwrap();
+        let (found, document) = readiness().await;
+        assert!(found == 200 && document["store_problem"].is_null(), "{document}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_methods_come_with_the_allowed() {
+    const PASSED_ON: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+    let vendor = start_shop_vendor().await;
+    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let tunnel = "CONNECT api.example:443 HTTP/1.1\r\nhost: api.example:443\r\nconnection: close\r\n\r\n".to_owned();
+    for (request, allowed) in [
+        (post("/~/livez", "", ""), "GET, HEAD"),
+        (post("/~/receipts/00000000000000000000000000000000", "", ""), "GET, HEAD, DELETE"),
+        (tunnel, PASSED_ON),
+    ] {
+        let got = send_raw(&serving, &request).await;
+        assert_eq!(got.status, 405, "{request}\n{}", got.head);
+        let line = format!("allow: {}", allowed.to_lowercase());
+        assert!(got.head.lines().any(|found| found == line), "{request}\n{}", got.head);
+    }
+    for method in PASSED_ON.split(", ") {
+        let request = get("/acme/shop/x", TOKEN).replacen("GET", method, 1);
+        assert_eq!(send_raw(&serving, &request).await.status, 200, "{method}");
+    }
+    assert_eq!(vendor.arrivals().len(), 7);
 }

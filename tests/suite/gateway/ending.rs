@@ -1,5 +1,6 @@
-//! A gateway that drains, bodies that stream through it, and callers that leave in the middle.
+//! A gateway that drains or ends, bodies that stream through it, and callers that leave in the middle.
 
+use std::io::ErrorKind::WouldBlock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 /// Reads from a connection until what has come contains `wanted`.
-async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
+pub(super) async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
     let mut bytes = Vec::new();
     while !String::from_utf8_lossy(&bytes).contains(wanted) {
         assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "closed: {}", String::from_utf8_lossy(&bytes));
@@ -18,13 +19,18 @@ async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A gateway before a vendor at this address, with more lines of TOML for the vendor's entry.
-async fn gateway_before(listener: &TcpListener, more: &str) -> Serving {
+/// The configuration of a vendor at this address and of a caller, with more lines of TOML for the vendor's entry.
+fn toml_of(listener: &TcpListener, more: &str) -> String {
     let entry = format!(
         "[vendors.shop]\nbase_url = \"http://{}\"\nauth = {{ scheme = \"bearer\" }}\n{more}",
         listener.local_addr().unwrap()
     );
-    serve_gateway(entry + &callers("billing")).await
+    entry + &callers("billing")
+}
+
+/// A gateway before a vendor at this address, with more lines of TOML for the vendor's entry.
+async fn gateway_before(listener: &TcpListener, more: &str) -> Serving {
+    serve_gateway(toml_of(listener, more)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,6 +43,72 @@ async fn draining_gateway_is_alive_and_not_ready() {
     assert!(ready.status == 503 && ready.body.contains("\"status\":\"draining\""), "{} {}", ready.head, ready.body);
     assert_eq!(send_raw(&serving, &get("/~/livez", TOKEN)).await.status, 200);
     assert_eq!(send_raw(&serving, &get("/acme/shop/x", TOKEN)).await.status, 200, "requests are still served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn post_at_the_vendor_ends_as_ambiguous() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let limit = "[[vendors.shop.limits]]\nname = \"at_once\"\nconcurrency = 4\n";
+    let gateway = Gateway::builder(client(toml_of(&listener, limit)).await).build();
+    let serving = gateway.serve(Listen::loopback()).await.unwrap();
+    let order = post("/acme/shop/orders", "", "{\"n\":1}");
+    let put = order.replacen("POST", "PUT", 1);
+    let mut open = Vec::new();
+    for (request, status) in [(&order, 422), (&put, 503)] {
+        let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+        caller.write_all(request.as_bytes()).await.unwrap();
+        let (mut at_vendor, _) = listener.accept().await.unwrap();
+        read_until(&mut at_vendor, "{\"n\":1}").await;
+        open.push((caller, at_vendor, status));
+    }
+    assert!(!serving.shutdown(Duration::ZERO).await, "the vendor has both requests");
+    for (mut caller, _at_vendor, status) in open {
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains("the gateway ended while the vendor had the request"), "{answer}");
+        assert!(answer.contains("integration-delivery: ambiguous"), "{answer}");
+        // The PUT may be repeated, and the POST may not.
+        assert_eq!(answer.contains("x-should-retry: false"), status == 422, "{answer}");
+    }
+    let later = gateway.serve(Listen::loopback()).await.unwrap();
+    let again = send_raw(&later, &order).await;
+    assert!(again.status == 422 && again.head.contains("integration-repeated: true"), "{} {}", again.head, again.body);
+    let further = listener.into_std().unwrap().accept();
+    assert!(further.is_err_and(|error| error.kind() == WouldBlock), "a request was sent again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_is_sent_after_100_continue() {
+    let vendor = FaultServer::answering(vec![Step::Write(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec(),
+    )])
+    .await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    let serving = serve_gateway(entry + &callers("billing")).await;
+    let head = |token: &str| {
+        format!(
+            "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {token}\r\nexpect: 100-continue\r\n\
+             content-length: 5\r\nconnection: close\r\n\r\n"
+        )
+    };
+    let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    caller.write_all(head(TOKEN).as_bytes()).await.unwrap();
+    assert_eq!(read_until(&mut caller, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    caller.write_all(b"hello").await.unwrap();
+    let mut answer = String::new();
+    caller.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+    // The gateway asks for no body that it does not pass on.
+    let refused = send_raw(&serving, &head("wrong-token-of-32-characters-0000")).await;
+    assert_eq!(refused.status, 401, "{}", refused.head);
+    let requests = vendor.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].body, b"hello");
+    assert!(!requests[0].head.to_lowercase().contains("expect"), "{}", requests[0].head);
 }
 
 #[tokio::test(flavor = "multi_thread")]
