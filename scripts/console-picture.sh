@@ -8,6 +8,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-cargo test --locked --all-features --test suite operator_finds_a_lane_among_ten_thousand
+cargo test --locked --all-features -p suite --test suite operator_finds_a_lane_among_ten_thousand
 mkdir -p docs/images
 cp target/tmp/console/lanes-light.png docs/images/console.png

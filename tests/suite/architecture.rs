@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::repository;
 use crate::support::tables::{quoted, rows};
 
 const PAGE: &str = include_str!("../../docs/ARCHITECTURE.md");
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The names in a table cell: the quoted ones, or the whole cell if it quotes none.
 fn names(cell: &str) -> Vec<&str> {
@@ -20,7 +17,7 @@ fn names(cell: &str) -> Vec<&str> {
 
 /// Finds a path that the page names: below `src`, or below the root of the repository.
 fn find(path: &str) -> Option<PathBuf> {
-    [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists())
+    [repository().join("src").join(path), repository().join(path)].into_iter().find(|path| path.exists())
 }
 
 /// The source of a file, or of all files of a folder.
@@ -79,7 +76,7 @@ fn architecture_paths_exist() {
 /// The head of the engine's crate lists each public function of `Engine`, and none that is gone.
 #[test]
 fn engine_verbs_are_listed() {
-    let folder = root().join("engine/src");
+    let folder = repository().join("engine/src");
     let head = fs::read_to_string(folder.join("lib.rs")).unwrap();
     let head: String =
         head.lines().map_while(|line| line.strip_prefix("//!")).map(|line| format!("{}\n", line.trim())).collect();

@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// Judges a million events by each definition. `cargo test --release --all-features --test suite checker::million --
+/// Judges a million events by each definition. `cargo test --release --all-features -p suite checker::million --
 /// --nocapture` prints how long each definition takes.
 #[test]
 fn million_events_are_judged() {

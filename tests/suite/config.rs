@@ -12,6 +12,8 @@ use integration_client::config::{
 use integration_client::{Error, ErrorKind};
 use proptest::prelude::*;
 
+use crate::support::repository;
+
 const CATALOGUE: &str = include_str!("../../vendors.toml");
 
 /// A valid vendor, for files with an error elsewhere. It has six lines.
@@ -57,7 +59,7 @@ fn catalogue_is_valid_with_sources() {
 /// and `#! FRAGMENT OF THE MESSAGE`.
 #[test]
 fn broken_files_are_refused_with_position() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
+    let folder = repository().join("fixtures/config/broken");
     let (mut count, mut wrong) = (0, Vec::new());
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();

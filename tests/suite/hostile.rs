@@ -1,5 +1,5 @@
 //! Drives the parsers of foreign input with invalid bytes: random ones, and changed versions of what vendors are known
-//! to send. `FUZZ=10000000 cargo test --release --all-features --test suite hostile` runs for longer.
+//! to send. `FUZZ=10000000 cargo test --release --all-features -p suite hostile` runs for longer.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::support::repository;
+
 type Module = Vec<String>;
 
 /// The source of each module under `src` and, as modules below `engine`, under `engine/src`. Tests and programs are
@@ -37,7 +39,7 @@ fn sources() -> BTreeMap<Module, String> {
             }
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = repository();
     let mut found = BTreeMap::new();
     walk(&root.join("engine/src"), &vec!["engine".to_owned()], &mut found);
     assert!(found.len() > 50);
@@ -292,7 +294,7 @@ fn folders_import_downwards() {
 
 #[test]
 fn folders_at_the_top_are_few() {
-    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
+    let entries = fs::read_dir(repository().join("src")).unwrap();
     let top = entries.filter(|entry| entry.as_ref().unwrap().file_name() != "bin").count();
     assert!(top <= 20, "{top} files and folders at the top of src");
 }

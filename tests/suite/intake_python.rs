@@ -11,11 +11,11 @@ use integration_client::config::TenantEntry;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 
-use crate::support::folder;
+use crate::support::{folder, repository};
 
 /// Runs the application and returns its output, or its error output if it fails.
 fn orders(store: &Path, rest: &[&str]) -> Result<String, String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python/orders.py");
+    let script = repository().join("examples/python/orders.py");
     let url = format!("sqlite:{}", store.display());
     let run = Command::new("python3").arg(script).arg(url).args(rest).output();
     let run = run.expect("python3 is needed for this test; install it");

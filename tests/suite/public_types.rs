@@ -35,6 +35,8 @@ use integration_client::{
 };
 use integration_client::{clock::Clock, store::Store};
 
+use crate::support::repository;
+
 fn shareable<T: Send + Sync + Debug>() {}
 
 macro_rules! all_shareable {
@@ -96,7 +98,7 @@ fn list_of_public_types_is_complete() {
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    walk(&repository().join("src"), &mut found);
     assert!(found.len() > 100);
     let listed = include_str!("public_types.rs");
     for name in found {

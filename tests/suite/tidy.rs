@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use integration_client::config::{Config, Sources};
 
+use crate::support::repository;
+
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -23,7 +25,7 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+    walk(&repository().join(folder), &mut found);
     found
 }
 
@@ -48,7 +50,7 @@ fn forbid(folder: &str, words: &[&str]) {
 fn imports_only(folder: &str, modules: &[&str]) {
     assert!(!files(folder).is_empty(), "{folder} is gone");
     let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = repository();
     for (path, text) in files(folder).into_iter().filter(|(path, _)| !is_test(path.strip_prefix(root).unwrap())) {
         for (number, line) in code(&text) {
             for (at, _) in line.match_indices("crate::") {
@@ -63,7 +65,7 @@ fn imports_only(folder: &str, modules: &[&str]) {
 /// Asserts that no line of code under `folder`, outside of tests, imports from any of `modules`.
 #[track_caller]
 fn never_imports(folder: &str, modules: &[&str]) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = repository();
     let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests");
     let sources = files(folder);
     assert!(!sources.is_empty(), "{folder} is gone");
@@ -90,7 +92,7 @@ fn pure_modules_use_no_runtime_or_clock() {
 }
 
 fn manifest(folder: &str) -> toml::Table {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("Cargo.toml");
+    let path = repository().join(folder).join("Cargo.toml");
     toml::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -108,7 +110,7 @@ fn engine_depends_on_no_runtime() {
 fn both_tables_name_every_feature() {
     let features = manifest(".")["features"].as_table().unwrap().clone();
     for page in ["README.md", "src/lib.rs"] {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        let text = fs::read_to_string(repository().join(page)).unwrap();
         let rows: Vec<&str> = text.lines().map(|line| line.trim_start_matches("//! ")).collect();
         for feature in features.keys().filter(|name| *name != "default") {
             let is_named = rows.iter().any(|row| {
@@ -166,7 +168,7 @@ fn files_hold_one_idea_each() {
 #[test]
 fn names_say_what_is_inside() {
     for (path, _) in ["src", "engine", "cli", "intake", "tests", "benches"].into_iter().flat_map(files) {
-        for part in path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap() {
+        for part in path.strip_prefix(repository()).unwrap() {
             let name = part.to_str().unwrap().trim_end_matches(".rs");
             assert!(!["utils", "util", "helpers", "common", "misc", "manager"].contains(&name), "{}", path.display());
         }

@@ -1,12 +1,12 @@
 //! `docs/METRICS.md` and `docs/grafana-dashboard.json` are made from the table of metrics. After a change of the table,
-//! make them with `UPDATE=1 cargo test --all-features --test suite metrics::pages`.
+//! make them with `UPDATE=1 cargo test --all-features -p suite metrics::pages`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use integration_client::metrics::{Kind, METRICS, Metric, Unit};
 use serde_json::{Value, json};
 
+use crate::support::repository;
 use crate::support::tables::rows;
 
 fn page() -> String {
@@ -216,14 +216,14 @@ fn alert_rules_name_existing_metrics() {
 #[test]
 fn metrics_page_matches_the_table() {
     for (name, text) in [("METRICS.md", page()), ("grafana-dashboard.json", dashboard())] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        let path = repository().join("docs").join(name);
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, text).unwrap();
         } else {
             let there = std::fs::read_to_string(&path).unwrap();
             assert!(
                 there == text,
-                "docs/{name} is out of date: UPDATE=1 cargo test --all-features --test suite metrics::pages"
+                "docs/{name} is out of date: UPDATE=1 cargo test --all-features -p suite metrics::pages"
             );
         }
     }

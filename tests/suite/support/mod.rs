@@ -5,6 +5,12 @@ pub mod http2;
 pub mod tables;
 pub mod tls;
 
+/// The root of the repository.
+pub(crate) fn repository() -> &'static std::path::Path {
+    let of_package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    of_package.parent().expect("the package of the tests is in the repository")
+}
+
 /// Makes an empty folder for one test, below the system's folder for temporary files.
 pub(crate) fn folder(name: &str) -> std::path::PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
