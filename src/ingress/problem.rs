@@ -23,7 +23,7 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// The kind of the error, in snake case.
     pub(crate) kind: &'static str,
-    pub(crate) detail: String,
+    pub(crate) detail: Box<str>,
     /// The error type of the `Proxy-Status` header (RFC 9209, section 2.3).
     pub(crate) proxy_error: &'static str,
     pub(crate) retry_after: Option<Duration>,
@@ -31,7 +31,7 @@ pub(crate) struct Problem {
     pub(crate) may_repeat: bool,
     pub(crate) delivery: Delivery,
     pub(crate) request_id: Option<u64>,
-    pub(crate) letter_id: Option<String>,
+    pub(crate) letter_id: Option<Box<str>>,
     /// The methods of the `Allow` header, where the request's method is refused (RFC 9110, section 15.5.6).
     pub(crate) allowed: Option<&'static str>,
     /// Whether this is the response to a repeated request, which was not sent.
@@ -67,13 +67,13 @@ impl Problem {
         Problem {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY),
             kind: error.kind().as_str(),
-            detail: error.to_string(),
+            detail: error.to_string().into(),
             proxy_error,
             retry_after: error.retry_after().or(is_wait.then_some(Duration::from_secs(1))).filter(|_| may_repeat),
             may_repeat,
             delivery: error.delivery(),
             request_id: error.request_id(),
-            letter_id: error.letter_id().map(str::to_owned),
+            letter_id: error.letter_id().map(Into::into),
             allowed: None,
             is_repeated: false,
         }
@@ -98,7 +98,7 @@ impl Problem {
             document["request_id"] = id.into();
         }
         if let Some(id) = &self.letter_id {
-            document["letter_id"] = id.as_str().into();
+            document["letter_id"] = (**id).into();
         }
         if let Some(seconds) = retry_s {
             document["retry_after_s"] = u64::try_from(seconds).unwrap_or(u64::MAX).into();

@@ -11,7 +11,7 @@ pub(super) use crate::ingress::Problem;
 
 impl Problem {
     /// An error found before anything was sent; the same request would fail again.
-    pub(super) fn refused(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Problem {
+    pub(super) fn refused(status: StatusCode, kind: &'static str, detail: impl Into<Box<str>>) -> Problem {
         Problem {
             status,
             kind,
