@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::connect::{self, Named, StoreOption};
 use crate::interrupt::Signals;
-use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING, wrapped};
+use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING, headed, wrapped};
 use crate::text::{count, span, thousands64};
 
 const EXAMPLES: &str = "\
@@ -18,9 +18,9 @@ Examples:
   integration-client status --store jobs.jsonl.sqlite --watch
   integration-client status --store postgres://… --json | jq .dead
 
-Queues are what the store holds. Limits, pauses and what is waited for are said
-by the processes that work on it: `run` does so every second, a program with
-`IntegrationClientBuilder::publish_status`.
+Queues are what the store holds. Limits, pauses, what is waited for and the
+sources of the configuration are said by the processes that work on it: `run`
+does so every second, a program with `IntegrationClientBuilder::publish_status`.
 
 Exit codes: 0 it was shown, 2 the store cannot be read.";
 
@@ -133,6 +133,9 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
         }
         (workers, _) => writeln!(out, "{} at work", count(workers, "process").replace("processs", "processes"))?,
     }
+    for source in notable_sources(fresh.iter().flat_map(|worker| &worker.config_sources)) {
+        writeln!(out, "{}", of_source(screen, source))?;
+    }
     if !seen.queues.is_empty() {
         writeln!(out)?;
         let rows = seen.queues.iter().take(ROWS).map(|queue| {
@@ -170,13 +173,50 @@ fn more(rows: usize, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A number of seconds in a worker's status.
+fn elapsed(value: &Value) -> Option<Duration> {
+    value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// The sources of the configuration that deserve a line: those with a problem or a copy, and servers and sources of a
+/// program in any case. Of a source that several processes read, the worst status counts.
+fn notable_sources<'a>(all: impl Iterator<Item = &'a Value>) -> Vec<&'a Value> {
+    let is_bad = |source: &Value| source["problem"].is_string() || source["is_copy"] == true;
+    let rank = |source: &Value| (is_bad(source), elapsed(&source["age_s"]));
+    let mut worst: Vec<&Value> = Vec::new();
+    for source in all {
+        match worst.iter().position(|other| other["name"] == source["name"]) {
+            Some(at) if rank(worst[at]) < rank(source) => worst[at] = source,
+            Some(_) => {}
+            None => worst.push(source),
+        }
+    }
+    worst.retain(|source| is_bad(source) || !matches!(source["kind"].as_str(), Some("file" | "store")));
+    worst
+}
+
+/// The line for a source of the configuration, from a worker's status.
+fn of_source(screen: Screen, source: &Value) -> String {
+    let whole = |value: &Value| span(Duration::from_secs(elapsed(value).unwrap_or_default().as_secs()));
+    let is_copy = source["is_copy"] == true;
+    let (name, copy) = (source["name"].as_str().unwrap_or("-"), if is_copy { "copy " } else { "" });
+    let text = format!("{name}, {copy}confirmed {} ago", whole(&source["age_s"]));
+    let problem = source["problem"].as_str().map(|problem| {
+        // A refused configuration may have many mistakes, each in a line of its own.
+        let first = problem.lines().next().unwrap_or_default();
+        format!("; problem for {}: {first}", whole(&source["problem_for_s"]))
+    });
+    let style = if is_copy || problem.is_some() { WARNING } else { FAINT };
+    headed(screen, style, "configuration:", &(text + &problem.unwrap_or_default()))
+}
+
 /// The table row for a lane, from a worker's status.
 fn of_lane(lane: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let headroom = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
     let limits = lane["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
     let seconds = |value: &Value| {
-        let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let seconds = elapsed(value);
         seconds.map(|after| span(Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))))
     };
     let limits = limits.iter().map(|limit| {
@@ -207,4 +247,44 @@ fn of_lane(lane: &Value) -> Vec<String> {
             .unwrap_or_else(|| "-".to_owned()),
     };
     vec![text(&lane["tenant"]), text(&lane["vendor"]), headroom, limits.join(", "), waits]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worst_status_of_source_gets_a_line() {
+        let source = |name: &str, kind: &str, age: f64, problem: Option<&str>| {
+            json!({
+                "name": name, "kind": kind, "age_s": age, "is_copy": false,
+                "problem": problem, "problem_for_s": problem.map(|_| 61.4),
+            })
+        };
+        let url = "https://c.example.com/v.toml";
+        let all = [
+            source(url, "server", 2.5, None),
+            source("vendors.toml", "file", 0.5, None),
+            source("table ic_config", "store", 0.5, None),
+            source(url, "server", 300.0, Some("the server answered 500")),
+            source("tenants.toml", "file", 9.0, Some("tenants.toml:3:1: wrong\ntenants.toml:4:1: wrong too")),
+            source(url, "server", 400.0, None),
+        ];
+        let lines = notable_sources(all.iter());
+        let lines: Vec<String> = lines.iter().map(|source| of_source(Screen { width: 120 }, source)).collect();
+        let head = format!("{WARNING}configuration:{WARNING:#}");
+        assert_eq!(
+            lines,
+            [
+                format!("{head} {url}, confirmed 5m ago; problem for 1m 1s: the server answered 500"),
+                format!("{head} tenants.toml, confirmed 9s ago; problem for 1m 1s: tenants.toml:3:1: wrong"),
+            ]
+        );
+        let mut copy = source(url, "server", 3_600.0, None);
+        let fine = of_source(Screen { width: 120 }, &copy);
+        assert_eq!(fine, format!("{FAINT}configuration:{FAINT:#} {url}, confirmed 1h ago"));
+        copy["is_copy"] = true.into();
+        let copied = of_source(Screen { width: 120 }, &copy);
+        assert_eq!(copied, format!("{head} {url}, copy confirmed 1h ago"));
+    }
 }

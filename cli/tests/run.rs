@@ -21,6 +21,8 @@ mod console;
 mod going_on;
 #[path = "run/letters.rs"]
 mod letters;
+#[path = "run/sources.rs"]
+mod sources;
 #[path = "run/stalls.rs"]
 mod stalls;
 #[path = "run/troubles.rs"]

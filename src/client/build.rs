@@ -58,20 +58,25 @@ impl IntegrationClientBuilder {
             ));
         }
         let of_files = self.config_in_store || !self.files.is_empty();
-        let source: Arc<dyn ConfigSource> = match self.files.split_first() {
+        let mut files = self.files.into_iter().map(FileSource::new);
+        let first: Arc<dyn ConfigSource> = match files.next() {
             None => Arc::new(StaticSource::new(self.sources)),
-            Some((first, rest)) => {
-                let files = rest.iter().fold(FileSource::new(first), |files, path| files.and(path));
-                Arc::new(files.onto(self.sources))
-            }
+            Some(file) => Arc::new(file.onto(self.sources)),
         };
-        let source = JoinedSource::new(source, self.added);
+        // A source for each file, because the status lists them one by one.
+        let files = files.map(|file| Arc::new(file) as Arc<dyn ConfigSource>);
+        let source = JoinedSource::new(first, files.chain(self.added).collect());
+        let mut records = source.records().to_vec();
         let often = of_files.then_some(WATCH_EVERY).into_iter().chain(source.look_every()).min();
         let watch_every = self.watch_every.or(often).unwrap_or_default();
         let source: Arc<dyn ConfigSource> = Arc::new(source);
         let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
             (_, false) => source,
-            (Some(store), true) => Arc::new(store.source(source)?),
+            (Some(store), true) => {
+                let source = store.source(source)?;
+                records.push(source.record());
+                Arc::new(source)
+            }
             (None, true) => {
                 return Err(Error::config("`config_in_store` needs a store: call `IntegrationClientBuilder::store`"));
             }
@@ -154,9 +159,9 @@ impl IntegrationClientBuilder {
         #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
         tokio::spawn(writing);
         let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
-        let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
+        let registry = Registry::new(source.clone(), records, config, dispatch, self.on_remove, hooks, clock)?;
         *registry.problem.lock() = sources.problem().map(str::to_owned);
-        registry.began_with_a_copy(sources.age());
+        registry.began_with_a_copy(sources.copy_age().unwrap_or_default());
         let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
         let kept = outbox.clone().map(|outbox| Arc::new(StoreTokens(outbox)) as Arc<dyn TokenKeeper>);
         let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);

@@ -277,9 +277,10 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Publishes the worker's status in the store at this interval: limits, queues and pauses of up to 200 lanes that
-    /// have jobs, in one row. [`Outbox::workers`](crate::outbox::Outbox::workers) reads it in any process, and so does
-    /// the command line's `status`. Off by default; at least 100 ms.
+    /// Publishes the worker's status in the store at this interval, in one row: limits, queues and pauses of up to 200
+    /// lanes that have jobs, and the age and the problem of each source of the configuration.
+    /// [`Outbox::workers`](crate::outbox::Outbox::workers) reads it in any process, and so does the command line's
+    /// `status`. Off by default; at least 100 ms.
     pub fn publish_status(mut self, every: Duration) -> Self {
         self.publish_status = Some(every.max(Duration::from_millis(100)));
         self

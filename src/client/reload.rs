@@ -83,11 +83,12 @@ impl Core {
     /// Parses and checks everything, and then switches to it. Takes milliseconds, or seconds if there are a million
     /// tenants: call it on a thread that may block.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
-        let config = self.registry.config.load().reload(sources)?;
+        let refused = |error: &Error| self.registry.refused(error);
+        let config = self.registry.config.load().reload(sources).inspect_err(refused)?;
         let _changing = self.registry.config_write.lock();
         let _moving = self.registry.migrating(true);
         let (version, hash) = (config.version(), config.hash());
-        let changes = self.registry.routes.replace_all(&config)?;
+        let changes = self.registry.routes.replace_all(&config).inspect_err(refused)?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }

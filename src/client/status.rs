@@ -76,6 +76,7 @@ impl IntegrationClient {
             config_hash: format!("{:016x}", config.hash()),
             config_problem: self.config().problem(),
             config_checked_ago: self.config().checked_ago(),
+            config_sources: core.registry.source_statuses(),
             tenants: core.registry.routes.len(),
             vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(core, vendor, sum)).collect(),
             dead_letters: self.dead_letter_counts(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::parse;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MAX_BYTES, Sources};
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MAX_BYTES, SourceKind, Sources};
 use crate::Error;
 use crate::clock::Clock;
 
@@ -58,6 +58,15 @@ impl ConfigSource for FileSource {
             Ok(sources)
         };
         Box::pin(async move { run_blocking(read).await? })
+    }
+
+    fn display_name(&self) -> Option<String> {
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        Some(paths.join(", "))
+    }
+
+    fn kind(&self) -> SourceKind {
+        SourceKind::File
     }
 }
 

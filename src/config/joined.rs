@@ -4,19 +4,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::copies::CopyPlace;
+use super::observed::observed;
 use super::source::{ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, Sources, TakenFuture};
-use crate::Error;
+use super::source_record::SourceRecord;
 
 /// Sources that are read one after the other; the texts of a later source come after those of an earlier one.
 #[derive(Debug)]
 pub(crate) struct JoinedSource {
     first: Arc<dyn ConfigSource>,
     rest: Vec<Arc<dyn ConfigSource>>,
+    records: Vec<Arc<SourceRecord>>,
 }
 
 impl JoinedSource {
     pub(crate) fn new(first: Arc<dyn ConfigSource>, rest: Vec<Arc<dyn ConfigSource>>) -> JoinedSource {
-        JoinedSource { first, rest }
+        let mut records = Vec::new();
+        let first = observed(first, &mut records);
+        let rest = rest.into_iter().map(|source| observed(source, &mut records)).collect();
+        JoinedSource { first, rest, records }
+    }
+
+    /// What is known of each source that the status lists.
+    pub(crate) fn records(&self) -> &[Arc<SourceRecord>] {
+        &self.records
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn ConfigSource>> {
@@ -27,11 +37,16 @@ impl JoinedSource {
 impl ConfigSource for JoinedSource {
     fn load(&self) -> LoadFuture<'_> {
         Box::pin(async move {
-            let mut sources = self.first.load().await?;
+            let mut joined = self.first.load().await;
             for source in &self.rest {
-                sources = sources.and(source.load().await?);
+                // Asked even after another has failed, so that the status knows which sources can be read.
+                let loaded = source.load().await;
+                joined = match (joined, loaded) {
+                    (Ok(before), Ok(sources)) => Ok(before.and(sources)),
+                    (Err(error), _) | (_, Err(error)) => Err(error),
+                };
             }
-            Ok::<_, Error>(sources)
+            joined
         })
     }
 

@@ -225,6 +225,7 @@ mod limit;
 mod load;
 mod names;
 mod oauth;
+mod observed;
 mod overlay;
 mod parse;
 mod pattern;
@@ -238,6 +239,7 @@ mod retry;
 mod shape;
 mod sharing;
 mod source;
+mod source_record;
 mod suggest;
 pub(crate) mod unknown;
 mod validate;
@@ -269,7 +271,11 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub(crate) use sharing::{Holds, LEASES};
 pub use sharing::{Sharing, SharingFloor};
-pub use source::{ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, StaticSource, TakenFuture};
+pub use source::{
+    ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, SourceKind, Sources, StaticSource, TakenFuture,
+};
+pub use source_record::SourceStatus;
+pub(crate) use source_record::{SourceContent, SourceRecord};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "testing", feature = "tower", feature = "gateway"))]
 pub(crate) use validate::parse_duration;

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::copies::CopyPlace;
 use super::{OAuthEntry, TenantEntry};
 use crate::Error;
@@ -29,7 +31,7 @@ pub struct Sources {
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
     problem: Option<String>,
-    age: Duration,
+    copy_age: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -61,7 +63,7 @@ impl Sources {
             tenants: Vec::new(),
             resolvers: BTreeSet::new(),
             problem: None,
-            age: Duration::ZERO,
+            copy_age: None,
         }
     }
 
@@ -75,15 +77,15 @@ impl Sources {
         self
     }
 
-    /// Marks this as a copy of age `age`; an older age stays. Not part of the hash.
-    pub(super) fn aged(mut self, age: Duration) -> Self {
-        self.age = self.age.max(age);
+    /// Marks this as a copy of age `age`, if there is one; an older age stays. Not part of the hash.
+    pub(super) fn aged(mut self, age: Option<Duration>) -> Self {
+        self.copy_age = self.copy_age.max(age);
         self
     }
 
-    /// The age of the oldest part that is a copy; zero if none is.
-    pub(crate) fn age(&self) -> Duration {
-        self.age
+    /// The age of the oldest part that is a copy; `None` if none is.
+    pub(crate) fn copy_age(&self) -> Option<Duration> {
+        self.copy_age
     }
 
     pub(crate) fn problem(&self) -> Option<&str> {
@@ -97,7 +99,7 @@ impl Sources {
         self.over.extend(others.over);
         self.tenants.extend(others.tenants);
         self.resolvers.extend(others.resolvers);
-        self.aged(others.age).with_problem(others.problem)
+        self.aged(others.copy_age).with_problem(others.problem)
     }
 
     /// Leaves the shipped catalogue out, so that only vendors from the files exist.
@@ -211,6 +213,21 @@ pub type TakenFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// What [`ConfigSource::load_last_used`] returns.
 pub type LastUsedFuture<'a> = Pin<Box<dyn Future<Output = Option<Sources>> + Send + 'a>>;
 
+/// What a source of configuration reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    /// A file.
+    File,
+    /// A server: a [`RemoteSource`](super::RemoteSource).
+    Server,
+    /// The rows of the client's store ([`config_in_store`](crate::IntegrationClientBuilder::config_in_store)).
+    Store,
+    /// Something else: a source of the program's own.
+    Program,
+}
+
 /// Loads configuration from files, a database or a service, at the start and at each reload.
 pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// Reads the whole configuration. If it fails, the configuration in use stays.
@@ -248,6 +265,18 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
     fn look_every(&self) -> Option<Duration> {
         None
     }
+
+    /// What the [status](crate::status::SourceStatus) calls the source: a path, or an address without user, password
+    /// and query. The name of the type by default. `None` if the status should not list the source, because it can
+    /// neither fail nor change.
+    fn display_name(&self) -> Option<String> {
+        Some(std::any::type_name::<Self>().to_owned())
+    }
+
+    /// What the source reads, for the status. [`SourceKind::Program`] by default.
+    fn kind(&self) -> SourceKind {
+        SourceKind::Program
+    }
 }
 
 /// A source that always returns the same configuration, which the program supplies.
@@ -274,5 +303,9 @@ impl ConfigSource for StaticSource {
 
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async { Some(0) })
+    }
+
+    fn display_name(&self) -> Option<String> {
+        None
     }
 }

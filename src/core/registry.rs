@@ -10,7 +10,7 @@ use url::Url;
 use super::OutboxHooks;
 use super::used::Remembers;
 use crate::clock::{Clock, Time};
-use crate::config::{Config, ConfigSource, Tenant, unknown};
+use crate::config::{Config, ConfigSource, SourceRecord, SourceStatus, Tenant, unknown};
 use crate::dispatch::{self, Dispatch, Grant, LaneRef, PermitAnswer, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
@@ -31,6 +31,8 @@ pub enum OnRemove {
 
 pub(crate) struct Registry {
     pub(crate) source: Arc<dyn ConfigSource>,
+    /// What is known of each part of `source`.
+    source_records: Vec<Arc<SourceRecord>>,
     pub(crate) config: ArcSwap<Config>,
     pub(crate) routes: RouteTable,
     pub(crate) dispatch: Dispatch,
@@ -61,6 +63,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(
         source: Arc<dyn ConfigSource>,
+        source_records: Vec<Arc<SourceRecord>>,
         config: Config,
         dispatch: Dispatch,
         on_remove: OnRemove,
@@ -74,6 +77,7 @@ impl Registry {
         }
         Ok(Registry {
             source,
+            source_records,
             config: ArcSwap::from_pointee(config),
             routes,
             dispatch,
@@ -112,6 +116,17 @@ impl Registry {
     pub(crate) fn checked_ago(&self) -> Duration {
         let since = self.clock.now().since(*self.checked_at.lock());
         since.saturating_add(*self.age_then.lock())
+    }
+
+    /// Records that the configuration that was loaded last is refused.
+    pub(crate) fn refused(&self, error: &Error) {
+        let why = error.to_string();
+        self.source_records.iter().for_each(|record| record.refused(&why));
+    }
+
+    /// The status of each source of the configuration.
+    pub(crate) fn source_statuses(&self) -> Vec<SourceStatus> {
+        self.source_records.iter().map(|record| record.status()).collect()
     }
 
     /// Records that the client polls the source by itself from now on.

@@ -9,6 +9,7 @@ use super::{Outbox, priority};
 use crate::Priority;
 use crate::clock::{as_seconds, as_some_seconds};
 use crate::core::Core;
+use crate::core::status::types::{SourceStatus, TenantStatus};
 use crate::error::Error;
 use crate::store::LaneTier;
 use crate::store::batches;
@@ -49,6 +50,16 @@ pub struct WorkerStatus {
     pub age: Duration,
     /// A [`TenantStatus`](crate::core::status::types::TenantStatus) for each of the lanes that the process works on, as JSON.
     pub lanes: Vec<Value>,
+    /// A [`SourceStatus`](crate::core::status::types::SourceStatus) for each source of the process's configuration, as
+    /// JSON.
+    pub config_sources: Vec<Value>,
+}
+
+/// The text of a published status.
+#[derive(Serialize)]
+struct Published {
+    lanes: Vec<TenantStatus>,
+    config_sources: Vec<SourceStatus>,
 }
 
 /// The most lanes in a published status.
@@ -81,10 +92,10 @@ impl Outbox {
     /// The client has no store, or it cannot be read.
     pub async fn workers(self) -> Result<Vec<WorkerStatus>, Error> {
         let found = self.state()?.store.read((), batches::worker_statuses).await?;
-        let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| WorkerStatus {
-            worker: owner.simple().to_string(),
-            age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
-            lanes: serde_json::from_str(&status).unwrap_or_default(),
+        let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| {
+            let (worker, age) = (owner.simple().to_string(), Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)));
+            let [lanes, config_sources] = lists_of(&status);
+            WorkerStatus { worker, age, lanes, config_sources }
         };
         Ok(found.into_iter().map(worker).collect())
     }
@@ -98,13 +109,42 @@ impl Outbox {
     }
 }
 
-/// The statuses of these lanes, without duplicates, as JSON.
-pub(super) fn statuses_as_json(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
+/// The lanes and the sources in the text of a published status. Processes of earlier versions publish only a list of
+/// lanes.
+fn lists_of(status: &str) -> [Vec<Value>; 2] {
+    match serde_json::from_str(status) {
+        Ok(Value::Object(mut fields)) => ["lanes", "config_sources"].map(|name| match fields.remove(name) {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        }),
+        Ok(Value::Array(lanes)) => [lanes, Vec::new()],
+        _ => [Vec::new(), Vec::new()],
+    }
+}
+
+/// The status of this process as JSON: of its configuration's sources and of these lanes, without duplicates.
+pub(super) fn status_as_json(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();
     lanes.dedup();
     let statuses = lanes.iter().filter_map(|(tenant, vendor)| crate::core::status_of(core, tenant, vendor).ok());
-    let statuses: Vec<_> = statuses.filter(|status| !status.resting).take(LANES).collect();
+    let lanes = statuses.filter(|status| !status.resting).take(LANES).collect();
+    let published = Published { lanes, config_sources: core.registry.source_statuses() };
     // Serialization cannot fail: all map keys are strings.
-    serde_json::to_string(&statuses).unwrap_or_default()
+    serde_json::to_string(&published).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_status_of_earlier_versions_is_read() {
+        let lane = || vec![serde_json::json!({ "tenant": "acme" })];
+        assert_eq!(lists_of("[{\"tenant\":\"acme\"}]"), [lane(), Vec::new()]);
+        let source = vec![serde_json::json!({ "name": "vendors.toml" })];
+        let status = "{\"lanes\":[{\"tenant\":\"acme\"}],\"config_sources\":[{\"name\":\"vendors.toml\"}]}";
+        assert_eq!(lists_of(status), [lane(), source]);
+        assert_eq!(lists_of("{"), [Vec::<Value>::new(), Vec::new()]);
+    }
 }

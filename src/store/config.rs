@@ -1,6 +1,7 @@
 //! Vendors and tenants in the store: texts in the format of `vendors.toml`, one per row, which override those of files.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
@@ -12,7 +13,8 @@ use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
 use crate::config::{
-    ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, TakenFuture, run_blocking,
+    ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, SourceContent, SourceKind, SourceRecord,
+    Sources, TakenFuture, run_blocking,
 };
 use crate::error::Error;
 
@@ -25,6 +27,8 @@ pub(crate) struct StoreSource {
     connection: Mutex<Option<Box<dyn Driver>>>,
     /// The result of the latest load.
     last: parking_lot::Mutex<Last>,
+    /// What is known of the rows, for the status.
+    record: Arc<SourceRecord>,
 }
 
 /// The hash of all the texts that were combined, and the problem that the source below the rows reports.
@@ -41,7 +45,12 @@ struct Last {
 
 impl StoreSource {
     pub(crate) fn new(connect: Arc<dyn Connect>, under: Arc<dyn ConfigSource>) -> StoreSource {
-        StoreSource { connect, under, connection: Mutex::default(), last: parking_lot::Mutex::default() }
+        let record = Arc::new(SourceRecord::new("table ic_config".to_owned(), SourceKind::Store));
+        StoreSource { connect, under, connection: Mutex::default(), last: parking_lot::Mutex::default(), record }
+    }
+
+    pub(crate) fn record(&self) -> Arc<SourceRecord> {
+        self.record.clone()
     }
 
     async fn fetch(&self, sql: &'static str) -> Result<Vec<Row>, DbError> {
@@ -61,8 +70,8 @@ impl StoreSource {
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// Combines `under` with the rows that are valid; rows override `under`.
-    async fn laid(&self, under: Sources, rows: Rows) -> Result<Sources, Error> {
+    /// Combines `under` with the rows that are valid; rows override `under`. Returns also what is wrong with the others.
+    async fn laid(&self, under: Sources, rows: Rows) -> Result<(Sources, Option<String>), Error> {
         let hash = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
         let all = (hash, under.problem().map(str::to_owned));
         let used = {
@@ -70,7 +79,7 @@ impl StoreSource {
             if let Some((inputs, read)) = &last.read
                 && *inputs == all
             {
-                return Ok(read.sources.clone());
+                return Ok((read.sources.clone(), read.wrong.clone()));
             }
             last.used.clone()
         };
@@ -86,15 +95,20 @@ impl StoreSource {
             last.used.clone_from(&read.used);
         }
         last.read = Some((all, read.clone()));
-        Ok(read.sources)
+        Ok((read.sources, read.wrong))
     }
 
     /// Lays the rows over `under`.
     async fn over(&self, under: Sources) -> Result<Sources, Error> {
         let failed =
             |error: DbError| Error::config(format!("the configuration in the store: {error}")).with_source(error);
-        let rows = self.rows().await.map_err(failed)?;
-        self.laid(under, rows).await
+        let read = self.rows().await.inspect_err(|error| self.record.failed(&error.to_string()));
+        let rows = read.map_err(failed)?;
+        let mut hasher = DefaultHasher::new();
+        rows.hash(&mut hasher);
+        let (sources, problem) = self.laid(under, rows).await?;
+        self.record.loaded(SourceContent { hash: hasher.finish(), copy_age: None, problem });
+        Ok(sources)
     }
 
     async fn version(&self) -> Result<i64, DbError> {
@@ -114,7 +128,18 @@ async fn in_transaction(db: Db<'_>, sql: &'static str) -> Result<Vec<Row>, DbErr
 
 impl ConfigSource for StoreSource {
     fn load(&self) -> LoadFuture<'_> {
-        Box::pin(async move { self.over(self.under.load().await?).await })
+        Box::pin(async move {
+            match self.under.load().await {
+                Ok(under) => self.over(under).await,
+                Err(error) => {
+                    // The rows are of no use, but the status says whether the store answers.
+                    if let Ok(version) = self.version().await {
+                        self.record.answered(version as u64);
+                    }
+                    Err(error)
+                }
+            }
+        })
     }
 
     fn load_last_used(&self) -> LastUsedFuture<'_> {
@@ -122,6 +147,7 @@ impl ConfigSource for StoreSource {
     }
 
     fn taken(&self) -> TakenFuture<'_> {
+        self.record.taken();
         self.under.taken()
     }
 
@@ -133,6 +159,7 @@ impl ConfigSource for StoreSource {
         Box::pin(async move {
             let under = self.under.fingerprint().await?;
             let version = self.version().await.ok()?;
+            self.record.stated(version as u64);
             // Both numbers change rarely; the version is multiplied by a large odd number so that equal changes do not
             // cancel out.
             Some(under ^ (version as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))

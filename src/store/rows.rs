@@ -22,6 +22,8 @@ const EXPLAINED: usize = 10;
 #[derive(Clone)]
 pub(super) struct Read {
     pub(super) sources: Sources,
+    /// What is wrong with rows that are not used as they are.
+    pub(super) wrong: Option<String>,
     /// The rows that are used, in the versions that are used. `None` if the whole configuration is refused.
     pub(super) used: Option<Rows>,
 }
@@ -41,7 +43,8 @@ pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
     for _ in 0..PASSES {
         let sources = laid_over(under, &used);
         let Err(findings) = Config::check(&sources) else {
-            return Read { sources: sources.with_problem(explain(&wrong)), used: Some(used) };
+            let wrong = explain(&wrong);
+            return Read { sources: sources.with_problem(wrong.clone()), wrong, used: Some(used) };
         };
         let before_this_pass = wrong.len();
         for (name, text) in rows {
@@ -64,7 +67,7 @@ pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
             break;
         }
     }
-    Read { sources: laid_over(under, rows), used: None }
+    Read { sources: laid_over(under, rows), wrong: None, used: None }
 }
 
 fn explain(wrong: &BTreeMap<&String, String>) -> Option<String> {

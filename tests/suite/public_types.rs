@@ -58,7 +58,7 @@ fn public_types_can_be_shared_and_printed() {
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
         OnUnsendable, Shape, Caller, May, Rewrite, Sharing, SharingFloor, LaneMiddleware, PacingMiddleware, Gateway,
         GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
-        LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
+        LaneState, LaneSort, LaneQuery, LanePage, LaneSummary, SourceKind, SourceStatus,
     );
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,

@@ -25,7 +25,9 @@ use self::http::{Failed, Http};
 use self::secret::Secret;
 use super::copies::CopyPlace;
 use super::file::run_blocking;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, Sources, TakenFuture};
+use super::source::{
+    ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, SourceKind, Sources, TakenFuture,
+};
 use crate::Error;
 use crate::clock::{Clock, Time};
 
@@ -56,7 +58,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 /// whole: the configuration in use stays. After a failure the server is asked again after 1 s, then less and less
 /// often, at least every 30 s, but not before the time that its `Retry-After` states, up to 5 minutes.
 /// [`LiveConfig::problem`](crate::LiveConfig::problem) says what is wrong, and
-/// [`LiveConfig::checked_ago`](crate::LiveConfig::checked_ago) when the source last answered.
+/// [`LiveConfig::checked_ago`](crate::LiveConfig::checked_ago) when the source last answered. With several sources,
+/// [`config_sources`](crate::status::ClientStatus::config_sources) in the overview says so of each.
 ///
 /// Addresses must be `https`, or `http` to this machine, because anyone who can change the configuration can have
 /// credentials sent to another host. Redirects are not followed. A response may take 10 s between two pieces and have
@@ -293,7 +296,7 @@ impl RemoteSource {
         let age = copy.age(self.clock.wall());
         let texts = Arc::new(copy.texts);
         (state.loaded, state.kept) = (Some(texts.clone()), Some(texts.clone()));
-        self.sources(&texts).aged(age).with_problem(Some(problem))
+        self.sources(&texts).aged(Some(age)).with_problem(Some(problem))
     }
 
     async fn copy_in_file(&self) -> Option<Copy> {
@@ -382,6 +385,14 @@ impl ConfigSource for RemoteSource {
 
     fn look_every(&self) -> Option<Duration> {
         Some(EVERY)
+    }
+
+    fn display_name(&self) -> Option<String> {
+        Some(self.name())
+    }
+
+    fn kind(&self) -> SourceKind {
+        SourceKind::Server
     }
 }
 

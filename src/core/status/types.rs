@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::Priority;
 use crate::clock::{as_seconds, as_some_seconds};
+pub use crate::config::SourceStatus;
 pub use crate::core::status::lanes::{LanePage, LaneQuery, LaneSort, LaneState, LaneSummary};
 pub use crate::telemetry::Flow;
 
@@ -280,6 +281,9 @@ pub struct ClientStatus {
     /// How long ago the source of the configuration last answered, in seconds.
     #[serde(rename = "config_checked_ago_s", serialize_with = "as_seconds")]
     pub config_checked_ago: Duration,
+    /// Each source of the configuration, in the order in which they are read. Texts and tenants that the program states
+    /// are no source.
+    pub config_sources: Vec<SourceStatus>,
     /// The number of configured pairs of tenant and vendor.
     pub tenants: usize,
     /// The vendors with tenants in memory.

@@ -63,7 +63,7 @@ impl Worker {
             let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
             let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
             let said = match chore {
-                Chore::Tell => self.core.upgrade().map(|core| queues::statuses_as_json(&core, self.lanes.all())),
+                Chore::Tell => self.core.upgrade().map(|core| queues::status_as_json(&core, self.lanes.all())),
                 _ => None,
             };
             self.tasks.spawn(async move {

@@ -10,6 +10,7 @@
 mod etcd;
 mod key_values;
 mod server;
+mod source_status;
 
 use std::time::Duration;
 

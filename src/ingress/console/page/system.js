@@ -1,4 +1,4 @@
-// Vendors, and processes that share limits.
+// Vendors, the sources of the configuration, and processes that share limits.
 
 import { get } from "./api.js";
 import { el, put, table } from "./dom.js";
@@ -10,9 +10,14 @@ export function view(main) {
   const rest = el("div", {});
   put(main, el("h1", {}, "Vendors and processes"), rest);
   async function refresh(signal) {
-    const [{ vendors }, { sharing, limits, is_cut }] = await Promise.all([get("vendors", signal), get("processes", signal)]);
+    const [{ vendors }, { sharing, limits, is_cut }, { overview }] = await Promise.all([get("vendors", signal), get("processes", signal), get("overview", signal)]);
     const source = (limit) => limit.source ? `${limit.source.confidence}, ${limit.source.as_of}: ${limit.source.reference}` : "not stated";
     put(rest,
+      el("h2", {}, "Configuration"),
+      overview.config_sources.length ? table("Where it comes from", [["Source"], ["Kind"], ["Confirmed"], ["Problem"]],
+        overview.config_sources.map((source) => [source.name, source.kind, `${seconds(source.age_s)} ago${source.is_copy ? ", a copy is in use" : ""}`,
+          source.problem && el("span", { class: "bad" }, `for ${seconds(source.problem_for_s)}: ${source.problem}`)]))
+        : el("p", {}, "The program states all of it."),
       el("h2", {}, "Processes"),
       sharing ? el("dl", {},
         el("dt", {}, "Shared limits"), el("dd", {}, number(sharing.limits)),
