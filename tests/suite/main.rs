@@ -50,6 +50,7 @@ mod sharing;
 mod simulate;
 mod soak;
 mod spans;
+mod store_statements;
 mod store_troubles;
 #[allow(clippy::unwrap_used, reason = "a vendor of the tests that cannot start stops the test")]
 mod support;

@@ -193,8 +193,7 @@ async fn refusal_pauses_as_the_page_says() {
     assert_eq!(gaps[1..3], [0, 150 * 100 / percent], "{gaps:?}");
 }
 
-/// The remaining units of an endpoint's limit do not slow requests down yet. The page names the vendors of the
-/// catalogue that have no throttle because of that.
+/// Nothing left of an endpoint's limit stops the requests to that endpoint, and no others.
 #[tokio::test(start_paused = true)]
 async fn exhausted_endpoint_stops_alone() {
     let transport = FakeTransport::new(|_| answer_with_left("0", "7"));
