@@ -4,7 +4,8 @@
 free_port() {
     local port
     for _ in {1..50}; do
-        port=$((20000 + RANDOM % 20000))
+        # Below the ports that the system gives to connections.
+        port=$((20000 + RANDOM % 12000))
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
             echo "$port"
             return

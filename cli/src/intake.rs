@@ -23,7 +23,8 @@ A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
 and headers, body, priority, cost, idempotency_key and deadline where needed.
 It is acknowledged when its request is in the store. One that is no such object
 goes to NAME.refused (RabbitMQ, Kafka), NAME_REFUSED (NATS), the queue that the
-URL names by ?dead= (SQS), ic_intake_refused (table).
+URL names by ?dead= (SQS), ic_intake_refused (table). So does one that was
+delivered more often than ?max_deliveries= says (RabbitMQ, NATS, SQS).
 
 The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
 What is in the store then is sent by the next process that works on it.

@@ -32,6 +32,16 @@ impl Address {
         self.own.iter().find(|(own, value)| own == name && !value.is_empty()).map(|(_, value)| &**value)
     }
 
+    /// The most deliveries of a message, as `max_deliveries` in the URL states it; 0 there is no bound.
+    #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+    pub(crate) fn max_deliveries(&self, default: u64) -> Result<Option<u64>, Error> {
+        let Some(stated) = self.get("max_deliveries") else { return Ok(Some(default)) };
+        let no_number =
+            |_| Error::new(format!("max_deliveries={stated} is no number of deliveries; 0 stands for no bound"));
+        let most: u64 = stated.parse().map_err(no_number)?;
+        Ok(Some(most).filter(|most| *most > 0))
+    }
+
     /// Host and port of the broker, as `HOST:PORT`.
     pub(crate) fn place(&self, default_port: u16) -> String {
         format!("{}:{}", self.url.host_str().unwrap_or("localhost"), self.url.port().unwrap_or(default_port))
@@ -49,6 +59,18 @@ mod tests {
         assert_eq!(address.url.as_str(), "amqp://u:p@mq/%2f?heartbeat=10");
         assert_eq!((address.get("queue"), address.get("other")), (Some("a b"), None));
         assert_eq!(address.place(5672), "mq:5672");
+    }
+
+    #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+    #[test]
+    fn bound_of_deliveries_is_stated_or_default() {
+        let bound = |query: &str| {
+            let address = Address::read("x", &format!("nats://host?{query}"), &["max_deliveries"]).unwrap();
+            address.max_deliveries(25).map_err(|error| error.to_string())
+        };
+        assert_eq!((bound(""), bound("max_deliveries=3")), (Ok(Some(25)), Ok(Some(3))));
+        assert_eq!(bound("max_deliveries=0"), Ok(None));
+        assert!(bound("max_deliveries=few").unwrap_err().contains("max_deliveries=few"));
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub use self::replies::replies;
 /// | `nats`, `tls` | NATS JetStream: `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME` |
 /// | `sqs`, `sqs+http` | Amazon SQS, and servers that speak its protocol: `sqs://HOST:PORT/ACCOUNT/QUEUE?dead=QUEUE&region=NAME` |
 ///
+/// In the URL of RabbitMQ, NATS and SQS, `max_deliveries=NUMBER` states how often a message may be delivered until it is
+/// refused.
+///
 /// # Errors
 /// The URL has none of these schemes, the feature of its broker is not enabled, or the first connection fails.
 pub async fn open(url: &str) -> Result<Box<dyn IntakeSource>, Error> {

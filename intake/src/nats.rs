@@ -1,9 +1,14 @@
 //! NATS JetStream: a durable pull consumer with explicit acknowledgements.
 //!
 //! The client library reconnects by itself, and the server redelivers messages that were not acknowledged within the
-//! consumer's `ack_wait`. A refused message is stored in a stream of refused messages before the server is told not to
-//! deliver it any more, so that it cannot get lost.
+//! consumer's `ack_wait`. A task extends that time for as long as the source holds a message, so that the server's count
+//! of deliveries is the count of processes that did not settle the message, and of times it was postponed. A refused
+//! message is stored in a stream of refused messages before the server is told not to deliver it any more, so that it
+//! cannot get lost.
 
+mod spread;
+
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_nats::ConnectOptions;
@@ -13,25 +18,31 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
+use parking_lot::Mutex;
 
+use self::spread::{MAX_UNACKNOWLEDGED, Spread};
 use crate::address::Address;
 use crate::error::Error;
 use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
-/// Messages that one pull request asks the server for at most. A quarter of the unacknowledged messages that the server
-/// allows a consumer that is made now.
+/// Messages that one pull request asks the server for at most.
 const PREFETCH: usize = 1024;
-/// The time after which the server redelivers a message that was not acknowledged. An outbox is unlikely to stay full
-/// for longer.
+/// The time after which the server redelivers the messages of a process that was killed.
 const ACK_WAIT: Duration = Duration::from_secs(300);
+/// The most deliveries of a message, unless the URL states another number.
+const MAX_DELIVERIES: u64 = 25;
+/// The shortest time between two rounds of extensions, for a consumer with a very short `ack_wait`.
+const SHORTEST_ROUND: Duration = Duration::from_millis(100);
 /// The time for which the stream of refused messages keeps a message.
 const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// The header of a refused message that holds the reason.
 const WHY: &str = "X-Refused-Because";
 /// The header in which a publisher puts the id of a message.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// The header of a refused message that holds the id which its publisher gave it.
+const REFUSED_ID: &str = "X-Refused-Id";
 
 /// A stream of NATS JetStream as a source of requests.
 ///
@@ -39,31 +50,50 @@ const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// `ack_wait` of five minutes. An existing consumer must have explicit acknowledgements and no limit of deliveries
 /// (`max_deliver`). Processes with the same consumer share its messages. A message that is not a valid request is
 /// stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header
-/// `X-Refused-Because`.
+/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. So is a message that was delivered more than 25 times and never accepted; `max_deliveries` in the
+/// URL states another number, or 0 for no bound.
+///
+/// A postponed message is delivered again after the wait that the outbox asks for; with more than 4,096 postponed messages
+/// the wait is longer, at most sixteen times as long. A consumer that the source creates allows 65,536 of them. While
+/// there are as many, the server delivers no other message.
 ///
 /// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it, and otherwise by its
 /// sequence number in the stream.
+///
+/// Drop the source when `feed_from` has ended: the messages that it still holds are not delivered to others for as long as
+/// it exists.
 pub struct Nats {
     context: Context,
     stream: String,
     consumer: String,
     name: String,
+    max_deliveries: Option<u64>,
     messages: tokio::sync::Mutex<Option<pull::Stream>>,
-    unsettled: Unsettled<jetstream::Message>,
+    unsettled: Arc<Unsettled<Delivery>>,
+    spread: Mutex<Spread>,
+    extending: tokio::task::JoinHandle<()>,
+}
+
+/// A message that was handed over and is not settled.
+struct Delivery {
+    message: jetstream::Message,
+    /// Whether a round of extensions has found the delivery before, so that the next one extends its time.
+    is_old: bool,
 }
 
 impl Nats {
-    /// Connects to `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME`, or with TLS to `tls://…`. The consumer
-    /// is `integration-client` unless the URL names one.
+    /// Connects to `nats://USER:PASSWORD@HOST:PORT?stream=NAME&consumer=NAME&max_deliveries=NUMBER`, or with TLS to
+    /// `tls://…`. The consumer is `integration-client` unless the URL names one.
     ///
     /// # Errors
     /// The URL names no stream, the server refuses the connection, the stream does not exist, or the consumer exists
     /// and would lose messages: its acknowledgements are not explicit, or its deliveries are limited.
     pub async fn connect(url: &str) -> Result<Nats, Error> {
-        let address = Address::read("NATS", url, &["stream", "consumer"])?;
+        let address = Address::read("NATS", url, &["stream", "consumer", "max_deliveries"])?;
         let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
         let stream = address.get("stream").ok_or_else(no_stream)?.to_owned();
         let consumer = address.get("consumer").unwrap_or("integration-client").to_owned();
+        let max_deliveries = address.max_deliveries(MAX_DELIVERIES)?;
         let place = format!("nats:{}:{stream}", address.place(4222));
         let connecting = async {
             let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
@@ -72,14 +102,22 @@ impl Nats {
             // A stream that was deleted and created again repeats sequence numbers, so its creation time is part of the
             // source's name.
             let made = context.get_stream(&stream).await?.cached_info().created.unix_timestamp();
-            let messages = messages_of(&context, &stream, &consumer).await?;
-            Ok::<_, BoxError>((context, made, messages))
+            let (messages, config) = messages_of(&context, &stream, &consumer).await?;
+            Ok::<_, BoxError>((context, made, messages, config))
         };
         let connected = tokio::time::timeout(2 * PATIENCE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err("no answer within 20 s".into()));
-        let (context, made, messages) = connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
-        let (messages, unsettled) = (tokio::sync::Mutex::new(Some(messages)), Unsettled::new());
-        Ok(Nats { context, stream, consumer, name: format!("{place}:{made}"), messages, unsettled })
+        let (context, made, messages, config) =
+            connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
+        let name = format!("{place}:{made}");
+        if let Some(advice) = too_few(&stream, &consumer, config.max_ack_pending) {
+            tracing::warn!(source = name, advice, "messages for full lanes can stop all others");
+        }
+        let (messages, unsettled) = (tokio::sync::Mutex::new(Some(messages)), Arc::new(Unsettled::new()));
+        let spread = Mutex::new(Spread::new(waits::now()));
+        #[expect(clippy::disallowed_methods, reason = "what is held must not be redelivered while nothing is fetched")]
+        let extending = tokio::spawn(extend(unsettled.clone(), config.ack_wait / 3));
+        Ok(Nats { context, stream, consumer, name, max_deliveries, messages, unsettled, spread, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, stream and the creation
@@ -93,14 +131,18 @@ impl Nats {
 
     fn hand_over(&self, message: jetstream::Message) -> Intake {
         let content = message.payload.to_vec();
-        let intake = match (message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_ID)), message.info()) {
+        let info = message.info().ok();
+        let intake = match (message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_ID)), &info) {
             (Some(id), _) => Intake::json(format!("id:{id}"), content),
-            (None, Ok(info)) => Intake::json(format!("seq:{}", info.stream_sequence), content),
-            (None, Err(_)) => Intake::invalid("", "the message has no sequence number"),
+            (None, Some(info)) => Intake::json(format!("seq:{}", info.stream_sequence), content),
+            (None, None) => Intake::invalid("", "the message has no sequence number"),
         };
-        let published = message.info().ok().and_then(|info| u64::try_from(info.published.unix_timestamp_nanos()).ok());
+        let count = info.as_ref().and_then(|info| u64::try_from(info.delivered).ok());
+        let intake = intake.deliveries(count.unwrap_or_default());
+        let published = info.and_then(|info| u64::try_from(info.published.unix_timestamp_nanos()).ok());
         let at = published.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(at)));
-        self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message)
+        let delivery = Delivery { message, is_old: false };
+        self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
     /// Stores a refused message in the stream of refused messages, then tells the server not to deliver it any more.
@@ -111,17 +153,47 @@ impl Nats {
         self.context.get_or_create_stream(stream).await?;
         let mut headers = message.headers.clone().unwrap_or_default();
         headers.insert(WHY, reason::line(&why.to_string()).as_str());
+        // Two refused messages may have the same id. The server would drop the second as a repetition of the first.
+        if let Ok(info) = message.info() {
+            if let Some(id) = headers.get(MESSAGE_ID).map(ToString::to_string) {
+                headers.insert(REFUSED_ID, id.as_str());
+            }
+            headers.insert(MESSAGE_ID, format!("{}:{}", self.name, info.stream_sequence).as_str());
+        }
         self.context.publish_with_headers(name, headers, message.payload.clone()).await?.await?;
         message.ack_with(AckKind::Term).await
     }
 }
 
-async fn messages_of(context: &Context, stream: &str, consumer: &str) -> Result<pull::Stream, BoxError> {
+/// Tells the server that the held messages are still worked on, so that it does not redeliver them. Runs until it is
+/// aborted. Messages that are settled soon cost no request.
+async fn extend(unsettled: Arc<Unsettled<Delivery>>, every: Duration) {
+    loop {
+        tokio::time::sleep(every.max(SHORTEST_ROUND)).await;
+        let mut old = Vec::new();
+        unsettled.for_each(|delivery| {
+            if std::mem::replace(&mut delivery.is_old, true) {
+                old.push(delivery.message.clone());
+            }
+        });
+        for message in old {
+            // If this is lost, the server redelivers the message and the outbox recognises it.
+            let _ = message.ack_with(AckKind::Progress).await;
+        }
+    }
+}
+
+/// The messages of the consumer, which is created if there is none, and its settings.
+async fn messages_of(
+    context: &Context,
+    stream: &str,
+    consumer: &str,
+) -> Result<(pull::Stream, ConsumerConfig), BoxError> {
     let config = pull::Config {
         durable_name: Some(consumer.to_owned()),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ACK_WAIT,
-        max_ack_pending: 4 * PREFETCH as i64,
+        max_ack_pending: MAX_UNACKNOWLEDGED,
         ..pull::Config::default()
     };
     let found: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
@@ -129,7 +201,19 @@ async fn messages_of(context: &Context, stream: &str, consumer: &str) -> Result<
     let config = &found.cached_info().config;
     check(stream, consumer, config)?;
     let batch = batch(config.max_batch);
-    Ok(found.stream().max_messages_per_batch(batch).heartbeat(Duration::from_secs(5)).messages().await?)
+    let messages = found.stream().max_messages_per_batch(batch).heartbeat(Duration::from_secs(5)).messages().await?;
+    Ok((messages, config.clone()))
+}
+
+/// What to do if the consumer allows so few unacknowledged messages that a single full lane may use them up. A number
+/// below one is no limit.
+fn too_few(stream: &str, consumer: &str, max_ack_pending: i64) -> Option<String> {
+    (1..MAX_UNACKNOWLEDGED).contains(&max_ack_pending).then(|| {
+        format!(
+            "with {max_ack_pending} of them postponed, the server delivers nothing else (max_ack_pending); to raise the \
+             number: nats consumer edit {stream} {consumer} --max-pending={MAX_UNACKNOWLEDGED}"
+        )
+    })
 }
 
 /// Fails if the consumer's settings would lose messages.
@@ -174,7 +258,7 @@ impl IntakeSource for Nats {
             loop {
                 let Some(messages) = &mut *slot else {
                     match messages_of(&self.context, &self.stream, &self.consumer).await {
-                        Ok(messages) => {
+                        Ok((messages, _)) => {
                             *slot = Some(messages);
                             since = waits::now();
                         }
@@ -213,17 +297,17 @@ impl IntakeSource for Nats {
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let messages: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            let taken: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
             // The source does not wait for the server to confirm: if an acknowledgement is lost, the server redelivers
             // the message and the outbox recognises it.
-            join_all(messages.iter().map(jetstream::Message::ack)).await;
+            join_all(taken.iter().map(|delivery| delivery.message.ack())).await;
             Ok(())
         })
     }
 
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            if let Some(message) = self.unsettled.take(message)
+            if let Some(Delivery { message, .. }) = self.unsettled.take(message)
                 && let Err(error) = self.put_aside(&message, why).await
             {
                 tracing::warn!(source = self.name, %error, "a refused message could not be put aside; it is delivered again");
@@ -239,13 +323,24 @@ impl IntakeSource for Nats {
 
     fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let after = Some(after).filter(|after| !after.is_zero());
-            for message in messages.iter().filter_map(|message| self.unsettled.take(message)) {
+            let back: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            let after = (!after.is_zero()).then(|| self.spread.lock().wait(back.len(), after, waits::now()));
+            for delivery in back {
                 // If the negative acknowledgement is lost, the server redelivers the message after `ack_wait`.
-                let _ = message.ack_with(AckKind::Nak(after)).await;
+                let _ = delivery.message.ack_with(AckKind::Nak(after)).await;
             }
             Ok(())
         })
+    }
+
+    fn max_deliveries(&self) -> Option<u64> {
+        self.max_deliveries
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.extending.abort();
     }
 }
 
@@ -263,6 +358,15 @@ mod tests {
     fn batch_is_within_the_limit_of_the_consumer() {
         for (limit, expected) in [(0, PREFETCH), (-1, PREFETCH), (1, 1), (100, 100), (i64::MAX, PREFETCH)] {
             assert_eq!(batch(limit), expected, "{limit}");
+        }
+    }
+
+    #[test]
+    fn consumer_with_few_unacknowledged_messages_is_named() {
+        let advice = too_few("S", "C", 1_000).unwrap();
+        assert!(advice.contains("nats consumer edit S C --max-pending=65536"), "{advice}");
+        for enough in [-1, 0, MAX_UNACKNOWLEDGED, i64::MAX] {
+            assert_eq!(too_few("S", "C", enough), None);
         }
     }
 

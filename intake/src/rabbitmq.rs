@@ -6,6 +6,8 @@
 //! full lane) is first published to that queue with the broker's confirmation, and acknowledged only then: it may be in
 //! both queues for a moment, but it is always in one of them.
 
+mod aside;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,25 +21,23 @@ use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
     QueueDeclareOptions,
 };
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Consumer};
+use lapin::types::FieldTable;
+use lapin::{Channel, Confirmation, Connection, ConnectionProperties, Consumer};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
+use self::aside::Aside;
 use crate::address::Address;
 use crate::error::Error;
-use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
 /// Unacknowledged messages that the broker delivers to the consumer at most.
 const PREFETCH: u16 = 1024;
-/// The header of a refused message that holds the reason.
-const WHY: &str = "x-refused-because";
-/// The delivery mode of persistent messages, which survive a restart of the broker.
-const KEEP: u8 = 2;
+/// The most deliveries of a message, unless the URL states another number. RabbitMQ 4 deletes a message after 20.
+const MAX_DELIVERIES: u64 = 15;
 
 /// A queue of RabbitMQ as a source of requests.
 ///
@@ -50,6 +50,9 @@ const KEEP: u8 = 2;
 /// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
 /// [`equal_content_is_equal`](Self::equal_content_is_equal) is set.
 ///
+/// A quorum queue counts how often it delivers a message. A message that was delivered more than 15 times and never
+/// accepted is refused; `max_deliveries` in the URL states another number, or 0 for no bound.
+///
 /// The property `timestamp`, if it is set, tells how long a message has waited. If a message has the property
 /// `reply_to`, the result of its request is sent as a reply to that queue, with the message's `correlation_id`
 /// ([`RabbitMqReplies`](crate::RabbitMqReplies)).
@@ -59,6 +62,7 @@ pub struct RabbitMq {
     queue: String,
     name: String,
     equal_content: bool,
+    max_deliveries: Option<u64>,
     open: tokio::sync::Mutex<Option<Open>>,
     unsettled: Unsettled<Delivery>,
     /// The numbers of the messages of this connection that the broker still counts as delivered and not acknowledged.
@@ -83,12 +87,12 @@ struct Open {
 }
 
 impl RabbitMq {
-    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME`, or with TLS to `amqps://…`.
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&max_deliveries=NUMBER`, or with TLS to `amqps://…`.
     ///
     /// # Errors
     /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
     pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
-        let address = Address::read("RabbitMQ", url, &["queue"])?;
+        let address = Address::read("RabbitMQ", url, &["queue", "max_deliveries"])?;
         // A queue's name has 255 bytes at most, and the names of the two other queues are longer than this one.
         let queue = address.get("queue");
         if queue.is_some_and(|queue| queue.len() > 240) {
@@ -98,6 +102,7 @@ impl RabbitMq {
         }
         let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
         let queue = queue.ok_or_else(no_queue)?.to_owned();
+        let max_deliveries = address.max_deliveries(MAX_DELIVERIES)?;
         let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
         let name = format!("rabbitmq:{}{}:{queue}", address.place(port), address.url.path());
         let source = RabbitMq {
@@ -105,6 +110,7 @@ impl RabbitMq {
             queue,
             name,
             equal_content: false,
+            max_deliveries,
             open: tokio::sync::Mutex::default(),
             unsettled: Unsettled::new(),
             unacknowledged: Mutex::default(),
@@ -186,7 +192,7 @@ impl RabbitMq {
             _ if self.equal_content || has_key(content) => hash(content),
             _ => return Intake::invalid(hash(content), NO_ID),
         };
-        let intake = Intake::json(id, content.clone());
+        let intake = Intake::json(id, content.clone()).deliveries(aside::deliveries(properties));
         let correlation_id = properties.correlation_id().as_ref().map(|id| id.as_str().to_owned());
         let intake = match properties.reply_to() {
             Some(queue) if !queue.as_str().is_empty() => intake.reply_to(queue.as_str(), correlation_id),
@@ -223,59 +229,6 @@ impl RabbitMq {
             self.broken.notify_one();
         }
     }
-}
-
-/// The queue for a message that is not accepted now, and why.
-enum Aside<'a> {
-    Refused(&'a Refusal),
-    Later(Duration),
-}
-
-impl Aside<'_> {
-    /// The queue's name and its arguments.
-    fn queue(&self, queue: &str) -> (String, FieldTable) {
-        let mut arguments = FieldTable::default();
-        match self {
-            Aside::Refused(_) => (format!("{queue}.refused"), arguments),
-            Aside::Later(_) => {
-                // When a message expires, the broker routes it back to the source's queue through the default exchange,
-                // to which every queue is bound by its name.
-                arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
-                arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));
-                (format!("{queue}.later"), arguments)
-            }
-        }
-    }
-
-    fn properties(&self, properties: &BasicProperties) -> BasicProperties {
-        let kept = copied(properties);
-        match self {
-            Aside::Refused(why) => {
-                let mut headers = kept.headers().clone().unwrap_or_default();
-                let why: String = why.to_string().chars().take(reason::LONGEST).collect();
-                headers.insert(WHY.into(), AMQPValue::LongString(why.into()));
-                kept.with_headers(headers)
-            }
-            Aside::Later(after) => kept.with_expiration(after.as_millis().to_string().into()),
-        }
-    }
-}
-
-/// The properties of a persistent copy of a message. The broker refuses a `user_id` that is not the name of this
-/// connection's user, and a refused message must not be deleted by the `expiration` that its producer set.
-fn copied(of: &BasicProperties) -> BasicProperties {
-    let copy = BasicProperties::default().with_delivery_mode(KEEP);
-    let copy = of.content_type().iter().cloned().fold(copy, BasicProperties::with_content_type);
-    let copy = of.content_encoding().iter().cloned().fold(copy, BasicProperties::with_content_encoding);
-    let copy = of.headers().iter().cloned().fold(copy, BasicProperties::with_headers);
-    let copy = of.priority().iter().copied().fold(copy, BasicProperties::with_priority);
-    let copy = of.correlation_id().iter().cloned().fold(copy, BasicProperties::with_correlation_id);
-    let copy = of.reply_to().iter().cloned().fold(copy, BasicProperties::with_reply_to);
-    let copy = of.message_id().iter().cloned().fold(copy, BasicProperties::with_message_id);
-    let copy = of.timestamp().iter().copied().fold(copy, BasicProperties::with_timestamp);
-    let copy = of.kind().iter().cloned().fold(copy, BasicProperties::with_type);
-    let copy = of.app_id().iter().cloned().fold(copy, BasicProperties::with_app_id);
-    of.cluster_id().iter().cloned().fold(copy, BasicProperties::with_cluster_id)
 }
 
 const NO_ID: &str = "the message has neither the property message_id nor an idempotency_key in its content, by which a \
@@ -394,38 +347,14 @@ impl IntakeSource for RabbitMq {
             Ok(())
         })
     }
+
+    fn max_deliveries(&self) -> Option<u64> {
+        self.max_deliveries
+    }
 }
 
 impl std::fmt::Debug for RabbitMq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RabbitMq").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all_but_two() -> BasicProperties {
-        let mut headers = FieldTable::default();
-        headers.insert("h".into(), AMQPValue::LongString("v".into()));
-        let properties = BasicProperties::default().with_delivery_mode(KEEP).with_headers(headers);
-        let properties = properties.with_content_type("t".into()).with_content_encoding("e".into()).with_priority(3);
-        let properties = properties.with_correlation_id("c".into()).with_reply_to("r".into()).with_timestamp(7);
-        let properties = properties.with_message_id("m".into()).with_type("k".into()).with_app_id("a".into());
-        properties.with_cluster_id("l".into())
-    }
-
-    #[test]
-    fn copy_has_all_properties_but_the_user_and_the_expiration() {
-        let message = all_but_two().with_user_id("another".into()).with_expiration("1000".into());
-        assert_eq!(copied(&message.with_delivery_mode(1)), all_but_two());
-    }
-
-    #[test]
-    fn postponed_copy_expires_after_its_own_time() {
-        let message = all_but_two().with_user_id("another".into()).with_expiration("1000".into());
-        let properties = Aside::Later(Duration::from_secs(5)).properties(&message);
-        assert_eq!(properties, all_but_two().with_expiration("5000".into()));
     }
 }

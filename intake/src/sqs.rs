@@ -61,12 +61,16 @@ const MAX_ATTRIBUTES: usize = 10;
 /// it did not get the first response, these are two messages with two ids. An `idempotency_key` in the content lets the
 /// outbox recognise the second; a FIFO queue recognises it within five minutes by its deduplication id.
 ///
+/// A message that was received more than 25 times and never accepted is refused; `max_deliveries` in the URL states another
+/// number, or 0 for no bound.
+///
 /// Drop the source when `feed_from` has ended: the messages that it still holds stay invisible for as long as it
 /// exists.
 pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
     dead_url: Option<String>,
+    max_deliveries: Option<u64>,
     /// Whether the queue has a redrive policy, which moves messages that were received too often.
     has_redrive: bool,
     /// Whether the keys are a role's, which are renewed. Keys of the environment never change.
@@ -103,8 +107,8 @@ impl Delivery {
 }
 
 impl Sqs {
-    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME`, or to `sqs+http://…` for a test server without
-    /// TLS. The access keys come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and
+    /// Connects to `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE&region=NAME&max_deliveries=NUMBER`, or to `sqs+http://…` for a
+    /// test server without TLS. The access keys come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, and
     /// `AWS_SESSION_TOKEN` with temporary ones; without them they are those of a role of the container or the machine
     /// (ECS, EKS, EC2) or of a profile, and are renewed. The region is the one that the URL names; otherwise the one in the name
     /// of an AWS host; otherwise `AWS_REGION` or `AWS_DEFAULT_REGION`; otherwise `us-east-1`. `dead` is the name of a
@@ -117,7 +121,7 @@ impl Sqs {
         let env = |name: &str| std::env::var(name).ok();
         let place = Place::read(url, env)?;
         let (client, are_keys_renewed) = place.client(env).await?;
-        let Place { queue_url, dead_url, name, .. } = place;
+        let Place { queue_url, dead_url, name, max_deliveries, .. } = place;
         let of_queue = attributes(&client, &queue_url).await;
         let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;
         if let Some(dead) = &dead_url {
@@ -139,7 +143,7 @@ impl Sqs {
         });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
         let extending = tokio::spawn(visibility::extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, has_redrive, are_keys_renewed, extending })
+        Ok(Sqs { shared, name, dead_url, max_deliveries, has_redrive, are_keys_renewed, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, account and queue. Set a
@@ -157,6 +161,7 @@ impl Sqs {
         let request = shared.client.receive_message().queue_url(&shared.queue_url);
         let request = request.max_number_of_messages(most.clamp(1, BATCH) as i32).wait_time_seconds(wait_s);
         let request = request.visibility_timeout(shared.invisible_s).message_attribute_names("All");
+        let request = request.message_system_attribute_names(Of::ApproximateReceiveCount);
         let request = request.message_system_attribute_names(Of::SentTimestamp);
         let request = request.message_system_attribute_names(Of::MessageGroupId);
         let received = request.send().await.map_err(|error| Problem::of(&error, self.are_keys_renewed))?;
@@ -169,6 +174,8 @@ impl Sqs {
             Some(id) => Intake::json(id, delivery.message.body().unwrap_or_default()),
             None => Intake::invalid("", "the message has no message id"),
         };
+        let count = delivery.attribute(&Of::ApproximateReceiveCount).and_then(|count| count.parse().ok());
+        let intake = intake.deliveries(count.unwrap_or_default());
         let sent = delivery.attribute(&Of::SentTimestamp).and_then(|sent| sent.parse().ok());
         let at = sent.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
         self.shared.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
@@ -315,6 +322,10 @@ impl IntakeSource for Sqs {
             }
             Ok(())
         })
+    }
+
+    fn max_deliveries(&self) -> Option<u64> {
+        self.max_deliveries
     }
 }
 

@@ -31,7 +31,7 @@ impl<D> Unsettled<D> {
     }
 
     /// Calls `look` with each delivery.
-    #[cfg(feature = "sqs")]
+    #[cfg(any(feature = "nats", feature = "sqs"))]
     pub(crate) fn for_each(&self, look: impl FnMut(&mut D)) {
         self.inner.lock().1.values_mut().for_each(look);
     }

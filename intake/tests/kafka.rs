@@ -109,14 +109,14 @@ fn feed(client: &IntegrationClient, source: Kafka) -> JoinHandle<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka() {
     let cluster = MockCluster::new(BROKERS).unwrap();
-    a_topic_that_is_not_there_is_said(&cluster).await;
-    bad_messages_are_refused_with_the_reason(&cluster).await;
-    a_message_for_a_full_lane_holds_the_position(&cluster).await;
-    replies_go_to_a_topic(&cluster).await;
-    killed_workers_and_brokers_that_go_lose_nothing(&cluster).await;
+    missing_topic_is_said(&cluster).await;
+    bad_messages_are_refused_with_reason(&cluster).await;
+    message_for_full_lane_holds_position(&cluster).await;
+    replies_go_to_topic(&cluster).await;
+    killed_workers_and_gone_brokers_lose_nothing(&cluster).await;
 }
 
-async fn a_topic_that_is_not_there_is_said(cluster: &Cluster) {
+async fn missing_topic_is_said(cluster: &Cluster) {
     let servers = cluster.bootstrap_servers();
     let error = Kafka::connect(&format!("kafka://{}", &servers)).await.unwrap_err().to_string();
     assert!(error.contains("cannot be read") || error.contains("topic=NAME"), "{error}");
@@ -130,7 +130,7 @@ async fn a_topic_that_is_not_there_is_said(cluster: &Cluster) {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
-async fn bad_messages_are_refused_with_the_reason(cluster: &Cluster) {
+async fn bad_messages_are_refused_with_reason(cluster: &Cluster) {
     let messages = ["{".to_owned(), line("acme", "/two"), line("nobody", "/three"), line("acme", "/four")];
     publish(cluster, "bad", messages.to_vec(), 4).await.await.unwrap();
     let (client, transport) = client(&store_path("kafka-bad"), |store| store).await;
@@ -163,7 +163,7 @@ async fn bad_messages_are_refused_with_the_reason(cluster: &Cluster) {
     assert!(unknown.contains("/three") && unknown_why.contains("nobody"), "{unknown}: {unknown_why}");
 }
 
-async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
+async fn message_for_full_lane_holds_position(cluster: &Cluster) {
     // All three messages are in one partition: the second waits for room, and the third is accepted all the same.
     cluster.create_topic("full", 1, BROKERS).unwrap();
     let producer: FutureProducer = settings(cluster).create().unwrap();
@@ -199,7 +199,7 @@ async fn a_message_for_a_full_lane_holds_the_position(cluster: &Cluster) {
     assert_eq!(feeding.await.unwrap(), 3);
 }
 
-async fn replies_go_to_a_topic(cluster: &Cluster) {
+async fn replies_go_to_topic(cluster: &Cluster) {
     for topic in ["answers", "of-mine"] {
         cluster.create_topic(topic, 1, BROKERS).unwrap();
     }
@@ -224,7 +224,7 @@ async fn replies_go_to_a_topic(cluster: &Cluster) {
     assert_eq!(delivering.await.unwrap(), 3);
 }
 
-async fn killed_workers_and_brokers_that_go_lose_nothing(cluster: &Cluster) {
+async fn killed_workers_and_gone_brokers_lose_nothing(cluster: &Cluster) {
     let messages = (0..support::MESSAGES).map(|number| line("acme", &format!("/{number}"))).collect();
     // 250 messages a second last long enough that every worker gets some.
     let publishing = publish(cluster, "killed", messages, 250).await;

@@ -71,15 +71,18 @@ async fn unsettled_messages(context: &Context, name: &str) -> u64 {
 /// Runs all tests one after the other, because they share the server that the last one kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats() {
-    a_stream_that_is_not_there_is_said().await;
-    limits_of_an_existing_consumer_are_read().await;
-    bad_messages_are_refused_with_the_reason().await;
-    a_message_for_a_full_lane_comes_again().await;
-    replies_go_to_a_subject_of_a_stream().await;
-    killed_workers_and_a_killed_broker_lose_nothing().await;
+    missing_stream_is_said().await;
+    limits_of_existing_consumer_are_read().await;
+    bad_messages_are_refused_with_reason().await;
+    message_for_full_lane_comes_again().await;
+    full_lane_stops_no_other().await;
+    message_delivered_too_often_is_refused().await;
+    held_message_is_not_redelivered().await;
+    replies_go_to_subject_of_stream().await;
+    killed_workers_and_broker_lose_nothing().await;
 }
 
-async fn a_stream_that_is_not_there_is_said() {
+async fn missing_stream_is_said() {
     let error = Nats::connect(&format!("{}?stream=NOWHERE", url())).await.unwrap_err().to_string();
     assert!(error.contains("NOWHERE") && error.contains("not found"), "{error}");
     let error = Nats::connect(&url()).await.unwrap_err().to_string();
@@ -88,7 +91,7 @@ async fn a_stream_that_is_not_there_is_said() {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
-async fn limits_of_an_existing_consumer_are_read() {
+async fn limits_of_existing_consumer_are_read() {
     let messages = (0..20).map(|number| (None, line("acme", &format!("/{number}"))));
     let context = publish("LIMITED", messages).await;
     let stream = context.get_stream("LIMITED").await.unwrap();
@@ -111,9 +114,9 @@ async fn limits_of_an_existing_consumer_are_read() {
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 20);
 }
 
-async fn bad_messages_are_refused_with_the_reason() {
+async fn bad_messages_are_refused_with_reason() {
     let messages = [
-        (None, "{".to_owned()),
+        (Some("1".to_owned()), "{".to_owned()),
         (Some("2".to_owned()), line("acme", "/two")),
         (None, line("nobody", "/three")),
         (None, line("acme", "/four")),
@@ -124,7 +127,10 @@ async fn bad_messages_are_refused_with_the_reason() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Msg-Id", "2");
-    context.publish_with_headers("BAD", headers, line("acme", "/two").into()).await.unwrap().await.unwrap();
+    context.publish_with_headers("BAD", headers.clone(), line("acme", "/two").into()).await.unwrap().await.unwrap();
+    // A different message with the id of the first: both are refused, and both are kept.
+    headers.insert("Nats-Msg-Id", "1");
+    context.publish_with_headers("BAD", headers, "[".into()).await.unwrap().await.unwrap();
     let (client, transport) = client(&store_path("nats-bad"), |store| store).await;
     let source = Nats::connect(&format!("{}?stream=BAD", url())).await.unwrap();
     let looking = async {
@@ -133,17 +139,27 @@ async fn bad_messages_are_refused_with_the_reason() {
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
     let stream = context.get_stream("BAD_REFUSED").await.unwrap();
-    assert_eq!(stream.cached_info().state.messages, 2);
+    assert_eq!(stream.cached_info().state.messages, 3);
     let consumer = stream.create_consumer(jetstream::consumer::pull::Config::default()).await.unwrap();
-    let refused: Vec<_> = consumer.fetch().max_messages(2).messages().await.unwrap().collect().await;
-    let why = |number: usize| -> String {
-        let message = refused[number].as_ref().unwrap();
-        message.headers.as_ref().unwrap().get("X-Refused-Because").unwrap().to_string()
+    let refused: Vec<_> = consumer.fetch().max_messages(3).messages().await.unwrap().collect().await;
+    let of = |content: &str| {
+        let is_it = |message: &&jetstream::Message| match content.len() {
+            1 => message.payload == content.as_bytes(),
+            _ => message.payload.starts_with(content.as_bytes()),
+        };
+        let message = refused.iter().map(|message| message.as_ref().unwrap()).find(is_it).unwrap();
+        let header = |name: &str| message.headers.as_ref().unwrap().get(name).map(ToString::to_string);
+        (header("X-Refused-Because").unwrap(), header("X-Refused-Id"))
     };
-    assert!(why(0).contains("not JSON") && why(1).contains("nobody"), "{} {}", why(0), why(1));
+    for content in ["{", "["] {
+        let (why, id) = of(content);
+        assert!(why.starts_with("not ") && (content == "[" || why.contains("JSON")), "{why}");
+        assert_eq!(id.as_deref(), Some("1"));
+    }
+    assert!(of("{\"tenant\":\"nobody").0.contains("nobody"));
 }
 
-async fn a_message_for_a_full_lane_comes_again() {
+async fn message_for_full_lane_comes_again() {
     let lines = ["acme", "acme", "umbra"].into_iter().enumerate();
     let context = publish("FULL", lines.map(|(number, tenant)| (None, line(tenant, &format!("/{number}"))))).await;
     let store = store_path("nats-full");
@@ -159,7 +175,72 @@ async fn a_message_for_a_full_lane_comes_again() {
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
 }
 
-async fn replies_go_to_a_subject_of_a_stream() {
+/// More messages than a consumer allows by default to be unacknowledged are postponed, and a message behind them is accepted.
+async fn full_lane_stops_no_other() {
+    const OF_FULL_LANE: usize = 5_000;
+    let full = (0..OF_FULL_LANE).map(|number| (None, line("acme", &format!("/{number}"))));
+    let context = publish("LONG", full.chain([(None, line("umbra", "/other"))])).await;
+    let store = store_path("nats-long");
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
+    let source = Nats::connect(&format!("{}?stream=LONG", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || unsettled_messages(&context, "LONG").await == OF_FULL_LANE as u64 - 1).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2);
+}
+
+async fn message_delivered_too_often_is_refused() {
+    let context = publish("OFTEN", std::iter::once((None, line("acme", "/often")))).await;
+    let stream = context.get_stream("OFTEN").await.unwrap();
+    let config = jetstream::consumer::pull::Config {
+        durable_name: Some("integration-client".to_owned()),
+        ..jetstream::consumer::pull::Config::default()
+    };
+    let consumer = stream.create_consumer(config).await.unwrap();
+    for _ in 0..3 {
+        let mut fetched = consumer.batch().max_messages(1).expires(Duration::from_secs(10)).messages().await.unwrap();
+        let message = fetched.next().await.unwrap().unwrap();
+        message.ack_with(jetstream::AckKind::Nak(None)).await.unwrap();
+    }
+    context.publish("OFTEN", line("acme", "/good").into()).await.unwrap().await.unwrap();
+    let (client, transport) = client(&store_path("nats-often"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=OFTEN&max_deliveries=3", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 1 && unsettled_messages(&context, "OFTEN").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
+    let refused = context.get_stream("OFTEN_REFUSED").await.unwrap().get_raw_message(1).await.unwrap();
+    let why = refused.headers.get("X-Refused-Because").unwrap().to_string();
+    assert!(why.contains("delivered 4 times") && why.contains("max_deliveries"), "{why}");
+}
+
+/// A message is held for longer than the server waits for acknowledgements.
+async fn held_message_is_not_redelivered() {
+    let lines = (0..2).map(|number| (None, line("acme", &format!("/{number}"))));
+    let context = publish("HELD", lines).await;
+    let config = jetstream::consumer::pull::Config {
+        durable_name: Some("integration-client".to_owned()),
+        ack_wait: Duration::from_secs(1),
+        ..jetstream::consumer::pull::Config::default()
+    };
+    let stream = context.get_stream("HELD").await.unwrap();
+    let mut consumer = stream.create_consumer(config).await.unwrap();
+    let accepting = support::accepting_client(&store_path("nats-held"), |store| store.max_backlog(1)).await;
+    let source = Nats::connect(&format!("{}?stream=HELD", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || unsettled_messages(&context, "HELD").await == 1).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let delivered = consumer.info().await.unwrap().delivered.consumer_sequence;
+        accepting.shutdown(Duration::from_secs(5)).await;
+        delivered
+    };
+    let (fed, delivered) = tokio::join!(accepting.outbox().feed_from(&source), looking);
+    assert_eq!((fed.unwrap(), delivered), (1, 2));
+}
+
+async fn replies_go_to_subject_of_stream() {
     let replied = |line: String, to: &str| line.replace("}}", &format!(r#"}},"reply":{to}}}"#));
     let lines = ["true", "\"ANSWERS.mine\"", "\"ANSWERS\"", "\"OTHER.nobody\""].into_iter();
     publish("ASKING", lines.map(|to| (None, replied(line("acme", "/"), to)))).await;
@@ -191,7 +272,7 @@ async fn replies_go_to_a_subject_of_a_stream() {
     assert_eq!(mine, 1, "what no stream keeps, or may not be named, goes where all others go");
 }
 
-async fn killed_workers_and_a_killed_broker_lose_nothing() {
+async fn killed_workers_and_broker_lose_nothing() {
     let messages = (0..support::MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))));
     let made = publish("KILLED", messages).await;
     // The test creates the consumer with a short `ack_wait`, so that the server soon redelivers the messages of a

@@ -15,9 +15,10 @@ use std::time::Duration;
 use integration_client::outbox::IntakeSource;
 use integration_client_intake::{RabbitMq, RabbitMqReplies};
 use lapin::options::{
-    BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
+    BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
+    QueueDeclareOptions, QueuePurgeOptions,
 };
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
 use support::{client, line, store_path, wait_until};
@@ -89,15 +90,16 @@ impl Server {
 /// Runs all tests one after the other, because they share the server that the last one kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq() {
-    a_queue_that_is_not_there_is_said_without_the_password().await;
-    bad_messages_are_refused_with_the_reason().await;
-    a_message_for_a_full_lane_goes_back_for_a_while().await;
-    replies_go_to_the_queue_of_the_sender().await;
+    missing_queue_is_said_without_password().await;
+    bad_messages_are_refused_with_reason().await;
+    message_for_full_lane_goes_back().await;
+    message_delivered_too_often_is_refused().await;
+    replies_go_to_queue_of_sender().await;
     killed_workers_lose_no_reply().await;
-    killed_workers_and_a_killed_broker_lose_nothing().await;
+    killed_workers_and_broker_lose_nothing().await;
 }
 
-async fn a_queue_that_is_not_there_is_said_without_the_password() {
+async fn missing_queue_is_said_without_password() {
     let error = RabbitMq::connect(&format!("{}?queue=nowhere", url())).await.unwrap_err().to_string();
     assert!(error.contains("nowhere") && error.contains("NOT_FOUND") && !error.contains("guest:guest"), "{error}");
     let error = RabbitMq::connect(&url()).await.unwrap_err().to_string();
@@ -106,7 +108,7 @@ async fn a_queue_that_is_not_there_is_said_without_the_password() {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
-async fn bad_messages_are_refused_with_the_reason() {
+async fn bad_messages_are_refused_with_reason() {
     let (server, queue) = (Server::connect().await, "bad");
     server.empty_queue(queue).await;
     let id = |id: &str| Some(id.to_owned());
@@ -151,7 +153,7 @@ async fn bad_messages_are_refused_with_the_reason() {
     has(3, "nobody", "nobody");
 }
 
-async fn a_message_for_a_full_lane_goes_back_for_a_while() {
+async fn message_for_full_lane_goes_back() {
     let (server, queue) = (Server::connect().await, "full");
     server.empty_queue(queue).await;
     let lines = ["acme", "acme", "umbra"].into_iter().enumerate();
@@ -174,7 +176,38 @@ async fn a_message_for_a_full_lane_goes_back_for_a_while() {
     assert_eq!(server.waiting_messages(queue).await, 0);
 }
 
-async fn replies_go_to_the_queue_of_the_sender() {
+/// A quorum queue counts how often a message was delivered and not acknowledged.
+async fn message_delivered_too_often_is_refused() {
+    let (server, queue) = (Server::connect().await, "often");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    server.channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await.unwrap();
+    server.channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await.unwrap();
+    server.empty_queue("often.refused").await;
+    server.publish(queue, std::iter::once((Some("1".to_owned()), line("acme", "/often")))).await;
+    for _ in 0..3 {
+        let message = loop {
+            match server.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap() {
+                Some(message) => break message,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        message.reject(BasicRejectOptions { requeue: true }).await.unwrap();
+    }
+    server.publish(queue, std::iter::once((Some("2".to_owned()), line("acme", "/good")))).await;
+    let (client, transport) = client(&store_path("often"), |store| store).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}&max_deliveries=3", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 1).await;
+        wait_until(async || server.waiting_messages("often.refused").await == 1).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
+    let (content, why) = server.next("often.refused").await.unwrap();
+    assert!(content.contains("/often") && why.contains("delivered 4 times"), "{content} {why}");
+}
+
+async fn replies_go_to_queue_of_sender() {
     let server = Server::connect().await;
     for queue in ["asking", "replies", "amq-sender"] {
         server.empty_queue(queue).await;
@@ -238,7 +271,7 @@ async fn killed_workers_lose_no_reply() {
     support::kill_while_replying("rabbitmq", &asked, &answered, MESSAGES, ids).await;
 }
 
-async fn killed_workers_and_a_killed_broker_lose_nothing() {
+async fn killed_workers_and_broker_lose_nothing() {
     let queue = "killed";
     {
         let server = Server::connect().await;

@@ -107,17 +107,18 @@ async fn sqs_queues() {
     if std::env::var("IC_TEST_SQS").is_ok_and(|set| set == "off") {
         return;
     }
-    what_is_missing_is_said().await;
-    bad_messages_are_refused_with_the_reason().await;
-    redrive_policy_moves_what_is_refused().await;
-    messages_for_a_full_lane_come_again().await;
-    what_is_held_stays_invisible().await;
-    replies_go_to_a_queue().await;
-    keys_come_from_the_service_of_a_container().await;
-    killed_workers_and_a_paused_broker_lose_nothing().await;
+    missing_queues_are_said().await;
+    bad_messages_are_refused_with_reason().await;
+    redrive_policy_moves_refused_messages().await;
+    messages_for_full_lane_come_again().await;
+    message_delivered_too_often_is_refused().await;
+    held_messages_stay_invisible().await;
+    replies_go_to_queue().await;
+    keys_come_from_service_of_container().await;
+    killed_workers_and_paused_broker_lose_nothing().await;
 }
 
-async fn what_is_missing_is_said() {
+async fn missing_queues_are_said() {
     let error = Sqs::connect(&url("nowhere?dead=bad")).await.unwrap_err().to_string();
     assert!(error.contains("nowhere") && error.contains("make it first"), "{error}");
     Queue::create("alone", &[]).await;
@@ -129,7 +130,7 @@ async fn what_is_missing_is_said() {
     assert!(error.contains("127.0.0.1:1/1/q"), "{error}");
 }
 
-async fn bad_messages_are_refused_with_the_reason() {
+async fn bad_messages_are_refused_with_reason() {
     let queue =
         Queue::create("bad.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::ContentBasedDeduplication, "true")]);
     let refused = Queue::create("bad-refused.fifo", &[(Attribute::FifoQueue, "true")]);
@@ -149,7 +150,7 @@ async fn bad_messages_are_refused_with_the_reason() {
     assert!(why(0).contains("not JSON") && why(1).contains("nobody"), "{} {}", why(0), why(1));
 }
 
-async fn redrive_policy_moves_what_is_refused() {
+async fn redrive_policy_moves_refused_messages() {
     let dead = Queue::create("moved", &[]).await;
     let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:moved","maxReceiveCount":"2"}"#;
     let queue =
@@ -164,7 +165,7 @@ async fn redrive_policy_moves_what_is_refused() {
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
 }
 
-async fn messages_for_a_full_lane_come_again() {
+async fn messages_for_full_lane_come_again() {
     const ROOM: usize = 12;
     Queue::create("full-refused", &[]).await;
     let queue = Queue::create("full", &[]).await;
@@ -187,9 +188,30 @@ async fn messages_for_a_full_lane_come_again() {
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2 * ROOM as u64 + 1);
 }
 
+async fn message_delivered_too_often_is_refused() {
+    let refused = Queue::create("often-refused", &[]).await;
+    // Without a visibility timeout, the message that the test receives stays in the queue.
+    let queue = Queue::create("often", &[(Attribute::VisibilityTimeout, "0")]).await;
+    queue.send([line("acme", "/often")]).await;
+    for _ in 0..3 {
+        assert_eq!(queue.receive().await.len(), 1);
+    }
+    queue.send([line("acme", "/good")]).await;
+    let (client, transport) = client(&store_path("sqs-often"), |store| store).await;
+    let source = Sqs::connect(&url("often?dead=often-refused&max_deliveries=3")).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 1 && queue.is_empty().await).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 1);
+    let messages = refused.receive().await;
+    let why = messages[0].message_attributes().unwrap()["refused-because"].string_value().unwrap();
+    assert!(messages.len() == 1 && why.contains("delivered 4 times"), "{messages:?}");
+}
+
 /// A redrive policy counts how often a message was received, so that the source must hold a message for a full lane
 /// instead of giving it back.
-async fn what_is_held_stays_invisible() {
+async fn held_messages_stay_invisible() {
     let dead = Queue::create("held-moved", &[]).await;
     let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:held-moved","maxReceiveCount":"1"}"#;
     let queue = Queue::create("held", &[(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "2")]).await;
@@ -210,7 +232,7 @@ async fn what_is_held_stays_invisible() {
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2);
 }
 
-async fn replies_go_to_a_queue() {
+async fn replies_go_to_queue() {
     let missing = SqsReplies::connect(&url("no-answers")).await.unwrap_err().to_string();
     assert!(missing.contains("no-answers") && missing.contains("make it first"), "{missing}");
     let (all, mine) = tokio::join!(Queue::create("answers", &[]), Queue::create("of-mine", &[]));
@@ -231,7 +253,7 @@ async fn replies_go_to_a_queue() {
 }
 
 /// Starts a worker without keys in its environment, beside a service that gives keys as that of ECS does.
-async fn keys_come_from_the_service_of_a_container() {
+async fn keys_come_from_service_of_container() {
     const KEYS: &str =
         r#"{"AccessKeyId":"role","SecretAccessKey":"test","Token":"test","Expiration":"2100-01-01T00:00:00Z"}"#;
     let queue = Queue::create("of-a-role", &[]).await;
@@ -265,7 +287,7 @@ async fn keys_come_from_the_service_of_a_container() {
     }
 }
 
-async fn killed_workers_and_a_paused_broker_lose_nothing() {
+async fn killed_workers_and_paused_broker_lose_nothing() {
     Queue::create("killed-refused", &[]).await;
     // A short visibility timeout lets the server soon redeliver the messages of a killed worker.
     let queue = Queue::create("killed", &[(Attribute::VisibilityTimeout, "2")]).await;

@@ -25,7 +25,7 @@ pub(super) enum Origin<'a> {
 }
 
 /// An id derived from names of any length and content.
-fn name_of(parts: &[&str]) -> Id {
+pub(super) fn name_of(parts: &[&str]) -> Id {
     let mut text = Vec::new();
     for part in parts {
         text.extend_from_slice(&(part.len() as u64).to_le_bytes());

@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Id;
-use super::driver::{Column, Db, DbError, Dialect, rows};
-use super::jobs::{self, Accepted, NewJob};
+use super::driver::{Column, Db, DbError, DbKind, Dialect, rows};
+use super::jobs::{self, Accepted, Message, NewJob};
 use super::seen::{self, Seen};
 use crate::BoxFuture;
+use crate::error::Error;
 
 /// Accepts those of `jobs` that are in the range `which`. Returns the result of each, in the same order.
 pub(crate) fn take<'a>(
@@ -18,6 +19,29 @@ pub(crate) fn take<'a>(
     now: i64,
 ) -> BoxFuture<'a, Result<Vec<Accepted>, DbError>> {
     Box::pin(async move { take_all(&jobs[which.clone()].iter().collect::<Vec<_>>(), db, now).await })
+}
+
+/// Records something about each message, unless something is recorded already. Returns what was recorded before, in the
+/// same order.
+#[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
+pub(crate) fn note<'a>(
+    notes: &'a Vec<(Message, Id)>,
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Vec<Option<Id>>, DbError>> {
+    Box::pin(async move {
+        let noted = |seen: Seen| match seen {
+            Seen::New => None,
+            Seen::Before(noted) => Some(noted),
+        };
+        Ok(seen::record(notes, db, now).await?.into_iter().map(noted).collect())
+    })
+}
+
+/// Whether the database rejected what was to be written, so that it may take other jobs.
+pub(crate) fn is_rejection(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| error.kind == DbKind::Other)
 }
 
 /// Returns which of the jobs with these ids have ended. If the record of a message has expired, nothing else shows that

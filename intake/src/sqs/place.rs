@@ -13,6 +13,8 @@ use crate::waits::PATIENCE;
 
 /// The seconds for which the server waits for a message before it answers that there is none, the most that SQS allows.
 pub(super) const WAIT_S: i32 = 20;
+/// The most deliveries of a message, unless the URL states another number.
+const MAX_DELIVERIES: u64 = 25;
 
 /// The address of a queue, and of the queue of refused messages if the URL names one.
 pub(crate) struct Place {
@@ -23,6 +25,7 @@ pub(crate) struct Place {
     /// The URL of the queue of refused messages.
     pub(super) dead_url: Option<String>,
     pub(crate) name: String,
+    pub(super) max_deliveries: Option<u64>,
 }
 
 /// The value of an environment variable; `None` if it is missing or empty.
@@ -32,7 +35,7 @@ fn set(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
 
 impl Place {
     pub(crate) fn read(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Place, Error> {
-        let address = Address::read("SQS", url, &["dead", "region"])?;
+        let address = Address::read("SQS", url, &["dead", "max_deliveries", "region"])?;
         let url = &address.url;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Error::new(format!("SQS: the URL must hold no keys: {KEYS}")));
@@ -46,7 +49,9 @@ impl Place {
         };
         if let Some(left) = url.query().filter(|query| !query.is_empty()) {
             let name = left.split(['=', '&']).next().unwrap_or_default();
-            return Err(Error::new(format!("SQS: the URL has no parameter `{name}`; it may have `dead` and `region`")));
+            return Err(Error::new(format!(
+                "SQS: the URL has no parameter `{name}`; it may have `dead`, `max_deliveries` and `region`"
+            )));
         }
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let endpoint = format!("{scheme}://{host}{port}");
@@ -67,6 +72,7 @@ impl Place {
             queue_url,
             dead_url,
             name: format!("sqs:{}{path}", address.place(default_port)),
+            max_deliveries: address.max_deliveries(MAX_DELIVERIES)?,
             region: region.unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
         })

@@ -7,9 +7,11 @@
 //! however much is written.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::deliveries::DeliveryBound;
 use super::room::{Room, place};
 use super::source::{Content, Intake, IntakeSource, MessageRef};
 use crate::clock::{Clock, Time};
@@ -36,11 +38,15 @@ const TOGETHER: usize = 1024;
 const FULL: Duration = Duration::from_millis(500);
 /// How long a message for a full lane is postponed, if its source can do so.
 const POSTPONE: Duration = Duration::from_secs(5);
+/// How often a job is written by itself before its message is refused because the database rejects it.
+const ALONE: u32 = 2;
 
 /// A message that has passed all checks.
 struct CheckedMessage {
     message: MessageRef,
     job: NewJob,
+    /// As [`Intake::deliveries`]; 0 once they do not count.
+    deliveries: u64,
 }
 
 /// The results to report to the source.
@@ -108,6 +114,17 @@ struct Written {
     new: u64,
 }
 
+fn broken(error: BoxError) -> Error {
+    Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error)
+}
+
+/// Fetches messages, and refuses those that were delivered too often.
+async fn fetch_from(source: &dyn IntakeSource, most: usize, bound: DeliveryBound<'_>) -> Result<Vec<Intake>, Error> {
+    let mut messages = source.fetch(most).await.map_err(broken)?;
+    bound.judge(&mut messages).await?;
+    Ok(messages)
+}
+
 impl Outbox {
     /// Accepts messages from a source until it has no more, or until
     /// [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's own task. Returns how many jobs were accepted;
@@ -118,15 +135,17 @@ impl Outbox {
     /// order in which they came, except those that the source [postponed](IntakeSource::can_postpone). Dropping the future
     /// loses no message: a message that is not in the store was not acknowledged, and the broker redelivers it.
     ///
+    /// A message is refused if the database rejects its job and accepts others at the same time, and if it was delivered
+    /// more often than the source [allows](IntakeSource::max_deliveries).
+    ///
     /// # Errors
     /// The source's own error, as [`ErrorKind::Store`]; an error of the store that is not temporary; and
     /// [`ErrorKind::Shutdown`] if the client had been shut down before.
     pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
-        let broken = |error: BoxError| Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error);
         let outbox = self.state()?;
         outbox.check_open()?;
         let (clock, mut stop) = (outbox.clock, outbox.stop.subscribe());
-        let can_postpone = source.can_postpone();
+        let (can_postpone, bound) = (source.can_postpone(), DeliveryBound::of(source, outbox));
         let (mut new, mut is_over) = (0, false);
         let (mut held, mut told, mut telling) = (VecDeque::new(), SourceReport::default(), 0);
         let mut again_at: Option<Time> = None;
@@ -134,7 +153,7 @@ impl Outbox {
         let mut size = FIRST_SIZE;
         // These futures are kept from one turn of the loop to the next: a dropped fetch could lose messages that the source
         // has already handed over.
-        let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
+        let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, Error>>> = None;
         let mut write: Option<Write<'_>> = None;
         let mut tell: Option<BoxFuture<'_, Result<(), BoxError>>> = None;
         loop {
@@ -143,7 +162,7 @@ impl Outbox {
             let bytes_left = BYTES_IN_HAND.saturating_sub(bytes + bytes_of(&held));
             if fetch.is_none() && !is_over && in_hand < IN_HAND && bytes_left > 0 {
                 let most = (bytes_left / size).clamp(1, TOGETHER);
-                fetch = Some(source.fetch(most.min(IN_HAND - in_hand)));
+                fetch = Some(Box::pin(fetch_from(source, most.min(IN_HAND - in_hand), bound)));
             }
             let is_stopped = *stop.borrow();
             if is_stopped && write.is_none() && can_postpone {
@@ -152,7 +171,7 @@ impl Outbox {
             if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
                 let batch = std::mem::take(&mut held);
                 let (count, bytes) = (batch.len(), bytes_of(&batch));
-                write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone)) });
+                write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone, bound)) });
             }
             if tell.is_none() && told.len() > 0 {
                 telling = told.len();
@@ -193,7 +212,7 @@ impl Outbox {
                 Some(fetched) = async { Some(fetch.as_mut()?.await) }, if fetch.is_some() => {
                     // Check the held messages again now, together with the new ones: some of these may have room.
                     (fetch, again_at) = (None, None);
-                    let messages = fetched.map_err(broken)?;
+                    let messages = fetched?;
                     is_over = messages.is_empty();
                     let (count, bytes) = (held.len(), bytes_of(&held));
                     for intake in messages {
@@ -217,7 +236,7 @@ impl Outbox {
         told: &mut SourceReport,
         clock: Clock,
     ) -> Result<(), Error> {
-        let Intake { message, content, sent_at, reply_to } = intake;
+        let Intake { message, content, sent_at, reply_to, deliveries } = intake;
         let wall = clock.wall();
         let line = match content {
             Content::Request(line) => Ok(*line),
@@ -233,7 +252,7 @@ impl Outbox {
         match job {
             Ok((outbox, job)) => {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
-                good.push_back(CheckedMessage { message, job });
+                good.push_back(CheckedMessage { message, job, deliveries });
             }
             // What was fetched before must still be written and acknowledged.
             Err(error) if error.kind() == ErrorKind::Shutdown => {
@@ -256,46 +275,81 @@ async fn write_all(
     outbox: &Arc<OutboxState>,
     batch: VecDeque<CheckedMessage>,
     can_postpone: bool,
+    bound: DeliveryBound<'_>,
 ) -> Result<Written, Error> {
     let mut written = Written::default();
     let (mut room, mut messages, mut jobs) = (Room::default(), Vec::new(), Vec::new());
-    let mut batch = batch.into_iter();
-    for CheckedMessage { message, job } in batch.by_ref() {
-        match place(outbox, &mut room, &job.lane).await {
+    let (mut batch, mut harmless) = (batch.into_iter(), Vec::new());
+    for mut good in batch.by_ref() {
+        match place(outbox, &mut room, &good.job.lane).await {
             Ok(true) => {
-                messages.push(message);
-                jobs.push(job);
+                messages.push(good.message);
+                jobs.push(good.job);
             }
-            Ok(false) if can_postpone && room.is_open() => written.told.later.push(message),
-            Ok(false) => written.held.push_back(CheckedMessage { message, job }),
+            Ok(false) => {
+                if let Some(record) = bound.harmless(&good.message.id, good.deliveries) {
+                    harmless.push(record);
+                    good.deliveries = 0;
+                }
+                match can_postpone && room.is_open() {
+                    true => written.told.later.push(good.message),
+                    false => written.held.push_back(good),
+                }
+            }
             Err(error) if is_down(&error) => {
                 // The store does not respond, and each further check would wait as long as this one.
-                written.held.push_back(CheckedMessage { message, job });
+                written.held.push_back(good);
                 break;
             }
             Err(error) => return Err(error),
         }
     }
     written.held.extend(batch);
+    bound.keep(harmless).await?;
     let jobs = Arc::new(jobs);
-    let mut from = 0;
+    // What is written in one transaction each, and how often that failed.
+    let (mut parts, mut rejected) = (VecDeque::new(), Vec::new());
+    let (mut from, mut has_accepted) = (0, false);
     while from < jobs.len() {
-        let part = from..end_of_step(&jobs, from);
+        let end = end_of_step(&jobs, from);
+        parts.push_back((from..end, 0));
+        from = end;
+    }
+    while let Some((part, failures)) = parts.pop_front() {
         let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.clone()), intake::take).await {
             Ok(accepted) => accepted,
             Err(error) if is_down(&error) => {
                 // Messages that may have been written already are recognised when they are written again.
-                let rest = messages[from..].iter().zip(&jobs[from..]);
-                let rest: VecDeque<CheckedMessage> =
-                    rest.map(|(message, job)| CheckedMessage { message: message.clone(), job: job.clone() }).collect();
+                parts.push_front((part, failures));
+                let rest: VecDeque<CheckedMessage> = numbers(parts)
+                    .map(|number| CheckedMessage {
+                        message: messages[number].clone(),
+                        job: jobs[number].clone(),
+                        deliveries: 0,
+                    })
+                    .collect();
                 rest.iter().for_each(|good| outbox.count_out(&good.job.lane));
                 let behind = std::mem::replace(&mut written.held, rest);
                 written.held.extend(behind);
                 break;
             }
+            // One of the jobs may be the cause: each is written by itself.
+            Err(error) if intake::is_rejection(&error) && part.len() > 1 => {
+                part.rev().for_each(|number| parts.push_front((number..number + 1, 0)));
+                continue;
+            }
+            Err(error) if intake::is_rejection(&error) && failures + 1 < ALONE => {
+                parts.push_back((part, failures + 1));
+                continue;
+            }
+            Err(error) if intake::is_rejection(&error) => {
+                rejected.push((part.start, error));
+                continue;
+            }
             Err(error) => return Err(error),
         };
-        for (number, accepted) in part.clone().zip(accepted) {
+        has_accepted = true;
+        for (number, accepted) in part.zip(accepted) {
             let (message, job) = (messages[number].clone(), &jobs[number]);
             match accepted {
                 Accepted::New => {
@@ -309,7 +363,14 @@ async fn write_all(
                 Accepted::KeyOfAnother => written.told.refused.push((message, id_of_another(job))),
             }
         }
-        from = part.end;
+    }
+    for (number, error) in rejected {
+        // A database that accepts nothing is at fault, and not the message.
+        if !has_accepted {
+            return Err(error);
+        }
+        outbox.count_out(&jobs[number].lane);
+        written.told.refused.push((messages[number].clone(), error));
     }
     outbox.measured.intake.taken(written.new);
     outbox.measured.intake.refused(written.told.refused.len() as u64);
@@ -317,6 +378,13 @@ async fn write_all(
         written.again_at = Some(outbox.clock.now() + FULL);
     }
     Ok(written)
+}
+
+/// The numbers of the jobs in all parts, in their order.
+fn numbers(parts: VecDeque<(Range<usize>, u32)>) -> impl Iterator<Item = usize> {
+    let mut numbers: Vec<usize> = parts.into_iter().flat_map(|(part, _)| part).collect();
+    numbers.sort_unstable();
+    numbers.into_iter()
 }
 
 fn id_of_another(job: &NewJob) -> Error {

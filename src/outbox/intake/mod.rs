@@ -1,5 +1,6 @@
 //! Accepts requests that other programs hand over: through message brokers, or a table.
 
+mod deliveries;
 mod feed;
 mod fingerprint;
 mod line;

@@ -15,6 +15,7 @@ pub struct Intake {
     pub(super) content: Content,
     pub(super) sent_at: Option<SystemTime>,
     pub(super) reply_to: Option<ReplyTo>,
+    pub(super) deliveries: u64,
 }
 
 /// The reply that the broker's own message properties ask for.
@@ -62,7 +63,8 @@ pub struct MessageRef {
 
 impl Intake {
     fn with(id: impl Into<String>, content: Content) -> Intake {
-        Intake { message: MessageRef { id: id.into(), delivery: 0 }, content, sent_at: None, reply_to: None }
+        let message = MessageRef { id: id.into(), delivery: 0 };
+        Intake { message, content, sent_at: None, reply_to: None, deliveries: 0 }
     }
 
     /// A request on behalf of `tenant`, in a message with this id. A redelivery of the message has the same id.
@@ -88,6 +90,13 @@ impl Intake {
     /// delivery.
     pub fn delivery(mut self, number: u64) -> Intake {
         self.message.delivery = number;
+        self
+    }
+
+    /// How often the broker has delivered the message, this delivery included, if the broker counts that: see
+    /// [`IntakeSource::max_deliveries`].
+    pub fn deliveries(mut self, count: u64) -> Intake {
+        self.deliveries = count;
         self
     }
 
@@ -162,5 +171,14 @@ pub trait IntakeSource: Send + Sync {
     /// As for [`taken`](Self::taken).
     fn later<'a>(&'a self, _messages: &'a [MessageRef], _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// The most [deliveries](Intake::deliveries) of one message. `None`, which is no bound, unless implemented.
+    ///
+    /// A message that was delivered more often and never accepted is [refused](Self::refused), because it may be what
+    /// ends the process each time. A message that the client postponed, or held for want of room, is not refused for
+    /// its deliveries: it was handled without harm.
+    fn max_deliveries(&self) -> Option<u64> {
+        None
     }
 }

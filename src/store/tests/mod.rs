@@ -13,6 +13,8 @@ mod conformance;
 mod intake;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 mod intake_feed;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+mod intake_poison;
 mod known_outcomes;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]

@@ -1,0 +1,152 @@
+//! Messages whose hand-over fails each time: the database rejects their jobs, or they were delivered too often.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::config::TenantEntry;
+use crate::outbox::{Intake, IntakeSource, MessageRef};
+use crate::store::Store;
+use crate::store::actor::Step;
+use crate::testing::{FakeAnswer, FakeTransport};
+use crate::{BoxError, BoxFuture, Error, ErrorKind, IntegrationClient, Priority, Request};
+
+const VENDORS: &str =
+    "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+const MOST: u64 = 4;
+
+/// Makes the database reject the jobs of tenant `umbra`.
+const REJECT: Step<(), u64> = |(), db, _| {
+    let sql = "CREATE TRIGGER rejects BEFORE INSERT ON ic_job WHEN NEW.tenant = 'umbra' \
+               BEGIN SELECT RAISE(ABORT, 'not this one'); END";
+    Box::pin(db.execute(sql, Vec::new()))
+};
+
+/// A source with a few messages, which it delivers once.
+#[derive(Default)]
+struct Messages {
+    left: Mutex<Vec<Intake>>,
+    taken: Mutex<Vec<String>>,
+    refused: Mutex<Vec<(String, ErrorKind, String)>>,
+    postponed: Mutex<Vec<String>>,
+}
+
+impl Messages {
+    /// Each message is a tenant and the number of its deliveries. Its id is its place.
+    fn new(messages: &[(&str, u64)]) -> Messages {
+        let intake = |(place, (tenant, deliveries)): (usize, &(&str, u64))| {
+            let content = format!(r#"{{"tenant":"{tenant}","vendor":"v","method":"POST","path":"/{place}"}}"#);
+            Intake::json(place.to_string(), content).deliveries(*deliveries)
+        };
+        Messages { left: Mutex::new(messages.iter().enumerate().map(intake).collect()), ..Messages::default() }
+    }
+
+    fn taken_ids(&self) -> Vec<String> {
+        self.taken.lock().unwrap().clone()
+    }
+
+    fn postponed_ids(&self) -> Vec<String> {
+        self.postponed.lock().unwrap().clone()
+    }
+
+    fn refusals(&self) -> Vec<(String, ErrorKind, String)> {
+        self.refused.lock().unwrap().clone()
+    }
+}
+
+impl IntakeSource for Messages {
+    fn name(&self) -> &str {
+        "orders"
+    }
+
+    fn fetch(&self, _: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        let messages = std::mem::take(&mut *self.left.lock().unwrap());
+        Box::pin(async move { Ok(messages) })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.taken.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.refused.lock().unwrap().push((message.id.clone(), why.kind(), why.to_string()));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn can_postpone(&self) -> bool {
+        true
+    }
+
+    fn later<'a>(&'a self, messages: &'a [MessageRef], _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.postponed.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn max_deliveries(&self) -> Option<u64> {
+        Some(MOST)
+    }
+}
+
+/// A client that accepts requests and sends none.
+async fn client(store: Store) -> IntegrationClient {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).transport(transport);
+    let builder = builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v"));
+    builder.store(store).build().await.unwrap()
+}
+
+fn store() -> Store {
+    Store::sqlite(super::folder().join("store.db"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_message_is_refused_among_accepted_ones() {
+    let client = client(store()).await;
+    let outbox = client.outbox();
+    outbox.state().unwrap().store.write((), REJECT).await.unwrap();
+    let messages = Messages::new(&[("acme", 1), ("umbra", 1), ("acme", 1)]);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
+    assert_eq!(messages.taken_ids(), ["0", "2"]);
+    let refusals = messages.refusals();
+    assert_eq!((refusals.len(), &*refusals[0].0, refusals[0].1), (1, "1", ErrorKind::Store));
+    assert!(refusals[0].2.contains("not this one"), "{refusals:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_that_rejects_all_ends_hand_over() {
+    let client = client(store()).await;
+    let outbox = client.outbox();
+    outbox.state().unwrap().store.write((), REJECT).await.unwrap();
+    let messages = Messages::new(&[("umbra", 1), ("umbra", 1)]);
+    let error = client.outbox().feed_from(&messages).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Store && error.to_string().contains("not this one"), "{error}");
+    assert!(messages.taken_ids().is_empty() && messages.refusals().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_delivered_too_often_is_refused() {
+    let client = client(store()).await;
+    for round in 0..2 {
+        let messages = Messages::new(&[("acme", MOST + 1), ("acme", MOST), ("acme", 0)]);
+        client.outbox().feed_from(&messages).await.unwrap();
+        assert_eq!(messages.taken_ids(), ["1", "2"], "round {round}");
+        let refusals = messages.refusals();
+        assert_eq!((refusals.len(), &*refusals[0].0, refusals[0].1), (1, "0", ErrorKind::InvalidRequest));
+        assert!(refusals[0].2.contains("delivered 5 times"), "{refusals:?}");
+    }
+}
+
+/// A broker counts also those deliveries after which the message was postponed because its lane was full.
+#[tokio::test(flavor = "multi_thread")]
+async fn postponed_message_is_never_delivered_too_often() {
+    let client = client(store().max_lane_backlog(1)).await;
+    client.outbox().enqueue("acme", Priority::Normal, Request::post("v", "/first")).await.unwrap();
+    for deliveries in 1..4 * MOST {
+        let messages = Messages::new(&[("acme", deliveries)]);
+        client.outbox().feed_from(&messages).await.unwrap();
+        assert!(messages.refusals().is_empty(), "{deliveries}: {:?}", messages.refusals());
+        assert_eq!(messages.postponed_ids(), ["0"]);
+    }
+}
