@@ -50,8 +50,9 @@ const REFUSED_ID: &str = "X-Refused-Id";
 /// `ack_wait` of five minutes. An existing consumer must have explicit acknowledgements and no limit of deliveries
 /// (`max_deliver`). Processes with the same consumer share its messages. A message that is not a valid request is
 /// stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header
-/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. So is a message that was delivered more than 25 times and never accepted; `max_deliveries` in the
-/// URL states another number, or 0 for no bound.
+/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. So is a message that comes again
+/// after more than 25 deliveries and a last try without an end; `max_deliveries` in the URL states another number, or 0
+/// for no bound.
 ///
 /// A postponed message is delivered again after the wait that the outbox asks for; with more than 4,096 postponed messages
 /// the wait is longer, at most sixteen times as long. A consumer that the source creates allows 65,536 of them. While

@@ -50,8 +50,8 @@ const MAX_DELIVERIES: u64 = 15;
 /// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
 /// [`equal_content_is_equal`](Self::equal_content_is_equal) is set.
 ///
-/// A quorum queue counts how often it delivers a message. A message that was delivered more than 15 times and never
-/// accepted is refused; `max_deliveries` in the URL states another number, or 0 for no bound.
+/// A quorum queue counts how often it delivers a message. A message that comes again after more than 15 deliveries and a
+/// last try without an end is refused; `max_deliveries` in the URL states another number, or 0 for no bound.
 ///
 /// The property `timestamp`, if it is set, tells how long a message has waited. If a message has the property
 /// `reply_to`, the result of its request is sent as a reply to that queue, with the message's `correlation_id`
@@ -192,7 +192,9 @@ impl RabbitMq {
             _ if self.equal_content || has_key(content) => hash(content),
             _ => return Intake::invalid(hash(content), NO_ID),
         };
-        let intake = Intake::json(id, content.clone()).deliveries(aside::deliveries(properties));
+        // A message that another program moved here may bring a count of its own in the header, until the queue counts.
+        let deliveries = if delivery.redelivered { aside::deliveries(properties) } else { 0 };
+        let intake = Intake::json(id, content.clone()).deliveries(deliveries);
         let correlation_id = properties.correlation_id().as_ref().map(|id| id.as_str().to_owned());
         let intake = match properties.reply_to() {
             Some(queue) if !queue.as_str().is_empty() => intake.reply_to(queue.as_str(), correlation_id),

@@ -61,8 +61,8 @@ const MAX_ATTRIBUTES: usize = 10;
 /// it did not get the first response, these are two messages with two ids. An `idempotency_key` in the content lets the
 /// outbox recognise the second; a FIFO queue recognises it within five minutes by its deduplication id.
 ///
-/// A message that was received more than 25 times and never accepted is refused; `max_deliveries` in the URL states another
-/// number, or 0 for no bound.
+/// A message that comes again after more than 25 deliveries and a last try without an end is refused; `max_deliveries` in
+/// the URL states another number, or 0 for no bound.
 ///
 /// Drop the source when `feed_from` has ended: the messages that it still holds stay invisible for as long as it
 /// exists.

@@ -55,8 +55,13 @@ impl Watch {
     async fn look(&mut self, settle: Duration) {
         let source = self.source.clone();
         let fingerprint = self.answer(source.fingerprint()).await.unwrap_or(None);
-        let is_readable = !matches!(self.reported, Some(Reported::Unreadable(_)));
-        if fingerprint.is_some() && fingerprint == self.seen && is_readable {
+        let has_problem = match &self.reported {
+            Some(Reported::Unreadable(_)) => true,
+            Some(_) => false,
+            // A reload that the program asked for has failed.
+            None => self.core.upgrade().is_some_and(|core| core.registry.problem.lock().is_some()),
+        };
+        if fingerprint.is_some() && fingerprint == self.seen && !has_problem {
             self.checked();
             return;
         }

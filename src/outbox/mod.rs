@@ -43,7 +43,7 @@ mod call_queue;
 mod dead_letters;
 mod handler;
 mod in_hand;
-mod intake;
+pub(crate) mod intake;
 mod job;
 mod keep_usage;
 mod lanes;

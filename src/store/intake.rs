@@ -38,6 +38,20 @@ pub(crate) fn note<'a>(
     })
 }
 
+/// Records something about each message, in place of what was recorded before.
+#[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
+pub(crate) fn note_anew<'a>(notes: &'a Vec<(Message, Id)>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(async move {
+        let mut messages: Vec<Id> = notes.iter().map(|(message, _)| message.id).collect();
+        // In the order in which every process locks them.
+        messages.sort_unstable();
+        for message in messages {
+            seen::forget(message, db).await?;
+        }
+        seen::record(notes, db, now).await.map(drop)
+    })
+}
+
 /// Whether the database rejected what was to be written, so that it may take other jobs.
 pub(crate) fn is_rejection(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());

@@ -90,6 +90,8 @@ mod tests {
             ("etcd+http://localhost:2379/ic/", None, "http://localhost:2379/ ic/"),
             ("etcd+https://me@e:2379/ic/", Some("env:T"), "https://e:2379/ ic/"),
             ("azure-app-configuration:ic/*", Some("env:T"), "Azure App Configuration ic/*"),
+            ("https://me:hunter2@c:port/v.toml", None, "https://c:port/v.toml"),
+            ("https://me:pass#hunter2@c:port/v.toml?a=hunter2", None, "https://c:port/v.toml"),
         ] {
             assert_eq!(RemoteSource::by_url(url, secret).unwrap().name(), name);
         }

@@ -1,9 +1,8 @@
-//! The bound of deliveries: a message that was delivered again and again and never accepted is refused, because it may be
-//! what ends the process each time.
+//! The bound of deliveries: a message that is delivered again and again may be what ends the process each time.
 //!
-//! A broker that counts deliveries also counts those after which this client postponed the message because its lane was
-//! full. So the store records a message that had no room shortly before it reaches the bound: it was handled without harm.
-//! A message beyond the bound without such a record has ended no hand-over well.
+//! A message beyond the bound is tried once more, and the store records that before. If it comes again, and nothing says
+//! that the try ended well, it is refused. A try ends well also if the message was postponed because its lane was full: a
+//! broker counts the deliveries that follow from that like all others.
 
 use std::time::Duration;
 
@@ -17,84 +16,75 @@ use crate::store::{Id, intake, is_down, millis_of};
 
 /// How long the store keeps the record of a message.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
-/// The record of a message that was handled, and postponed or held.
-const HARMLESS: Id = Id::from_u128(1);
-/// The record of a message that was refused for its deliveries.
-const REFUSED: Id = Id::from_u128(2);
+/// The record of a message that was accepted, postponed or held.
+const HANDLED: Id = Id::from_u128(1);
+/// The record of a message that is tried once more.
+const TRIED: Id = Id::from_u128(2);
 
 /// The bound of a source, and the store with the records.
 #[derive(Clone, Copy)]
-pub(super) struct DeliveryBound<'a> {
+pub(crate) struct DeliveryBound<'a> {
     outbox: &'a OutboxState,
     source: &'a str,
     most: Option<u64>,
 }
 
 impl<'a> DeliveryBound<'a> {
-    pub(super) fn of(source: &'a dyn IntakeSource, outbox: &'a OutboxState) -> DeliveryBound<'a> {
+    pub(crate) fn of(source: &'a dyn IntakeSource, outbox: &'a OutboxState) -> DeliveryBound<'a> {
         DeliveryBound { outbox, source: source.name(), most: source.max_deliveries() }
     }
 
-    fn record(&self, id: &str) -> Message {
-        Message { id: name_of(&[self.source, "deliveries", id]), keep_ms: millis_of(KEEP) }
+    pub(super) fn is_beyond(&self, deliveries: u64) -> bool {
+        self.most.is_some_and(|most| deliveries > most)
     }
 
-    /// The record to make of a message without room, if its deliveries come near the bound.
-    pub(super) fn harmless(&self, id: &str, deliveries: u64) -> Option<(Message, Id)> {
-        is_near(self.most?, deliveries).then(|| (self.record(id), HARMLESS))
+    fn record(&self, id: &str, what: Id) -> (Message, Id) {
+        (Message { id: name_of(&[self.source, "deliveries", id]), keep_ms: millis_of(KEEP) }, what)
     }
 
-    /// Writes records of messages without room. While the store is away, none is written.
-    pub(super) async fn keep(&self, records: Vec<(Message, Id)>) -> Result<(), Error> {
-        if records.is_empty() {
-            return Ok(());
+    /// Records that the messages with these ids were handled. Returns whether that is written: it is not while the store
+    /// cannot be written.
+    pub(super) async fn keep(&self, ids: Vec<&str>) -> Result<bool, Error> {
+        if ids.is_empty() {
+            return Ok(true);
         }
-        match self.outbox.store.write_as(Work::Accept, records, intake::note).await {
-            Err(error) if !is_down(&error) => Err(error),
-            _ => Ok(()),
+        let records = ids.into_iter().map(|id| self.record(id, HANDLED)).collect::<Vec<_>>();
+        match self.outbox.store.write_as(Work::Accept, records, intake::note_anew).await {
+            Ok(()) => Ok(true),
+            Err(error) if is_down(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    /// Refuses those of the messages that are beyond the bound and are not known to be harmless. While the store cannot be
+    /// Refuses those of the messages that are beyond the bound and were tried without a good end. While the store cannot be
     /// written, none is refused.
-    pub(super) async fn judge(&self, messages: &mut [Intake]) -> Result<(), Error> {
-        let Some(most) = self.most else { return Ok(()) };
-        let beyond: Vec<&mut Intake> = messages.iter_mut().filter(|message| message.deliveries > most).collect();
+    pub(crate) async fn judge(self, mut messages: Vec<Intake>) -> Result<Vec<Intake>, Error> {
+        let beyond: Vec<&mut Intake> =
+            messages.iter_mut().filter(|message| self.is_beyond(message.deliveries)).collect();
         if beyond.is_empty() {
-            return Ok(());
+            return Ok(messages);
         }
-        let records = beyond.iter().map(|intake| (self.record(&intake.message.id), REFUSED)).collect::<Vec<_>>();
+        let records = beyond.iter().map(|intake| self.record(&intake.message.id, TRIED)).collect::<Vec<_>>();
         let known = match self.outbox.store.write_as(Work::Accept, records, intake::note).await {
             Ok(known) => known,
-            Err(error) if is_down(&error) => return Ok(()),
+            Err(error) if is_down(&error) => return Ok(messages),
             Err(error) => return Err(error),
         };
         for (intake, known) in beyond.into_iter().zip(known) {
-            if known != Some(HARMLESS) {
-                let count = intake.deliveries;
-                intake.content = Content::Invalid(format!(
-                    "the message was delivered {count} times and never accepted, and `max_deliveries` is {most}: it may \
-                     be what ends the process"
-                ));
+            match known {
+                Some(TRIED) => {
+                    let count = intake.deliveries;
+                    intake.content = Content::Invalid(format!(
+                        "the message was delivered {count} times, and nothing is known of the last try; `max_deliveries` is {}, \
+                         because such a message may be what ends the process",
+                        self.most.unwrap_or_default()
+                    ));
+                }
+                // Its record need not be written again.
+                Some(_) => intake.deliveries = 0,
+                None => {}
             }
         }
-        Ok(())
-    }
-}
-
-/// Whether a message was delivered about as often as the bound allows. The record is made in the second half, so that few
-/// messages have one.
-fn is_near(most: u64, deliveries: u64) -> bool {
-    most / 2 < deliveries && deliveries <= most
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_near;
-
-    #[test]
-    fn deliveries_are_near_in_the_second_half() {
-        let near = |most| (0..=most + 1).filter(|deliveries| is_near(most, *deliveries)).collect::<Vec<u64>>();
-        assert_eq!((near(1), near(2), near(5)), (vec![1], vec![2], vec![3, 4, 5]));
+        Ok(messages)
     }
 }

@@ -1,12 +1,13 @@
 //! Accepts requests that other programs hand over: through message brokers, or a table.
 
-mod deliveries;
+pub(crate) mod deliveries;
 mod feed;
 mod fingerprint;
 mod line;
 mod room;
 mod source;
 mod table;
+mod write;
 
 pub(in crate::outbox) use self::fingerprint::fingerprint;
 pub use self::line::Line;

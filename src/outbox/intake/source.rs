@@ -175,9 +175,9 @@ pub trait IntakeSource: Send + Sync {
 
     /// The most [deliveries](Intake::deliveries) of one message. `None`, which is no bound, unless implemented.
     ///
-    /// A message that was delivered more often and never accepted is [refused](Self::refused), because it may be what
-    /// ends the process each time. A message that the client postponed, or held for want of room, is not refused for
-    /// its deliveries: it was handled without harm.
+    /// A message that was delivered more often is tried once more. If it comes again after that, and was neither
+    /// accepted nor postponed nor held for want of room, it is [refused](Self::refused), because it may be what ends the
+    /// process each time.
     fn max_deliveries(&self) -> Option<u64> {
         None
     }

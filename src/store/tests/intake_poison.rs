@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::config::TenantEntry;
+use crate::outbox::intake::deliveries::DeliveryBound;
 use crate::outbox::{Intake, IntakeSource, MessageRef};
 use crate::store::Store;
 use crate::store::actor::Step;
@@ -125,16 +126,35 @@ async fn store_that_rejects_all_ends_hand_over() {
     assert!(messages.taken_ids().is_empty() && messages.refusals().is_empty());
 }
 
+/// The hand-over of a message ends before it was handled, as when the process is killed.
+async fn hand_over_and_die(client: &IntegrationClient, messages: &Messages) {
+    let outbox = client.outbox();
+    let bound = DeliveryBound::of(messages, outbox.state().unwrap());
+    bound.judge(messages.fetch(10).await.unwrap()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn message_delivered_too_often_is_refused() {
     let client = client(store()).await;
+    hand_over_and_die(&client, &Messages::new(&[("acme", MOST + 1), ("acme", MOST)])).await;
     for round in 0..2 {
-        let messages = Messages::new(&[("acme", MOST + 1), ("acme", MOST), ("acme", 0)]);
+        let messages = Messages::new(&[("acme", MOST + 2), ("acme", MOST), ("acme", MOST + 1), ("acme", 0)]);
         client.outbox().feed_from(&messages).await.unwrap();
-        assert_eq!(messages.taken_ids(), ["1", "2"], "round {round}");
+        assert_eq!(messages.taken_ids(), ["1", "2", "3"], "round {round}");
         let refusals = messages.refusals();
         assert_eq!((refusals.len(), &*refusals[0].0, refusals[0].1), (1, "0", ErrorKind::InvalidRequest));
-        assert!(refusals[0].2.contains("delivered 5 times"), "{refusals:?}");
+        assert!(refusals[0].2.contains("delivered 6 times"), "{refusals:?}");
+    }
+}
+
+/// The source cannot acknowledge what is in the store, and delivers it again for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_message_is_never_delivered_too_often() {
+    let client = client(store()).await;
+    for deliveries in 1..4 * MOST {
+        let messages = Messages::new(&[("acme", deliveries)]);
+        let accepted = client.outbox().feed_from(&messages).await.unwrap();
+        assert_eq!((accepted, messages.taken_ids().len()), (u64::from(deliveries == 1), 1), "{deliveries}");
     }
 }
 
@@ -149,4 +169,28 @@ async fn postponed_message_is_never_delivered_too_often() {
         assert!(messages.refusals().is_empty(), "{deliveries}: {:?}", messages.refusals());
         assert_eq!(messages.postponed_ids(), ["0"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redelivered_message_proves_no_working_database() {
+    let client = client(store()).await;
+    client.outbox().feed_from(&Messages::new(&[("acme", 1)])).await.unwrap();
+    let outbox = client.outbox();
+    outbox.state().unwrap().store.write((), REJECT).await.unwrap();
+    // The first message is in the store already, and needs no row.
+    let messages = Messages::new(&[("acme", 2), ("umbra", 1), ("umbra", 1)]);
+    let error = client.outbox().feed_from(&messages).await.unwrap_err();
+    assert!(error.to_string().contains("not this one") && messages.refusals().is_empty(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_messages_are_found_among_many() {
+    let client = client(store()).await;
+    let outbox = client.outbox();
+    outbox.state().unwrap().store.write((), REJECT).await.unwrap();
+    let all: Vec<(&str, u64)> = (0..100).map(|place| (if place % 40 == 7 { "umbra" } else { "acme" }, 1)).collect();
+    let messages = Messages::new(&all);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 97);
+    let refused: Vec<String> = messages.refusals().into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(refused, ["7", "47", "87"]);
 }
