@@ -172,12 +172,16 @@ async fn extend(unsettled: Arc<Unsettled<Delivery>>, every: Duration) {
     loop {
         tokio::time::sleep(every.max(SHORTEST_ROUND)).await;
         let mut old = Vec::new();
-        unsettled.for_each(|delivery| {
+        unsettled.for_each(|number, delivery| {
             if std::mem::replace(&mut delivery.is_old, true) {
-                old.push(delivery.message.clone());
+                old.push((number, delivery.message.clone()));
             }
         });
-        for message in old {
+        for (number, message) in old {
+            // It may have been given back in the meantime, with a wait that this would replace.
+            if !unsettled.holds(number) {
+                continue;
+            }
             // If this is lost, the server redelivers the message and the outbox recognises it.
             let _ = message.ack_with(AckKind::Progress).await;
         }

@@ -30,10 +30,16 @@ impl<D> Unsettled<D> {
         self.inner.lock().1.remove(&message.delivery)
     }
 
-    /// Calls `look` with each delivery.
+    /// Calls `look` with each delivery and its number.
     #[cfg(any(feature = "nats", feature = "sqs"))]
-    pub(crate) fn for_each(&self, look: impl FnMut(&mut D)) {
-        self.inner.lock().1.values_mut().for_each(look);
+    pub(crate) fn for_each(&self, mut look: impl FnMut(u64, &mut D)) {
+        self.inner.lock().1.iter_mut().for_each(|(number, delivery)| look(*number, delivery));
+    }
+
+    /// Whether the delivery with this number was not taken yet.
+    #[cfg(feature = "nats")]
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.inner.lock().1.contains_key(&number)
     }
 
     /// Forgets all deliveries, because their connection is closed and they can no longer be acknowledged.

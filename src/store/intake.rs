@@ -41,15 +41,13 @@ pub(crate) fn note<'a>(
 /// Records something about each message, in place of what was recorded before.
 #[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
 pub(crate) fn note_anew<'a>(notes: &'a Vec<(Message, Id)>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
-    Box::pin(async move {
-        let mut messages: Vec<Id> = notes.iter().map(|(message, _)| message.id).collect();
-        // In the order in which every process locks them.
-        messages.sort_unstable();
-        for message in messages {
-            seen::forget(message, db).await?;
-        }
-        seen::record(notes, db, now).await.map(drop)
-    })
+    Box::pin(seen::replace(notes, db, now))
+}
+
+/// Deletes what was recorded about these messages.
+#[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
+pub(crate) fn forget_notes<'a>(messages: &'a Vec<Id>, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(seen::forget_all(messages, db))
 }
 
 /// Whether the database rejected what was to be written, so that it may take other jobs.

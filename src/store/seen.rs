@@ -60,6 +60,36 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
     Ok(seen)
 }
 
+/// Records messages, in place of what was recorded of them before.
+pub(super) async fn replace(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    // Sorted as in `record`. No statement of PostgreSQL may write a row twice.
+    let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
+    sorted.sort_by_key(|(message, _)| message.id);
+    sorted.dedup_by_key(|(message, _)| message.id);
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "INSERT INTO ic_seen (message, job, until) \
+             SELECT unhex(value ->> 0), unhex(value ->> 1), value ->> 2 FROM json_each($1) WHERE true \
+             ON CONFLICT (message) DO UPDATE SET job = excluded.job, until = excluded.until"
+        }
+        Dialect::Postgres => {
+            "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
+             ON CONFLICT (message) DO UPDATE SET job = excluded.job, until = excluded.until"
+        }
+    };
+    db.execute(sql, rows(db.dialect(), columns(&sorted, now))).await.map(drop)
+}
+
+/// Deletes the records of messages.
+pub(super) async fn forget_all(messages: &[Id], db: Db<'_>) -> Result<(), DbError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "DELETE FROM ic_seen WHERE message IN (SELECT unhex(value ->> 0) FROM json_each($1))",
+        Dialect::Postgres => "DELETE FROM ic_seen WHERE message = ANY($1)",
+    };
+    let ids = messages.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
+    db.execute(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await.map(drop)
+}
+
 /// Deletes the record of a message that became no job.
 pub(super) async fn forget(message: Id, db: Db<'_>) -> Result<(), DbError> {
     let args = vec![message.as_bytes().as_slice().into()];

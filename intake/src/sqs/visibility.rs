@@ -37,7 +37,7 @@ pub(super) async fn extend(shared: Arc<Shared>, name: String) {
 async fn extend_old(shared: &Shared) -> Result<(), String> {
     let _changing = shared.changing.lock().await;
     let mut old = Vec::new();
-    shared.unsettled.for_each(|delivery| {
+    shared.unsettled.for_each(|_, delivery| {
         if std::mem::replace(&mut delivery.is_old, true) {
             old.push(delivery.receipt().to_owned());
         }

@@ -1,8 +1,8 @@
 //! The bound of deliveries: a message that is delivered again and again may be what ends the process each time.
 //!
-//! A message beyond the bound is tried once more, and the store records that before. If it comes again, and nothing says
-//! that the try ended well, it is refused. A try ends well also if the message was postponed because its lane was full: a
-//! broker counts the deliveries that follow from that like all others.
+//! A message beyond the bound is tried once more, and the store records that before. If another hand-over gets it again,
+//! and nothing says that the try ended well, it is refused. A try ends well also if the message was postponed because its
+//! lane was full: a broker counts the deliveries that follow from that like all others.
 
 use std::time::Duration;
 
@@ -12,14 +12,12 @@ use crate::outbox::OutboxState;
 use crate::outbox::accept::name_of;
 use crate::store::jobs::Message;
 use crate::store::problems::Work;
-use crate::store::{Id, intake, is_down, millis_of};
+use crate::store::{Id, intake, is_down, millis_of, new_id};
 
 /// How long the store keeps the record of a message.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 /// The record of a message that was accepted, postponed or held.
 const HANDLED: Id = Id::from_u128(1);
-/// The record of a message that is tried once more.
-const TRIED: Id = Id::from_u128(2);
 
 /// The bound of a source, and the store with the records.
 #[derive(Clone, Copy)]
@@ -27,11 +25,14 @@ pub(crate) struct DeliveryBound<'a> {
     outbox: &'a OutboxState,
     source: &'a str,
     most: Option<u64>,
+    /// The record of a message that is tried once more by this hand-over. A write whose reply was lost is repeated, and finds
+    /// its own record.
+    tried: Id,
 }
 
 impl<'a> DeliveryBound<'a> {
     pub(crate) fn of(source: &'a dyn IntakeSource, outbox: &'a OutboxState) -> DeliveryBound<'a> {
-        DeliveryBound { outbox, source: source.name(), most: source.max_deliveries() }
+        DeliveryBound { outbox, source: source.name(), most: source.max_deliveries(), tried: new_id(outbox.clock) }
     }
 
     pub(super) fn is_beyond(&self, deliveries: u64) -> bool {
@@ -56,23 +57,27 @@ impl<'a> DeliveryBound<'a> {
         }
     }
 
-    /// Refuses those of the messages that are beyond the bound and were tried without a good end. While the store cannot be
-    /// written, none is refused.
+    /// Refuses those of the messages that are beyond the bound and were tried without a good end. Their records are deleted, so
+    /// that they are tried again if an operator publishes them again. While the store cannot be written, none is refused.
     pub(crate) async fn judge(self, mut messages: Vec<Intake>) -> Result<Vec<Intake>, Error> {
         let beyond: Vec<&mut Intake> =
             messages.iter_mut().filter(|message| self.is_beyond(message.deliveries)).collect();
         if beyond.is_empty() {
             return Ok(messages);
         }
-        let records = beyond.iter().map(|intake| self.record(&intake.message.id, TRIED)).collect::<Vec<_>>();
+        let records = beyond.iter().map(|intake| self.record(&intake.message.id, self.tried)).collect::<Vec<_>>();
         let known = match self.outbox.store.write_as(Work::Accept, records, intake::note).await {
             Ok(known) => known,
             Err(error) if is_down(&error) => return Ok(messages),
             Err(error) => return Err(error),
         };
+        let mut refused = Vec::new();
         for (intake, known) in beyond.into_iter().zip(known) {
             match known {
-                Some(TRIED) => {
+                // Its record need not be written again.
+                Some(HANDLED) => intake.deliveries = 0,
+                Some(tried) if tried != self.tried => {
+                    refused.push(self.record(&intake.message.id, tried).0.id);
                     let count = intake.deliveries;
                     intake.content = Content::Invalid(format!(
                         "the message was delivered {count} times, and nothing is known of the last try; `max_deliveries` is {}, \
@@ -80,9 +85,13 @@ impl<'a> DeliveryBound<'a> {
                         self.most.unwrap_or_default()
                     ));
                 }
-                // Its record need not be written again.
-                Some(_) => intake.deliveries = 0,
-                None => {}
+                _ => {}
+            }
+        }
+        if !refused.is_empty() {
+            match self.outbox.store.write_as(Work::Accept, refused, intake::forget_notes).await {
+                Err(error) if !is_down(&error) => return Err(error),
+                _ => {}
             }
         }
         Ok(messages)

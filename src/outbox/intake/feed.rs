@@ -65,6 +65,8 @@ impl Outbox {
         let (mut held, mut told, mut telling) = (VecDeque::new(), SourceReport::default(), 0);
         // The messages beyond the bound of deliveries that are given back.
         let mut handled = Vec::new();
+        // The error with which the hand-over ends, when what is in the store has been acknowledged.
+        let mut failure: Option<Error> = None;
         let mut again_at: Option<Time> = None;
         // The mean size of the messages that were fetched last.
         let mut size = FIRST_SIZE;
@@ -83,12 +85,17 @@ impl Outbox {
                 fetch = Some(source.fetch(most.min(IN_HAND - in_hand)));
             }
             let is_stopped = *stop.borrow();
-            if is_stopped && write.is_none() && can_postpone && !held.is_empty() {
+            let is_ending = is_stopped || failure.is_some();
+            if is_ending && write.is_none() && !held.is_empty() {
                 let beyond = held.iter().filter(|good: &&CheckedMessage| bound.is_beyond(good.deliveries));
                 handled.extend(beyond.map(|good| good.message.id.clone()));
-                told.back.extend(held.drain(..).map(|CheckedMessage { message, .. }| message));
+                let left = held.drain(..).map(|CheckedMessage { message, .. }| message);
+                match can_postpone {
+                    true => told.back.extend(left),
+                    false => drop(left),
+                }
             }
-            if write.is_none() && !held.is_empty() && !is_stopped && again_at.is_none() {
+            if write.is_none() && !held.is_empty() && !is_ending && again_at.is_none() {
                 let batch = std::mem::take(&mut held);
                 let (count, bytes) = (batch.len(), bytes_of(&batch));
                 write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone, bound)) });
@@ -100,8 +107,8 @@ impl Outbox {
                 tell = Some(Box::pin(std::mem::take(&mut told).tell(source)));
             }
             let has_work = fetch.is_some() || judge.is_some() || write.is_some() || tell.is_some();
-            if !has_work && (held.is_empty() || is_stopped) {
-                return Ok(new);
+            if !has_work && (held.is_empty() || is_ending) {
+                return failure.map_or(Ok(new), Err);
             }
             let wait = async {
                 match again_at {
@@ -121,7 +128,11 @@ impl Outbox {
                 }
                 Some(result) = async { Some(write.as_mut()?.done.as_mut().await) }, if write.is_some() => {
                     write = None;
-                    let mut written = result?;
+                    let failed = |error| Written { failure: Some(error), ..Written::default() };
+                    let mut written = result.unwrap_or_else(failed);
+                    if let Some(error) = written.failure.take() {
+                        (is_over, fetch, failure) = (true, None, Some(error));
+                    }
                     new += written.new;
                     again_at = written.again_at;
                     // Messages fetched in the meantime are newer, so they go behind.
@@ -141,20 +152,22 @@ impl Outbox {
                     // Check the held messages again now, together with the new ones: some of these may have room.
                     (judge, again_at) = (None, None);
                     let messages = judged?;
-                    let beyond = messages.iter().filter(|intake| bound.is_beyond(intake.deliveries));
+                    let is_refused = |intake: &Intake| matches!(intake.content, Content::Invalid(_));
+                    let beyond = messages.iter().filter(|intake| bound.is_beyond(intake.deliveries) && !is_refused(intake));
                     let beyond: Vec<String> = beyond.map(|intake| intake.message.id.clone()).collect();
                     let (count, bytes) = (held.len(), bytes_of(&held));
                     for intake in messages {
                         self.check(source, intake, &mut held, &mut told, clock)?;
                     }
-                    if !told.back.is_empty() {
+                    let is_stopped = *outbox.stop.borrow();
+                    if is_stopped {
                         handled = beyond;
                     }
                     if held.len() > count {
                         size = ((bytes_of(&held) - bytes) / (held.len() - count)).max(1);
                     }
                 }
-                () = wait, if !is_stopped => again_at = None,
+                () = wait, if !is_ending => again_at = None,
             }
         }
     }

@@ -78,6 +78,8 @@ pub(super) struct Written {
     pub(super) again_at: Option<Time>,
     /// Messages that became jobs.
     pub(super) new: u64,
+    /// An error of the store that is not temporary. What is told to the source holds all the same.
+    pub(super) failure: Option<Error>,
 }
 
 /// The end of the transaction that begins with job `from`: it takes one job at least.
@@ -139,7 +141,10 @@ pub(super) async fn write_all(
                 written.held.push_back(good);
                 break;
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                jobs.iter().for_each(|job: &NewJob| outbox.count_out(&job.lane));
+                return Err(error);
+            }
         }
     }
     let beyond = without_room.iter().filter(|(good, _)| bound.is_beyond(good.deliveries));
@@ -163,20 +168,6 @@ pub(super) async fn write_all(
         let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.range.clone()), intake::take).await
         {
             Ok(accepted) => accepted,
-            Err(error) if is_down(&error) => {
-                // Messages that may have been written already are recognised when they are written again.
-                parts.push_front(part);
-                let mut rest: Vec<usize> = parts.into_iter().flat_map(|part| part.range).collect();
-                rest.sort_unstable();
-                let held = rest.into_iter().map(|number| {
-                    let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
-                    outbox.count_out(&job.lane);
-                    CheckedMessage { message, job, deliveries }
-                });
-                let behind = std::mem::take(&mut written.held);
-                written.held = held.chain(behind).collect();
-                break;
-            }
             // One of the jobs may be the cause.
             Err(error) if intake::is_rejection(&error) && part.range.len() > 1 => {
                 part.halves().into_iter().rev().for_each(|half| parts.push_front(half));
@@ -190,7 +181,21 @@ pub(super) async fn write_all(
                 }
                 continue;
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // Messages that may have been written already are recognised when they are written again.
+                parts.push_front(part);
+                let mut rest: Vec<usize> = parts.drain(..).flat_map(|part| part.range).collect();
+                rest.sort_unstable();
+                let held = rest.into_iter().map(|number| {
+                    let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
+                    outbox.count_out(&job.lane);
+                    CheckedMessage { message, job, deliveries }
+                });
+                let behind = std::mem::take(&mut written.held);
+                written.held = held.chain(behind).collect();
+                written.failure = Some(error).filter(|error| !is_down(error));
+                break;
+            }
         };
         has_accepted[part.first] |= accepted.contains(&Accepted::New);
         for (number, accepted) in part.range.zip(accepted) {
@@ -214,15 +219,17 @@ pub(super) async fn write_all(
         }
     }
     // A message that is in the store and cannot be acknowledged is delivered again.
-    bound.keep(known.iter().map(String::as_str).collect()).await?;
+    if let Err(error) = bound.keep(known.iter().map(String::as_str).collect()).await {
+        written.failure = Some(error);
+    }
     for (part, error) in rejected {
-        // A database that accepts no other job of the transaction is at fault, and not the message.
-        if !has_accepted[part.first] {
-            return Err(error);
-        }
         let number = part.range.start;
         outbox.count_out(&jobs[number].lane);
-        written.told.refused.push((checked[number].0.clone(), error));
+        match has_accepted[part.first] {
+            true => written.told.refused.push((checked[number].0.clone(), error)),
+            // A database that accepts no other job of the transaction is at fault, and not the message.
+            false => written.failure = Some(error),
+        }
     }
     outbox.measured.intake.taken(written.new);
     outbox.measured.intake.refused(written.told.refused.len() as u64);

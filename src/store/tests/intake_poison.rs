@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::config::TenantEntry;
@@ -10,6 +11,7 @@ use crate::outbox::intake::deliveries::DeliveryBound;
 use crate::outbox::{Intake, IntakeSource, MessageRef};
 use crate::store::Store;
 use crate::store::actor::Step;
+use crate::store::faults::{Fault, Moment, Watch};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{BoxError, BoxFuture, Error, ErrorKind, IntegrationClient, Priority, Request};
 
@@ -137,14 +139,36 @@ async fn hand_over_and_die(client: &IntegrationClient, messages: &Messages) {
 async fn message_delivered_too_often_is_refused() {
     let client = client(store()).await;
     hand_over_and_die(&client, &Messages::new(&[("acme", MOST + 1), ("acme", MOST)])).await;
-    for round in 0..2 {
-        let messages = Messages::new(&[("acme", MOST + 2), ("acme", MOST), ("acme", MOST + 1), ("acme", 0)]);
-        client.outbox().feed_from(&messages).await.unwrap();
-        assert_eq!(messages.taken_ids(), ["1", "2", "3"], "round {round}");
-        let refusals = messages.refusals();
-        assert_eq!((refusals.len(), &*refusals[0].0, refusals[0].1), (1, "0", ErrorKind::InvalidRequest));
-        assert!(refusals[0].2.contains("delivered 6 times"), "{refusals:?}");
+    let messages = Messages::new(&[("acme", MOST + 2), ("acme", MOST), ("acme", MOST + 1), ("acme", 0)]);
+    client.outbox().feed_from(&messages).await.unwrap();
+    assert_eq!(messages.taken_ids(), ["1", "2", "3"]);
+    let refusals = messages.refusals();
+    assert_eq!((refusals.len(), &*refusals[0].0, refusals[0].1), (1, "0", ErrorKind::InvalidRequest));
+    assert!(refusals[0].2.contains("delivered 6 times"), "{refusals:?}");
+    // Published again, it has a try again.
+    let messages = Messages::new(&[("acme", MOST + 1)]);
+    client.outbox().feed_from(&messages).await.unwrap();
+    assert_eq!(messages.taken_ids(), ["0"]);
+}
+
+/// Loses the reply to the first commit of what is accepted.
+#[derive(Default)]
+struct LostReply(AtomicBool);
+
+impl Watch for LostReply {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        let is_it = what == "accept" && moment == Moment::Committed;
+        if is_it && !self.0.swap(true, Ordering::Relaxed) { Fault::Broken } else { Fault::None }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_reply_refuses_no_message() {
+    let client = client(store().watched_by(Arc::new(LostReply::default()))).await;
+    // The commit of the record that the message is tried is the first.
+    let messages = Messages::new(&[("acme", MOST + 1), ("umbra", MOST + 1)]);
+    client.outbox().feed_from(&messages).await.unwrap();
+    assert_eq!((messages.taken_ids(), messages.refusals().len()), (vec!["0".to_owned(), "1".to_owned()], 0));
 }
 
 /// The source cannot acknowledge what is in the store, and delivers it again for ever.
@@ -181,6 +205,7 @@ async fn redelivered_message_proves_no_working_database() {
     let messages = Messages::new(&[("acme", 2), ("umbra", 1), ("umbra", 1)]);
     let error = client.outbox().feed_from(&messages).await.unwrap_err();
     assert!(error.to_string().contains("not this one") && messages.refusals().is_empty(), "{error}");
+    assert_eq!(messages.taken_ids(), ["0"], "what is in the store is acknowledged before the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,4 +218,6 @@ async fn rejected_messages_are_found_among_many() {
     assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 97);
     let refused: Vec<String> = messages.refusals().into_iter().map(|(id, ..)| id).collect();
     assert_eq!(refused, ["7", "47", "87"]);
+    let others: Vec<String> = (0..100).filter(|place| place % 40 != 7).map(|place| place.to_string()).collect();
+    assert_eq!(messages.taken_ids(), others, "in their order");
 }
