@@ -32,7 +32,7 @@ impl Address {
         self.own.iter().find(|(own, value)| own == name && !value.is_empty()).map(|(_, value)| &**value)
     }
 
-    /// The most deliveries of a message, as `max_deliveries` in the URL states it; 0 there is no bound.
+    /// The most deliveries of a message, as `max_deliveries` in the URL states it; there, 0 stands for no bound.
     #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
     pub(crate) fn max_deliveries(&self, default: u64) -> Result<Option<u64>, Error> {
         let Some(stated) = self.get("max_deliveries") else { return Ok(Some(default)) };

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
@@ -15,14 +15,9 @@ use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{Delay, FakeVendor, Fault as VendorFault, HeaderStyle, When};
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
-fn folder() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("ic-leases-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    let folder = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
+#[cfg(feature = "postgres")]
+use crate::support::database;
+use crate::support::folder;
 
 /// A vendor that takes `service` for each request, and fails the first one for `/late` with a 503.
 async fn vendor(service: Duration) -> FakeVendor {
@@ -114,7 +109,7 @@ const STEPS: [i64; 4] = [HOUR, -HOUR, 24 * HOUR, -24 * HOUR];
 async fn step_clock_under_way(by_ms: i64) {
     let vendor = vendor(Duration::from_millis(1_500)).await;
     let machine = Arc::new(SteppedClock::default());
-    let store = Store::sqlite(folder().join("s.db")).lease(Duration::from_secs(2)).watched_by(machine.clone());
+    let store = Store::sqlite(folder("leases").join("s.db")).lease(Duration::from_secs(2)).watched_by(machine.clone());
     let client = client(&vendor, &store).await.unwrap();
     let late = enqueue(&client, "keyed", "/late").await;
     until_arrived(&vendor, 1).await;
@@ -144,7 +139,7 @@ async fn clock_steps_under_way_are_harmless() {
 async fn step_clock_between_processes(by_ms: i64) {
     let vendor = vendor(Duration::from_millis(10)).await;
     let machine = Arc::new(SteppedClock::default());
-    let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+    let store = Store::sqlite(folder("leases").join("s.db")).watched_by(machine.clone());
     let first = client(&vendor, &store).await.unwrap();
     let late = enqueue(&first, "keyed", "/late").await;
     until_arrived(&vendor, 1).await;
@@ -180,7 +175,7 @@ async fn connection(path: &Path) -> sqlx::SqliteConnection {
 async fn write_lock_beyond_the_lease_is_harmless() {
     use sqlx::Executor;
     let vendor = vendor(Duration::from_millis(1_500)).await;
-    let path = folder().join("s.db");
+    let path = folder("leases").join("s.db");
     let client = client(&vendor, &Store::sqlite(&path).lease(Duration::from_secs(2))).await.unwrap();
     let mut other = connection(&path).await;
     let receipts = enqueue_six(&client).await;
@@ -195,19 +190,6 @@ async fn write_lock_beyond_the_lease_is_harmless() {
     assert!(arrivals_by_path(&vendor).values().all(|times| *times == 1), "{:?}", arrivals_by_path(&vendor));
 }
 
-/// The URL of an empty database.
-#[cfg(feature = "postgres")]
-async fn database() -> String {
-    use sqlx::{Connection, Executor};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
-    let name = format!("leases{}_{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
-    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-    let (server, _) = url.rsplit_once('/').unwrap();
-    format!("{server}/{name}")
-}
-
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn table_lock_beyond_the_lease_is_harmless() {
@@ -216,7 +198,7 @@ async fn table_lock_beyond_the_lease_is_harmless() {
     for mode in ["ACCESS EXCLUSIVE", "EXCLUSIVE", "SHARE"] {
         runs.spawn(async move {
             let vendor = vendor(Duration::from_millis(1_500)).await;
-            let url = database().await;
+            let url = database("leases").await;
             let store = Store::postgres(&url).lease(Duration::from_secs(2));
             // Two workers: each sees that the other makes no progress.
             let (first, _second) = (client(&vendor, &store).await.unwrap(), client(&vendor, &store).await.unwrap());
@@ -244,7 +226,7 @@ async fn table_lock_beyond_the_lease_is_harmless() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn symlinked_store_has_one_worker() {
-    let (vendor, folder) = (vendor(Duration::from_millis(10)).await, folder());
+    let (vendor, folder) = (vendor(Duration::from_millis(10)).await, folder("leases"));
     let (path, link) = (folder.join("s.db"), folder.join("link.db"));
     let _first = client(&vendor, &Store::sqlite(&path)).await.unwrap();
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -256,7 +238,7 @@ async fn symlinked_store_has_one_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_lock_file_admits_no_second_worker() {
     let vendor = vendor(Duration::from_millis(10)).await;
-    let path = folder().join("s.db");
+    let path = folder("leases").join("s.db");
     let store = Store::sqlite(&path).lease(Duration::from_secs(2));
     let first = client(&vendor, &store).await.unwrap();
     std::fs::remove_file(path.with_extension("db.work")).unwrap();
@@ -272,7 +254,7 @@ async fn removed_lock_file_admits_no_second_worker() {
 /// Does `harm` to the files of a store in use, asserts that it accepts no more jobs, and returns the error's text.
 async fn error_after_harm(harm: impl Fn(&Path)) -> String {
     let vendor = vendor(Duration::from_millis(10)).await;
-    let path = folder().join("s.db");
+    let path = folder("leases").join("s.db");
     let client = client(&vendor, &Store::sqlite(&path)).await.unwrap();
     let receipt = enqueue(&client, "plain", "/before").await;
     until_ended(&receipt).await;

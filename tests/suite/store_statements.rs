@@ -82,11 +82,5 @@ async fn sqlite_gets_a_statement_per_group() {
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_gets_a_statement_per_group() {
-    use sqlx::{Connection, Executor};
-    let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
-    let name = format!("statements{}", std::process::id());
-    let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
-    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-    let (server, _) = url.rsplit_once('/').unwrap();
-    assert_grouped(&statements(Store::postgres(format!("{server}/{name}"))).await);
+    assert_grouped(&statements(Store::postgres(crate::support::database("statements").await)).await);
 }

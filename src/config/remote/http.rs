@@ -133,15 +133,10 @@ pub(super) fn shown(url: &str) -> String {
         }
         // What stands before an `@` may be a password with any character.
         _ => {
-            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            let is_named =
-                !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
-            let rest = url.rsplit_once('@').map(|(_, rest)| rest.split(['?', '#']).next().unwrap_or_default());
-            match rest {
-                Some(rest) if is_named => format!("{scheme}://{rest}"),
-                Some(rest) => rest.to_owned(),
-                None => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
-            }
+            let scheme = ["https://", "http://"].into_iter().find(|scheme| url.starts_with(scheme)).unwrap_or_default();
+            let rest = &url[scheme.len()..];
+            let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+            format!("{scheme}{}", place.split(['?', '#']).next().unwrap_or_default())
         }
     }
 }

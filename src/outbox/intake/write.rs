@@ -78,7 +78,7 @@ pub(super) struct Written {
     pub(super) again_at: Option<Time>,
     /// Messages that became jobs.
     pub(super) new: u64,
-    /// An error of the store that is not temporary. What is told to the source holds all the same.
+    /// An error of the store that is not temporary. The results in `told` are valid with it, too.
     pub(super) failure: Option<Error>,
 }
 
@@ -119,21 +119,28 @@ impl Part {
     }
 }
 
-/// Writes the messages for which there is room.
-pub(super) async fn write_all(
+/// The messages of a write for whose jobs there is room, with their deliveries, and the jobs in the same order.
+#[derive(Default)]
+struct Placed {
+    checked: Vec<(MessageRef, u64)>,
+    jobs: Vec<NewJob>,
+}
+
+/// Counts the jobs for which there is room in the backlogs of their lanes. The other messages are postponed, or held.
+async fn place_all(
     outbox: &Arc<OutboxState>,
     batch: VecDeque<CheckedMessage>,
     can_postpone: bool,
     bound: DeliveryBound<'_>,
-) -> Result<Written, Error> {
-    let mut written = Written::default();
-    let (mut room, mut checked, mut jobs) = (Room::default(), Vec::new(), Vec::new());
+    written: &mut Written,
+) -> Result<Placed, Error> {
+    let (mut room, mut placed) = (Room::default(), Placed::default());
     let (mut batch, mut without_room) = (batch.into_iter(), Vec::new());
     for good in batch.by_ref() {
         match place(outbox, &mut room, &good.job.lane).await {
             Ok(true) => {
-                checked.push((good.message, good.deliveries));
-                jobs.push(good.job);
+                placed.checked.push((good.message, good.deliveries));
+                placed.jobs.push(good.job);
             }
             Ok(false) => without_room.push((good, can_postpone && room.is_open())),
             Err(error) if is_down(&error) => {
@@ -142,7 +149,7 @@ pub(super) async fn write_all(
                 break;
             }
             Err(error) => {
-                jobs.iter().for_each(|job: &NewJob| outbox.count_out(&job.lane));
+                placed.jobs.iter().for_each(|job| outbox.count_out(&job.lane));
                 return Err(error);
             }
         }
@@ -161,6 +168,18 @@ pub(super) async fn write_all(
         }
     }
     written.held.extend(behind.into_iter().chain(batch));
+    Ok(placed)
+}
+
+/// Writes the messages for which there is room.
+pub(super) async fn write_all(
+    outbox: &Arc<OutboxState>,
+    batch: VecDeque<CheckedMessage>,
+    can_postpone: bool,
+    bound: DeliveryBound<'_>,
+) -> Result<Written, Error> {
+    let mut written = Written::default();
+    let Placed { checked, jobs } = place_all(outbox, batch, can_postpone, bound, &mut written).await?;
     let mut parts = Part::all(&jobs);
     let jobs = Arc::new(jobs);
     let (mut has_accepted, mut rejected, mut known) = (vec![false; parts.len()], Vec::new(), Vec::new());

@@ -54,7 +54,7 @@ async fn status_shows_age_and_problem_of_source() {
     assert!(limit_in_force(&client).contains("2000"));
 }
 
-/// The status that the process publishes says the same.
+/// The status that the process publishes in the store tells the copy, too.
 #[tokio::test]
 async fn status_tells_a_copy_from_its_source() {
     let folder = folder("source-status-copy");

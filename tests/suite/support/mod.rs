@@ -11,6 +11,20 @@ pub(crate) fn repository() -> &'static std::path::Path {
     of_package.parent().expect("the package of the tests is in the repository")
 }
 
+/// The URL of an empty database of the server that `IC_TEST_POSTGRES` names.
+#[cfg(feature = "postgres")]
+pub(crate) async fn database(name: &str) -> String {
+    use sqlx::{Connection, Executor};
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
+    let name = format!("{name}{}_{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    format!("{server}/{name}")
+}
+
 /// Makes an empty folder for one test, below the system's folder for temporary files.
 pub(crate) fn folder(name: &str) -> std::path::PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
