@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every check of this repository, in one command.
 #
-#   scripts/test.sh              all steps; `features` and `deny` run beside those that mostly wait; stops at the first that fails
+#   scripts/test.sh              all steps; `servers` runs beside clippy, `features` and `deny` beside those that mostly wait; stops
+#                                at the first that fails
 #   scripts/test.sh STEP...      only these
 #   scripts/test.sh --list       their names
 #
@@ -32,7 +33,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly FIRST=(toolchain lockfile format clippy package test doctest doc build)
+readonly FIRST=(toolchain lockfile format clippy package servers test doctest doc build)
+# It mostly waits for what it fetches, so it runs beside clippy, which builds.
+readonly BEFORE_TESTS=(servers)
 # All of these but the last mostly wait, so those of BESIDE run meanwhile, at low priority: they build.
 readonly WAITING=(examples sdks crash simulate)
 readonly BESIDE=(features deny)
@@ -231,6 +234,13 @@ with_brokers() {
         moto_server sqs IC_TEST_SQS "SQS as a source of requests"
     fi
     "$@"
+}
+
+# Installs what the tests need, and starts and ends each of their servers once.
+step_servers() {
+    browser_ready
+    etcd_ready
+    with_servers with_brokers true
 }
 
 # from_registries WHAT: whether npm and PyPI can be reached, from which WHAT comes. Where not, it is said again at the end.
@@ -494,6 +504,13 @@ begin_step() {
     set +m
 }
 
+begin_steps() {
+    local name
+    for name in "$@"; do
+        begin_step "$name"
+    done
+}
+
 # Whether the step runs beside others, and has failed.
 has_failed() {
     [[ -n ${RUNNING[$1]:-} && -s $FOLDER/$1.end ]] && [[ $(cut -d ' ' -f 1 "$FOLDER/$1.end") != 0 ]]
@@ -554,18 +571,19 @@ main() {
     done
     for name in "${steps[@]}"; do
         number=$((number + 1))
-        if (($# == 0)) && [[ $name == "${WAITING[0]}" ]]; then
-            for beside in "${BESIDE[@]}"; do
-                begin_step "$beside"
-            done
+        if (($# == 0)) && [[ $name == clippy ]]; then
+            begin_steps "${BEFORE_TESTS[@]}"
+        elif (($# == 0)) && [[ $name == "${WAITING[0]}" ]]; then
+            begin_steps "${BESIDE[@]}"
         fi
         run_step "$name" "$number" "${#steps[@]}"
-        for beside in "${BESIDE[@]}"; do
+        for beside in "${BEFORE_TESTS[@]}" "${BESIDE[@]}"; do
             ! has_failed "$beside" || run_step "$beside" "$number" "${#steps[@]}"
         done
     done
     echo
-    cat "$NOTES"
+    # A step that runs before another, and what it prepares again, say the same.
+    awk '!said[$0]++' "$NOTES"
     printf '%s\n' "${STEP_TIMES[@]}"
     echo "scripts/test.sh: all ${#steps[@]} steps passed in $SECONDS s"
 }
