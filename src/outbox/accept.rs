@@ -8,8 +8,7 @@ use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::acceptable::acceptable;
 use crate::store::jobs::{self, Accepted, Message, NewJob};
-use crate::store::new_id;
-use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
+use crate::store::{CallersConnection, Id, LaneTier, failed, id_with_content, millis_of, new_id};
 use std::sync::Arc;
 
 /// Where a request comes from, which decides how a repetition of it is recognised.
@@ -125,7 +124,8 @@ impl Outbox {
             Origin::Batch(id) => (id, None),
             Origin::Message { source, id } => {
                 let vendor = &*tenant.vendor.name;
-                let job = name_of(&[source, &tenant.id, vendor, id, &print.unwrap_or_default()]);
+                let content = name_of(&[source, &tenant.id, vendor, id, &print.unwrap_or_default()]);
+                let job = id_with_content(self.core.clock.wall(), content);
                 let keep_ms = millis_of(outbox.store.limits.keep_seen);
                 (job, Some(Message { id: name_of(&[source, &tenant.id, vendor, id]), keep_ms }))
             }

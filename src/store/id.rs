@@ -1,6 +1,6 @@
 //! The keys of rows: the id of a job, and its tenant, vendor and priority.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clock::Clock;
 
@@ -17,11 +17,44 @@ pub(crate) struct LaneTier {
 
 /// Creates a unique id. Ids sort by the time of their creation, and 74 bits of each are random.
 pub(crate) fn new_id(clock: Clock) -> Id {
-    let since = clock.wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos());
     Id::new_v7(at)
 }
 
+/// Creates the id of a job that is made from a message; `content` is a hash of the message and its request. The id begins
+/// with the time, like those of [`new_id`], so that jobs which are accepted together are neighbours in every index of ids.
+/// The last 74 bits are those of the hash.
+pub(crate) fn id_with_content(now: SystemTime, content: Id) -> Id {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let [.., a, b, c, d, e, f, g, h, i, j] = content.into_bytes();
+    uuid::Builder::from_unix_timestamp_millis(millis, &[a, b, c, d, e, f, g, h, i, j]).into_uuid()
+}
+
+/// Whether two ids of [`id_with_content`] were made for the same content, at whatever time.
+pub(crate) fn same_content(one: Id, other: Id) -> bool {
+    // The bits before are the time and the version.
+    const CONTENT: u128 = (1 << 76) - 1;
+    (one.as_u128() ^ other.as_u128()) & CONTENT == 0
+}
+
 pub(crate) fn millis_of(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_messages_sort_by_time() {
+        let at = |millis: u64| UNIX_EPOCH + Duration::from_millis(1_800_000_000_000 + millis);
+        let content = |text: &str| Id::new_v5(&Id::NAMESPACE_URL, text.as_bytes());
+        let (one, other) = (id_with_content(at(0), content("one")), id_with_content(at(0), content("other")));
+        let later = id_with_content(at(1), content("one"));
+        assert!(one < later && other < later);
+        assert!(same_content(one, later) && !same_content(one, other));
+        assert!(same_content(one, content("one")), "the hash itself was the id in earlier versions");
+    }
 }

@@ -1,12 +1,11 @@
 //! The SQL that accepts many jobs in few statements: the jobs of one fetch from a message broker, or of rows of
 //! [`ic_intake`](super::intake_table).
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Id;
-use super::driver::{Column, Db, DbError, DbKind, Dialect, rows};
+use super::driver::{Db, DbError, DbKind};
 use super::jobs::{self, Accepted, Message, NewJob};
 use super::seen::{self, Seen};
 use crate::BoxFuture;
@@ -56,27 +55,6 @@ pub(crate) fn is_rejection(error: &Error) -> bool {
     source.is_some_and(|error| error.kind == DbKind::Other)
 }
 
-/// Returns which of the jobs with these ids have ended. If the record of a message has expired, nothing else shows that
-/// the message was accepted before.
-async fn ended(jobs: &[Id], db: Db<'_>) -> Result<HashSet<Id>, DbError> {
-    if jobs.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let sql = match db.dialect() {
-        Dialect::Sqlite => {
-            "WITH o AS MATERIALIZED (SELECT unhex(value ->> 0) AS id FROM json_each($1)) \
-             SELECT id FROM ic_done WHERE id IN (SELECT id FROM o) UNION ALL \
-             SELECT id FROM ic_dead WHERE id IN (SELECT id FROM o)"
-        }
-        Dialect::Postgres => {
-            "SELECT id FROM ic_done WHERE id = ANY($1) UNION ALL SELECT id FROM ic_dead WHERE id = ANY($1)"
-        }
-    };
-    let ids = jobs.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
-    let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
-    found.into_iter().map(|mut row| row.id()).collect()
-}
-
 /// [`take`], as a part of a larger step.
 pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<Vec<Accepted>, DbError> {
     // A job with a key that its caller chose is inserted by itself: it takes more than one statement in any case.
@@ -86,9 +64,6 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
         .filter_map(|job| job.message.map(|message| (message, job.id)))
         .collect();
     let seen = seen::record(&messages, db, now).await?;
-    let new: Vec<Id> =
-        messages.iter().zip(&seen).filter(|(_, seen)| **seen == Seen::New).map(|((_, job), _)| *job).collect();
-    let ended = ended(&new, db).await?;
     let (mut seen, mut accepted) = (seen.into_iter(), Vec::with_capacity(jobs.len()));
     let mut together: Vec<&NewJob> = Vec::new();
     for job in jobs {
@@ -101,7 +76,6 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
         let seen = if job.message.is_some() { seen.next().unwrap_or(Seen::New) } else { Seen::New };
         accepted.push(match seen {
             Seen::Before(before) => Accepted::of_message(job, before),
-            Seen::New if ended.contains(&job.id) => Accepted::Before(job.id),
             Seen::New => {
                 together.push(job);
                 Accepted::New

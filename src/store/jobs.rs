@@ -25,7 +25,7 @@ pub(crate) use super::looks::{all_due, due};
 pub(crate) use super::seen::Message;
 use super::seen::{self, Seen};
 pub(crate) use super::starts::Start;
-use super::{Id, LaneTier};
+use super::{Id, LaneTier, same_content};
 use crate::BoxFuture;
 
 /// A job to be accepted.
@@ -42,7 +42,7 @@ pub(crate) struct NewJob {
     pub(crate) request: Vec<u8>,
     /// The idempotency key that the caller chose, and the fingerprint of the request.
     pub(crate) key: Option<(String, String)>,
-    /// The message from which the job was made. The job's id is derived from the message and the request.
+    /// The message from which the job was made. The job's id holds a hash of the message and the request.
     pub(crate) message: Option<Message>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Accepted {
 impl Accepted {
     /// The result for a message that was accepted earlier, as the job `before`.
     pub(super) fn of_message(job: &NewJob, before: Id) -> Accepted {
-        if before == job.id { Accepted::Before(before) } else { Accepted::KeyOfAnother }
+        if same_content(before, job.id) { Accepted::Before(before) } else { Accepted::KeyOfAnother }
     }
 }
 
@@ -108,10 +108,8 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let expires = job.expires_ms.map(|after| now.saturating_add(after));
         let run_at = now.saturating_add(job.delay_ms);
         let keep = i64::from(job.keep_result);
-        let written =
-            db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
-        // Nothing is written if the record of the message has expired while the dead letter of its job is still kept.
-        Ok(if written == 0 && job.message.is_some() { Accepted::Before(job.id) } else { Accepted::New })
+        db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
+        Ok(Accepted::New)
     })
 }
 

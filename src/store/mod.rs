@@ -108,7 +108,7 @@ use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
 pub(crate) use self::failure::{failed, is_down, may_pass};
-pub(crate) use self::id::{Id, LaneTier, millis_of, new_id};
+pub(crate) use self::id::{Id, LaneTier, id_with_content, millis_of, new_id, same_content};
 pub(crate) use self::opened::Opened;
 
 /// Which store a client uses, and its limits.

@@ -1,6 +1,6 @@
 //! The SQL of message ids that were seen: how a redelivered message is recognised, for longer than its job is kept.
 //!
-//! A row holds the message, its job and a time, 40 bytes in all. A job's id is made of its message and of the
+//! A row holds the message, its job and a time, 40 bytes in all. A job's id holds a hash of its message and of the
 //! fingerprint of its request, so that another request with the id of a message is recognised by the job's id alone.
 
 use std::collections::{HashMap, HashSet};
