@@ -5,7 +5,8 @@
 //! endpoint's queue, the lane's tier, the account's tier or the vendor's tier. So a blocked endpoint blocks no other
 //! endpoint, a blocked lane no other lane. The head of the queue reserves the next units of the place that stopped it:
 //! what lies further out it has not asked for yet, so a request that waits for a limit of its own holds nothing of a
-//! shared one. A lower tier that is stopped by the high tier's reserve reserves nothing: the reserve is not for it.
+//! shared one. A lower tier that waits longer than the high tier would, because of that tier's reserve, reserves the
+//! units against the other lower tier alone: the reserve is not for it.
 
 use std::sync::Arc;
 
@@ -40,9 +41,20 @@ pub(super) struct Stop {
     free: Free,
     /// `None` if the head of another queue has reserved the next units.
     lack: Option<(BlockedBy, Option<Arc<str>>)>,
+    /// Whether the high tier could have the units sooner, so that they are not reserved against it.
+    spares_high: bool,
 }
 
 impl Stop {
+    fn by_gate(place: LimitLevel, free: Free, lack: BlockedBy) -> Stop {
+        Stop { place, free, lack: Some((lack, None)), spares_high: false }
+    }
+
+    /// The head of another queue has reserved the next units, so it goes first.
+    fn by_turn(place: LimitLevel) -> Stop {
+        Stop { place, free: Free::OnSettle(Time::MAX), lack: None, spares_high: false }
+    }
+
     pub(super) fn reason(&self) -> WaitReason {
         match &self.lack {
             Some((lack, limit)) => WaitReason { limit: limit.clone(), lack: Some(*lack) },
@@ -51,35 +63,28 @@ impl Stop {
     }
 }
 
-/// Whether `cells` have room; otherwise the latest moment that any of them names.
-fn room<'a>(
+/// The one of `cells` that lacks room for the longest time; `None` if all have room.
+fn stop<'a>(
+    place: LimitLevel,
     cells: impl Iterator<Item = (&'a mut Cell, &'a LimitSpec)>,
     now: Time,
     need: &Need,
-) -> Option<(Free, BlockedBy, Arc<str>)> {
-    let mut worst: Option<(Free, BlockedBy, &LimitSpec)> = None;
+) -> Option<Stop> {
+    let mut worst: Option<(Free, BlockedBy, &mut Cell, &LimitSpec)> = None;
     for (cell, spec) in cells {
         let room = match cell.gate(spec, now, need.tier, need.cost) {
             Gate::Open => cell.room(spec, now, need.cost, need.high()),
             Gate::Shut(free, lack) => Room::No { free, lack },
         };
-        if let Room::No { free, lack } = room {
-            let later = worst.as_ref().is_none_or(|(other, _, _)| later(free, *other));
-            if later {
-                worst = Some((free, lack, spec));
-            }
+        if let Room::No { free, lack } = room
+            && worst.as_ref().is_none_or(|(other, ..)| free.is_after(*other))
+        {
+            worst = Some((free, lack, cell, spec));
         }
     }
-    worst.map(|(free, lack, spec)| (free, lack, spec.name.clone()))
-}
-
-fn later(a: Free, b: Free) -> bool {
-    match (a, b) {
-        (Free::At(a), Free::At(b)) | (Free::OnSettle(a), Free::OnSettle(b)) => a > b,
-        (Free::OnSettle(_), _) => true,
-        (_, Free::Now) => true,
-        _ => false,
-    }
+    let (free, lack, cell, spec) = worst?;
+    let spares_high = !need.high() && cell.spares_high(spec, now, need.cost, (free, lack));
+    Some(Stop { place, free, lack: Some((lack, Some(spec.name.clone()))), spares_high })
 }
 
 impl Engine {
@@ -89,15 +94,28 @@ impl Engine {
             return false;
         }
         let Some(holder) = self.waiters.queue(reserved) else { return false };
-        if holder.tier == need.tier {
+        let other = holder.tier;
+        if other == need.tier {
             // Inside one tier the tree decides who is next: both stand below the node that is parked here.
             return !matches!(place, LimitLevel::Lane | LimitLevel::Shared(_));
         }
-        let other = holder.tier;
+        if need.high() && self.spares_high(reserved, place) {
+            return false;
+        }
         if self.is_at_the_root(need.lane, place) {
             return true;
         }
         !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other))
+    }
+
+    /// Whether the high tier may go before the head of this queue, which has reserved the next units.
+    fn spares_high(&mut self, queue: QueueKey, place: LimitLevel) -> bool {
+        let Some(queue) = self.waiters.queue(queue) else { return true };
+        let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
+            return true;
+        };
+        let need = Need { lane, endpoint, tier, cost: self.waiters[head].cost };
+        matches!(self.ask_limits(&need, place), Err(Stop { spares_high: true, .. }))
     }
 
     /// Whether the tree's root itself decides between the tiers at this level.
@@ -194,8 +212,14 @@ impl Engine {
     #[inline]
     fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: QueueKey, busy: bool) -> Result<(), Stop> {
         if busy && self.reserved_by_another(need, place, queue) {
-            return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
+            return Err(Stop::by_turn(place));
         }
+        self.ask_limits(need, place)
+    }
+
+    /// Asks the limits of one level, whoever has reserved the next units there.
+    #[inline]
+    fn ask_limits(&mut self, need: &Need, place: LimitLevel) -> Result<(), Stop> {
         let gate = match place {
             LimitLevel::Endpoint => self.endpoint_gate(need, None),
             LimitLevel::Lane => self.gate(need),
@@ -203,16 +227,16 @@ impl Engine {
             LimitLevel::Shared(_) => Gate::Open,
         };
         if let Gate::Shut(free, lack) = gate {
-            return Err(Stop { place, free, lack: Some((lack, None)) });
+            return Err(Stop::by_gate(place, free, lack));
         }
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
         let found = match place {
             LimitLevel::Endpoint => {
                 let range = plan.endpoint_own(need.endpoint);
-                room(own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]), now, need)
+                stop(place, own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]), now, need)
             }
-            LimitLevel::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
+            LimitLevel::Lane => stop(place, own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
             LimitLevel::SharedEndpoint(number) | LimitLevel::Shared(number) => {
                 let only = matches!(place, LimitLevel::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
                 let holder = shared[number];
@@ -220,13 +244,10 @@ impl Engine {
                     return Ok(());
                 };
                 let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == only);
-                room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need)
+                stop(place, pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need)
             }
         };
-        match found {
-            Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, Some(limit))) }),
-            None => Ok(()),
-        }
+        found.map_or(Ok(()), Err)
     }
 
     /// Whether the pauses and throttles of the lane as a whole let a request go.
@@ -365,14 +386,20 @@ impl Engine {
                 branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
             }
         };
-        // A queue that was stopped at another level before gives up what it had reserved there.
-        if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(|place| place != stop.place)) {
+        let lack = stop.lack.as_ref().map(|(lack, _)| *lack);
+        let reserve = match lack {
+            Some(BlockedBy::Budget | BlockedBy::Window | BlockedBy::Slots) => true,
+            // While requests in flight fill the lower tiers' share, nothing is kept for the next one.
+            Some(BlockedBy::Reserve) => matches!(stop.free, Free::At(_)),
+            _ => false,
+        };
+        // A queue that was stopped at another level before gives up what it had reserved there. What it had reserved at
+        // this level against tiers that may go now, it gives up too: they are parked behind it.
+        let stops_only_some = stop.spares_high || lack == Some(BlockedBy::Scarce);
+        let gives_up = |place: LimitLevel| place != stop.place || stops_only_some;
+        if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(gives_up)) {
             self.release(queue);
         }
-        let reserve = stop
-            .lack
-            .as_ref()
-            .is_some_and(|(lack, _)| matches!(lack, BlockedBy::Budget | BlockedBy::Window | BlockedBy::Slots));
         let parking = self.tree.park(node);
         if let Some(wait_point) = self.wait_point(need, stop.place) {
             wait_point.add(node);
@@ -392,7 +419,10 @@ impl Engine {
             if let Some(queue) = self.waiters.queue_mut(queue) {
                 queue.reserving = Some(stop.place);
             }
-            self.tree.hold_turn(path);
+            // A head before which others may go is not being served yet.
+            if !stop.spares_high {
+                self.tree.hold_turn(path);
+            }
         }
         if let Free::At(at) | Free::OnSettle(at) = stop.free {
             self.set_timer(at, Timer::Unpark { node, parking });

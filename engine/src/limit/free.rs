@@ -12,6 +12,17 @@ pub(crate) enum Free {
     OnSettle(Time),
 }
 
+impl Free {
+    /// Whether this is later than `other`. What waits for a request in flight is later than any known moment.
+    pub(crate) fn is_after(self, other: Free) -> bool {
+        match (self, other) {
+            (Free::At(this), Free::At(other)) | (Free::OnSettle(this), Free::OnSettle(other)) => this > other,
+            (Free::OnSettle(_), _) | (Free::At(_), Free::Now) => true,
+            (Free::At(_), Free::OnSettle(_)) | (Free::Now, _) => false,
+        }
+    }
+}
+
 /// What blocks a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockedBy {

@@ -11,6 +11,7 @@ pub mod guard;
 mod holding;
 mod lower;
 mod pooled_cell;
+mod reserve;
 mod slots;
 pub(crate) mod spec;
 mod take;
@@ -88,11 +89,8 @@ impl Cell {
         let beside = Beside::of(spec);
         match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
-                let bucket = if spec.starts_spent && spec.pooled.is_none() {
-                    Bucket::empty(bucket, now)
-                } else {
-                    Bucket::full()
-                };
+                let is_spent = spec.starts_spent && spec.pooled.is_none();
+                let bucket = if is_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
                 Cell { state: State::Rate { bucket, guard: None }, beside, since }
             }
             LimitKind::Slots { .. } => Cell { state: State::Slots { used: 0, gathers: false }, beside, since: 0 },
@@ -411,7 +409,11 @@ impl Cell {
                 }
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
-            _ => *self = Cell { beside: self.beside.take(), ..Cell::new(full, now, version) },
+            _ => {
+                // Earlier permits do not end in a new rate. If one of them probes a pause, the next request probes it.
+                self.rename_permits(now, &[]);
+                *self = Cell { beside: self.beside.take(), ..Cell::new(full, now, version) };
+            }
         }
     }
 

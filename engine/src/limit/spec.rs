@@ -73,6 +73,14 @@ impl LimitSpec {
         }
     }
 
+    /// Units that only the high tier may use, until it has used as many.
+    pub(super) fn reserve(&self) -> u32 {
+        match &self.kind {
+            LimitKind::Rate { guard, .. } => guard.reserve(),
+            LimitKind::Slots { .. } => 0,
+        }
+    }
+
     /// The stricter of two configurations of a limit that several tenants share: the one with the lower rate, or fewer
     /// slots.
     pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {

@@ -179,11 +179,13 @@ impl WindowLog {
     }
 
     #[inline]
-    fn push_ended(&mut self, spec: &LogSpec, entry: Entry) {
+    fn push_ended(&mut self, spec: &LogSpec, mut entry: Entry) {
         if entry.units == 0 {
             return;
         }
         if self.ended.units > 0 {
+            // A change to a shorter transit time ends requests that were in flight before others that have ended.
+            entry.at = entry.at.max(self.ended.at);
             let bits = if self.units < spec.limit / 4 { spec.wide_bits } else { spec.slot_bits };
             // Units that ended before the edge of a vendor's window must not be kept longer by merging them with later
             // ones.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::throttle::Wait;
 
 #[test]
 fn raised_limit_credits_nothing() {
@@ -57,6 +58,23 @@ fn older_permit_ends_in_no_newer_rate() {
     assert_eq!(bench.engine.lanes[lane].own.as_mut()[1].remaining(&per_second("new", 10), bench.now), (9, 10));
     bench.engine.finished(bench.now, new);
     bench.assert_clean();
+}
+
+/// A limit of requests at once becomes a rate while a request probes its pause. That request does not end in the rate.
+#[test]
+fn limit_of_another_kind_is_probed_by_the_next_request() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("x", 1)]));
+    let refused = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(refused, Feedback::Refused(Wait::Stated(SECOND), None));
+    bench.advance_to(ms(1_000));
+    let before = bench.submit_granted(lane, ask(Tier::High));
+    bench.lane("acme", "acme", &Arc::new(plan(vec![per_second("x", 10)])));
+    let probe = bench.submit_granted(lane, ask(Tier::High));
+    let mut waiters = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
+    bench.on_response(before, Feedback::Passed(None));
+    assert!(bench.start_granted(&mut waiters).is_empty(), "the probe is under way");
+    bench.on_response(probe, Feedback::Passed(None));
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
 }
 
 #[test]

@@ -1,7 +1,17 @@
 //! Shares of the tiers, turns of the lanes, order inside a queue.
 
 use super::*;
+use crate::plan::{Counting, Pace};
+use crate::throttle::{Mode, Report};
 use crate::tier::Tier;
+
+/// Sends requests that are granted at once, and that end at once.
+fn send(bench: &mut Bench, lane: LaneKey, tier: Tier, requests: usize) {
+    for _ in 0..requests {
+        let permit = bench.submit_granted(lane, ask(tier));
+        bench.engine.finished(bench.now, permit);
+    }
+}
 
 /// Grants, in order, as indexes into `waiters`.
 fn order(grants: &[(Time, WaiterKey)], waiters: &[WaiterKey]) -> Vec<usize> {
@@ -12,10 +22,8 @@ fn order(grants: &[(Time, WaiterKey)], waiters: &[WaiterKey]) -> Vec<usize> {
 fn busy_lane_holds_60_30_10() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     let mut tiers = std::collections::HashMap::new();
-    for _ in 0..80 {
-        let permit = bench.submit_granted(lane, ask(Tier::Normal));
-        bench.engine.finished(bench.now, permit);
-    }
+    // High empties the bucket: if a lower tier did, its share would be used up, and high alone would go in this second.
+    send(&mut bench, lane, Tier::High, 80);
     for n in 0..3000u32 {
         let tier = Tier::ALL[(n % 3) as usize];
         tiers.insert(bench.submit_waiting(lane, ask(tier)).0, tier);
@@ -208,4 +216,87 @@ fn low_cannot_black_out_high() {
     let high: Vec<Answer> = (0..20).map(|_| bench.submit(lane, ask(Tier::High))).collect();
     let granted = high.iter().filter(|answer| matches!(answer, Answer::Granted(_))).count();
     assert_eq!(granted, 20, "the bucket has refilled 24, and the last 20 of the window are high's");
+}
+
+#[test]
+fn lower_tier_at_its_share_holds_up_no_high_request() {
+    for lower in [Tier::Normal, Tier::Low] {
+        let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+        send(&mut bench, lane, lower, 80);
+        bench.submit_waiting(lane, ask(lower));
+        assert_eq!(bench.serve(ms(300), 0).len(), 0, "its share of this second is used");
+        for _ in 0..20 {
+            bench.submit_granted(lane, ask(Tier::High));
+        }
+    }
+}
+
+/// The window is full for all tiers at first. The units of high are back half a window before those of normal.
+#[test]
+fn full_window_holds_up_high_until_its_units_are_back() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    send(&mut bench, lane, Tier::High, 20);
+    bench.now = ms(500);
+    send(&mut bench, lane, Tier::Normal, 80);
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::Normal));
+    assert!(until.not_before() > ms(1_500), "{until:?}");
+    let (high, _) = bench.submit_waiting(lane, ask(Tier::High));
+    let grants = bench.serve(ms(1_100), 0);
+    assert_eq!(order(&grants, &[high]), [0]);
+    assert!(grants[0].0 < ms(1_002), "{grants:?}");
+    send(&mut bench, lane, Tier::High, 19);
+}
+
+#[test]
+fn reservation_ends_when_only_the_reserve_lacks() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    send(&mut bench, lane, Tier::High, 20);
+    bench.now = ms(500);
+    send(&mut bench, lane, Tier::Normal, 80);
+    bench.submit_waiting(lane, ask(Tier::Normal));
+    let (low, _) = bench.submit_waiting(lane, ask(Tier::Low));
+    assert_eq!(bench.serve(ms(1_100), 0).len(), 0);
+    // All that wait ask again.
+    bench.engine.cancel(bench.now, low);
+    for _ in 0..20 {
+        bench.submit_granted(lane, ask(Tier::High));
+    }
+}
+
+/// Little is left of the rate, so that low goes once a second. Low has reserved the slot when it is free.
+#[test]
+fn reservation_ends_when_its_tier_waits_for_scarce_units() {
+    let pace =
+        Pace { unit_ns: 12_500_000, limit: 100, window_ns: SECOND, counting: Counting::Windows, mode: Mode::Bands };
+    let (mut bench, lane) = Bench::with(paced(pace, plan(vec![per_second("requests", 100), slots("slots", 1)])));
+    let little = Report { limit: 100, remaining: 8, reset_ns: Some(SECOND), ..Report::default() };
+    let first = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(first, Feedback::Passed(Some(little)));
+    let second = bench.submit_granted(lane, ask(Tier::Low));
+    bench.now = ms(200);
+    let (low, _) = bench.submit_waiting(lane, ask(Tier::Low));
+    let (high, _) = bench.submit_waiting(lane, ask(Tier::High));
+    bench.on_response(second, Feedback::Passed(None));
+    let mut waiters = vec![low, high];
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
+    assert_eq!(waiters, [low]);
+}
+
+/// Single units of the lower tiers' share come back one after the other, and normal has a request for each of them.
+#[test]
+fn expensive_lower_request_is_not_starved_at_its_share() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    for n in 0..80 {
+        bench.now = ms(0).plus_nanos(n * 12_500_000);
+        send(&mut bench, lane, Tier::Normal, 1);
+    }
+    bench.now = ms(1_000);
+    let (expensive, _) = bench.submit_waiting(lane, Ask { cost: 15.into(), ..ask(Tier::Low) });
+    for _ in 0..50 {
+        bench.submit_waiting(lane, ask(Tier::Normal));
+    }
+    send(&mut bench, lane, Tier::High, 5);
+    let grants = bench.serve(ms(1_300), 0);
+    assert_eq!(grants[0].1, expensive);
+    assert!(grants[0].0 < ms(1_180), "{:?}", grants[0].0);
 }

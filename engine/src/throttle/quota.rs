@@ -337,7 +337,7 @@ impl QuotaTracker {
             regrows: counting.regrows(),
         };
         let told = if waits && counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
-        let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
+        let margin = ((others * self.round_trip as f64 * 1.5).ceil() as u32).saturating_add(1);
         // At least the fair share of two clients, as below.
         let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
         self.told = Some(match counting {

@@ -116,6 +116,15 @@ fn vendor_that_states_another_end_is_believed() {
 }
 
 #[test]
+fn next_end_stated_while_one_passes_keeps_that_end() {
+    let (spec, mut cell) = (spec(), Cell::new(&spec(), at(1), 0));
+    assert_eq!(send_all(&mut cell, &spec, at(20), Tier::High), 10);
+    let now = at(24).plus_nanos(50 * MS);
+    cell.window_ends(&spec, now, at(47).minus_nanos(10 * SECOND), at(47).plus_nanos(10 * SECOND));
+    assert_eq!(send_all(&mut cell, &spec, at(24).plus_nanos(SECOND), Tier::High), 10);
+}
+
+#[test]
 fn changed_calendar_replaces_the_known_end() {
     let (old, mut cell) = (spec(), Cell::new(&spec(), at(1), 0));
     assert_eq!(send_all(&mut cell, &old, at(20), Tier::High), 10);

@@ -18,6 +18,12 @@ impl WindowLog {
         }
         self.advance(spec, now);
         let edge = &mut self.before.get_or_insert_default().edge;
+        // This window is ending now, and the response states the end of the next one, which later responses state too.
+        // If it replaced the end of this window or were merged with it, this window's units would not be freed.
+        let is_next = |known: Edge| known.from <= now.as_nanos() && from.saturating_sub(known.to) > spec.window / 4;
+        if edge.is_some_and(is_next) {
+            return;
+        }
         let (from, to) = match edge.filter(|known| known.stated) {
             // Both intervals are about the same end.
             Some(known) if from <= known.to && known.from <= to => (from.max(known.from), to.min(known.to)),

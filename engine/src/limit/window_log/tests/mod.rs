@@ -130,6 +130,19 @@ fn later_of_contradicting_ends_holds() {
 }
 
 #[test]
+fn passing_end_is_not_merged_with_the_next() {
+    let spec = spec().fixed();
+    let mut log = WindowLog::new(&spec);
+    log.take(&spec, ms(5000), 10, true);
+    log.end(&spec, ms(5000), ms(5000), 10, true);
+    log.ends(&spec, ms(5000), ms(5600), ms(5610));
+    log.ends(&spec, ms(5605), ms(6600), ms(6610));
+    assert_eq!(free(&mut log, &spec, ms(5605), 1, true), Free::At(ms(5610)));
+    log.ends(&spec, ms(5605), ms(5620), ms(5630));
+    assert_eq!(free(&mut log, &spec, ms(5605), 1, true), Free::At(ms(5630)), "the same end, a little later");
+}
+
+#[test]
 fn vaguely_known_end_is_ignored() {
     let spec = spec().fixed();
     let mut log = WindowLog::new(&spec);
@@ -263,6 +276,26 @@ fn changed_transit_time_applies_to_pending_units() {
     log.change(&old, &new, ms(5_000));
     let lost = Time::from_nanos(ms(5_116).as_nanos() + new.window);
     assert_eq!(free(&mut log, &new, ms(5_200), 1, true), Free::At(lost));
+}
+
+#[test]
+fn shorter_transit_time_leaves_ends_in_order() {
+    let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
+    let mut log = WindowLog::new(&old);
+    log.take(&old, ms(5_000), 4, true);
+    log.take(&old, ms(5_100), 4, true);
+    log.end(&old, ms(5_300), ms(5_100), 4, true);
+    // By the new transit time, the first request was lost before the second one ended.
+    log.change(&old, &new, ms(5_400));
+    log.take(&new, ms(5_400), 2, true);
+    log.end(&new, ms(5_410), ms(5_400), 2, true);
+    for now in 5_410..6_500 {
+        for units in 1..=10 {
+            let free = free(&mut log, &new, ms(now), units, true);
+            assert!(!matches!(free, Free::At(at) if at <= ms(now)), "{units} at {now} ms: {free:?}");
+        }
+    }
+    assert!(log.is_empty());
 }
 
 #[test]

@@ -118,7 +118,9 @@ impl Model {
 
     fn ends(&mut self, now: u64, from: u64, to: u64) {
         let is_narrow = from <= to && to - from < self.spec.window / 2;
-        if is_narrow && to > now && to <= now + 2 * self.spec.window {
+        // One that is passing, while the next is stated, is kept.
+        let is_next = |(a, b): (u64, u64)| a <= now && from.saturating_sub(b) > self.spec.window / 4;
+        if is_narrow && !self.edge.is_some_and(is_next) && to > now && to <= now + 2 * self.spec.window {
             self.edge = Some(match self.edge {
                 Some((a, b)) if a <= to && from <= b => (from.max(a), to.min(b)),
                 Some((a, b)) => (from.min(a), to.max(b)),
