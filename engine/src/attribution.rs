@@ -1,10 +1,11 @@
 //! Finds the limit that a vendor's report or refusal is about.
 //!
 //! A vendor names its limits as it likes, or not at all. A report is attributed to the limit of the request that fits
-//! it best: by name, by limit and window, by limit, by window, or as the only candidate. A report that fits none is
-//! about a limit that the configuration does not know; it is kept for the lane alone, because no wider scope is proven.
-//! A refusal is attributed to the limit that it reports as empty; or to the limits of the scope that the vendor names;
-//! or to those that may be full by our own count; or else to all limits that the request counted in.
+//! it best: by name, by limit and window, by limit, by window, or as the only candidate. A name that came with a limit's
+//! figure is that limit's from then on, because the figure may change. A report that fits none is about a limit that the
+//! configuration does not know; it is kept for the lane alone, because no wider scope is proven. A refusal is attributed to
+//! the limit that it reports as empty; or to the limits of the scope that the vendor names; or to those that may be full
+//! by our own count; or else to all limits that the request counted in.
 
 use super::Engine;
 use super::endpoint::EndpointHash;
@@ -61,6 +62,13 @@ impl Engine {
         }
     }
 
+    fn cell_at(&self, origin: &Origin, target: Target) -> Option<&Cell> {
+        match target {
+            Target::Own(number) => self.lanes.get(origin.lane)?.own.as_slice().get(number),
+            Target::Shared(place, number) => self.lanes.holder(*origin.holders.get(place)?)?.cells.get(number),
+        }
+    }
+
     pub(super) fn spec_at(&self, origin: &Origin, target: Target) -> Option<&LimitSpec> {
         match target {
             Target::Own(number) => self.lanes.get(origin.lane)?.plan.own.get(number),
@@ -86,7 +94,11 @@ impl Engine {
     /// The limit that a report is about; `None` if the configuration does not know it.
     pub(super) fn limit_of(&self, origin: &Origin, report: &Report) -> Option<Target> {
         let mut rates = self.rates_of(origin);
-        let is_named = |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| report.about.names(spec));
+        let is_called =
+            |target: &Target| self.cell_at(origin, *target).is_some_and(|cell| cell.is_called(&report.about));
+        let is_named = |target: &Target| {
+            self.spec_at(origin, *target).is_some_and(|spec| report.about.names(spec)) || is_called(target)
+        };
         let is_equal =
             |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| spec.pace.limit == report.limit);
         let named: Vec<Target> = rates.iter().copied().filter(is_named).collect();
@@ -96,7 +108,11 @@ impl Engine {
         if !named.is_empty() {
             rates.retain(|target| if is_meant { named.contains(target) } else { is_equal(target) });
         }
-        let fit = |target: &Target| Some((report.fits(self.spec_at(origin, *target)?)?, *target));
+        let fit = |target: &Target| {
+            let spec = self.spec_at(origin, *target)?;
+            let by_name = is_called(target).then(|| report.fits_by_name(spec)).flatten();
+            Some((by_name.or_else(|| report.fits(spec))?, *target))
+        };
         let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
         let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
         // Of several limits that fit equally well the first is taken, but only if the report has their name or figure.

@@ -7,7 +7,7 @@ use crate::keys::PermitKey;
 use crate::limit::BlockedBy;
 use crate::limit::free::Free;
 use crate::pace::Counting;
-use crate::throttle::{Books, Change, Gate, Notice, Report, Throttle};
+use crate::throttle::{About, Books, Change, Gate, Notice, Report, Throttle};
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -119,7 +119,7 @@ impl Cell {
         }
         // At least one request fits beside the units of others, or no request could show that the others have stopped.
         // The high tier's reserve is part of our own units, so it does not matter here.
-        let wanted = units.saturating_add(held).min(spec.largest(true).max(units));
+        let wanted = units.saturating_add(held).min(mirrored.limit().max(units));
         match guard.free(mirrored, now, wanted, true) {
             Free::Now => Gate::Open,
             free => Gate::Shut(free, BlockedBy::Reported),
@@ -164,6 +164,9 @@ impl Cell {
         units: u32,
         report: &Report,
     ) -> [Option<Notice>; 2] {
+        if report.about.is_special && report.limit == spec.pace.limit {
+            self.throttle_made().learn_name(&report.about);
+        }
         let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return [None; 2] };
         let pace = self.pace(spec);
         let mut books = self.books(spec, now);
@@ -175,6 +178,11 @@ impl Cell {
             self.owe(spec, now, more);
         }
         notice
+    }
+
+    /// See [`Throttle::is_called`].
+    pub(crate) fn is_called(&self, about: &About) -> bool {
+        self.throttle().is_some_and(|throttle| throttle.is_called(about))
     }
 
     /// See [`Throttle::bound_report`].

@@ -127,6 +127,9 @@ pub struct Throttle {
     calm_until: Time,
     /// A vendor's figure that is less than the limit's own, in units per window, and until when it is believed.
     stated: Option<(u64, Time)>,
+    /// The special name by which the vendor reported this limit with its own figure: the vendor means this limit by it,
+    /// whatever figure it reports later.
+    called: Label,
     /// No grant before this moment.
     next: Time,
     /// When the normal and the low tier got their last grants.
@@ -299,6 +302,16 @@ impl Throttle {
 
     pub(super) fn calm_down(&mut self, now: Time, pace: &Pace) {
         self.calm_until = self.calm_until.max(now.plus_nanos(pace.window_ns.min(TIER_TURN).saturating_mul(CALM)));
+    }
+
+    /// Whether the vendor has reported this limit by this name.
+    pub(crate) fn is_called(&self, about: &About) -> bool {
+        !about.name.is_empty() && self.called == about.name
+    }
+
+    /// Remembers the name of a report that has the limit's own figure.
+    pub(crate) fn learn_name(&mut self, about: &About) {
+        self.called = about.name;
     }
 
     /// Applies a report in the response to a request granted at `granted`. `books` is our own count at that time,

@@ -62,6 +62,8 @@ pub(super) struct Others {
     before: (f64, f64),
     first: Option<Sample>,
     last: Option<Sample>,
+    /// The vendor's limit at the last response.
+    limit: u64,
     /// The vendor's present window began before this moment.
     began: Option<Time>,
     /// Where the vendor's windows begin.
@@ -91,7 +93,10 @@ impl Others {
 
     /// Compares a response with the earlier ones.
     pub(super) fn observe(&mut self, seen: Sample, limit: u64, pace: &Pace) {
-        let Some(last) = self.last.replace(seen) else {
+        let is_other_limit = std::mem::replace(&mut self.limit, limit) != limit;
+        // Units that are used of one limit cannot be compared with those of another: when a limit falls, what is used of it
+        // is cut to the lower one, which looks like the beginning of a window.
+        let Some(last) = self.last.replace(seen).filter(|_| !is_other_limit) else {
             self.begin(seen);
             return;
         };

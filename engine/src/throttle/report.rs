@@ -113,7 +113,7 @@ impl Report {
         let same_window = self.about.window_ns.map(|window| window == pace.window_ns);
         let same_limit = self.limit == pace.limit;
         if self.about.names(spec) {
-            return (same_window != Some(false)).then_some(Fit::Name);
+            return self.fits_by_name(spec);
         }
         // A reset far beyond this window belongs to a longer window.
         let is_far = self.reset_ns.is_some_and(|reset| reset > pace.window_ns.saturating_mul(2).max(RESET_ERROR));
@@ -131,6 +131,12 @@ impl Report {
             None => Some(Fit::Perhaps),
             Some(false) => None,
         }
+    }
+
+    /// How surely a report with the limit's name is about it.
+    pub(crate) fn fits_by_name(&self, spec: &LimitSpec) -> Option<Fit> {
+        let is_other_window = self.about.window_ns.is_some_and(|window| window != spec.pace.window_ns);
+        (!is_other_window).then_some(Fit::Name)
     }
 
     /// Whether enough units remain that this report, without an earlier one, does not slow the limit down.

@@ -1,7 +1,8 @@
 //! Runs one key with several users (clients that share nothing but the key, and another user) against a vendor that
 //! announces the remaining units in each answer, or announces nothing.
 //!
-//! All clients always have more to send. Each has an engine of its own; the vendor counts them together.
+//! All clients always have more to send. Each has an engine of its own; the vendor counts them together. The vendor may
+//! change its limit meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +17,7 @@ use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::Plan;
-use crate::engine::throttle::{About, Report, Wait};
+use crate::engine::throttle::{About, Label, Report, Wait};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
 use crate::testing::limit::{Limiter, Reading};
@@ -24,6 +25,8 @@ use crate::testing::limit::{Limiter, Reading};
 const SECOND: u64 = 1_000_000_000;
 /// The longest wait of a client after a refusal that announces none, in nanoseconds.
 const LONGEST_GUESS: u64 = 10 * SECOND;
+/// The name of the limit in [`StatedHeaders::Named`]; the configuration calls it otherwise.
+const OTHER_NAME: &str = "core";
 
 /// What the vendor announces besides the status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,8 @@ pub enum StatedHeaders {
     RetryAfter,
     /// Each answer announces what is left and when the limit resets; refusals also announce how long to wait.
     Windows(Reset),
+    /// As `Windows`, and under a name that the client's configuration does not know.
+    Named(Reset),
 }
 
 /// The form in which a vendor announces the time until the reset.
@@ -73,6 +78,19 @@ pub struct Other {
     pub until: u64,
 }
 
+/// A change of the limit by the vendor, which announces the new figure like any other. What was sent before a change
+/// counts after it too: a window keeps its requests, and a bucket holds what it would hold if it had always had the new
+/// size and rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LimitChange {
+    /// The other limit.
+    pub limit: u32,
+    /// The first window with the other limit.
+    pub from: u64,
+    /// The first window in which the case's own limit applies again.
+    pub until: u64,
+}
+
 /// A key and its users.
 #[derive(Clone, Debug)]
 pub struct SharedKey {
@@ -84,6 +102,8 @@ pub struct SharedKey {
     pub clients: usize,
     /// Another user that is no client of this library.
     pub other: Option<Other>,
+    /// A change of the limit, which the clients' configuration does not follow.
+    pub change: Option<LimitChange>,
 }
 
 /// The requests of one client, for each window of the limit.
@@ -94,6 +114,8 @@ pub struct Usage {
     pub admitted: Vec<u64>,
     /// Refused requests.
     pub refused: Vec<u64>,
+    /// Refused requests that were granted after a response had announced the limit that refused them.
+    pub forewarned: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,18 +133,24 @@ struct Client {
     waiting: usize,
     has_started: bool,
     granted: u64,
+    /// By how often the vendor had changed its limit: the number of the last event before the first response that
+    /// announced that limit; `u64::MAX` until such a response comes.
+    told: [u64; 3],
 }
 
 struct Run<'a> {
     key: &'a SharedKey,
     seed: u64,
     clients: Vec<Client>,
-    limiter: Limiter,
+    /// The vendor's count by the case's own limit and, if there is a change, by the other limit. Each counts all
+    /// admitted requests.
+    limiters: Vec<Limiter>,
     random: Rng,
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
-    answers: Vec<Feedback>,
+    /// The answers so far. If an answer announces a limit, with the number of changes before that.
+    answers: Vec<(Feedback, Option<usize>)>,
     /// Calls of the other user so far.
     others: u64,
     usage: Vec<Usage>,
@@ -152,14 +180,16 @@ impl<'a> Run<'a> {
                 engine.upsert(Time::from_nanos(START), &tenant.id, &tenant.account, plan, 1, None)
             };
             let lanes = tenants.iter().map(lane).collect();
-            Client { engine, lanes, waiting: 0, has_started: false, granted: 0 }
+            Client { engine, lanes, waiting: 0, has_started: false, granted: 0, told: [u64::MAX; 3] }
         };
-        let nothing = Usage { admitted: vec![0; windows as usize], refused: vec![0; windows as usize] };
+        let none = vec![0; windows as usize];
+        let nothing = Usage { admitted: none.clone(), refused: none.clone(), forewarned: none };
+        let limits = [Some(key.case.limit), key.change.map(|change| change.limit)].into_iter().flatten();
         let mut run = Run {
             key,
             seed,
             clients: (0..key.clients).map(|_| client()).collect(),
-            limiter: key.case.limiter(seed),
+            limiters: limits.map(|limit| Case { limit, ..key.case.clone() }.limiter(seed)).collect(),
             random: Rng::with_seed(seed),
             now: START,
             events: BinaryHeap::new(),
@@ -197,14 +227,11 @@ impl<'a> Run<'a> {
                         client.engine.poll(now);
                     }
                 }
-            } else if let Some(Reverse((_, _, event))) = self.events.pop() {
+            } else if let Some(Reverse((_, number, event))) = self.events.pop() {
                 match event {
                     Event::Start(client) => self.clients[client].has_started = true,
-                    Event::Arrive(client, permit) => self.arrive(client, permit),
-                    Event::Answer(client, permit, answer) => {
-                        let (now, word) = (Time::from_nanos(self.now), self.answers[answer]);
-                        self.clients[client].engine.answered_with(now, permit, word, &[], true);
-                    }
+                    Event::Arrive(client, permit) => self.arrive(client, permit, number),
+                    Event::Answer(client, permit, answer) => self.answer(client, permit, answer),
                 }
             }
         }
@@ -252,23 +279,63 @@ impl<'a> Run<'a> {
             if next > at || next >= until * window {
                 return;
             }
-            self.limiter.arrive(next, 1);
+            self.admits(next);
             self.others += 1;
         }
     }
 
-    fn arrive(&mut self, client: usize, permit: PermitKey) {
+    /// How often the vendor has changed its limit by `at` on its clock.
+    fn changes(&self, at: u64) -> usize {
+        let window = at / self.key.case.window_ns();
+        let begun = |change: LimitChange| usize::from(window >= change.from) + usize::from(window >= change.until);
+        self.key.change.map_or(0, begun)
+    }
+
+    /// Whether the vendor admits a request at `at` on its clock.
+    fn admits(&mut self, at: u64) -> bool {
+        let in_force = self.changes(at) % 2;
+        let is_admitted = self.limiters[in_force].fits(at, 1);
+        if is_admitted {
+            self.limiters.iter_mut().for_each(|limiter| limiter.count(at, 1));
+        }
+        is_admitted
+    }
+
+    /// Hands an answer to a client.
+    fn answer(&mut self, client: usize, permit: PermitKey, answer: usize) {
+        let (word, announced) = self.answers[answer];
+        let client = &mut self.clients[client];
+        client.engine.answered_with(Time::from_nanos(self.now), permit, word, &[], true);
+        if let Some(changes) = announced {
+            client.told[changes] = client.told[changes].min(self.sequence);
+        }
+    }
+
+    /// A request arrives. `number` is that of its event, which is as old as its grant.
+    fn arrive(&mut self, client: usize, permit: PermitKey, number: u64) {
         let at = self.key.case.vendor_time(self.now - START, self.seed);
         self.let_others_call(at);
-        let is_admitted = self.limiter.arrive(at, 1);
-        let usage = &mut self.usage[client];
-        let counts = if is_admitted { &mut usage.admitted } else { &mut usage.refused };
+        let is_admitted = self.admits(at);
+        let changes = self.changes(at);
+        let is_forewarned = !is_admitted && number > self.clients[client].told[changes];
         let window = (self.now - START) / self.key.case.window_ns();
-        if let Some(count) = counts.get_mut(window as usize) {
-            *count += 1;
+        let usage = &mut self.usage[client];
+        for (is_meant, counts) in [
+            (is_admitted, &mut usage.admitted),
+            (!is_admitted, &mut usage.refused),
+            (is_forewarned, &mut usage.forewarned),
+        ] {
+            if let Some(count) = counts.get_mut(window as usize).filter(|_| is_meant) {
+                *count += 1;
+            }
         }
+        let limiter = &mut self.limiters[changes % 2];
         let report = match self.key.stated {
-            StatedHeaders::Windows(reset) => Some(report(self.limiter.reading(at), at, reset)),
+            StatedHeaders::Windows(reset) => Some(report(limiter.reading(at), at, reset)),
+            StatedHeaders::Named(reset) => {
+                let about = About { name: Label::of(OTHER_NAME), is_special: true, window_ns: None };
+                Some(Report { about, ..report(limiter.reading(at), at, reset) })
+            }
             StatedHeaders::Nothing | StatedHeaders::RetryAfter => None,
         };
         let word = match is_admitted {
@@ -277,13 +344,13 @@ impl<'a> Run<'a> {
                 Feedback::Refused(Wait::Guess { most: LONGEST_GUESS }, None)
             }
             false => {
-                let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
+                let fits = limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
                 let wait = Reset::RoundedUp.state(fits).max(SECOND);
                 // Like a real sender, waits at least as long as announced, plus a random time.
                 Feedback::Refused(Wait::Stated(wait + wait * self.random.u64(0..100) / 1_000), report)
             }
         };
-        self.answers.push(word);
+        self.answers.push((word, report.map(|_| changes)));
         let back = self.key.case.travel.back(&mut self.random);
         self.happens(self.now + back, Event::Answer(client, permit, self.answers.len() - 1));
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 pub use case::{Case, Counting, LimitScope, Travel};
-pub use key::{Other, Reset, SharedKey, StatedHeaders, Usage};
+pub use key::{LimitChange, Other, Reset, SharedKey, StatedHeaders, Usage};
 pub use sharing::{Cell, Figures, Run as CellRun, Scene};
 
 use super::limit::Limiter;

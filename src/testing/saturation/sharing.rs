@@ -196,7 +196,7 @@ impl Cell {
         let limit = if self.window_s == 1 { 100 } else { 1_000 };
         let window = Duration::from_secs(self.window_s);
         let case = Case::new(self.counting, limit, window, safety, travel).throttle(self.throttle).scope(self.scope);
-        SharedKey { case, stated, clients: 1, other: None }
+        SharedKey { case, stated, clients: 1, other: None, change: None }
     }
 
     /// The admitted requests per window of one client alone that gets no announcements.
