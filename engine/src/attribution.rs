@@ -1,11 +1,12 @@
 //! Finds the limit that a vendor's report or refusal is about.
 //!
 //! A vendor names its limits as it likes, or not at all. A report is attributed to the limit of the request that fits
-//! it best: by name, by limit and window, by limit, by window, or as the only candidate. A name that came with a limit's
-//! figure is that limit's from then on, because the figure may change. A report that fits none is about a limit that the
-//! configuration does not know; it is kept for the lane alone, because no wider scope is proven. A refusal is attributed to
-//! the limit that it reports as empty; or to the limits of the scope that the vendor names; or to those that may be full
-//! by our own count; or else to all limits that the request counted in.
+//! it best: by name, by limit and window, by limit, by window, or as the only candidate. A special name that came with
+//! the figure of one limit alone is that limit's from then on, until it is idle, because the figure may change. A
+//! report that fits none is about a limit that the configuration does not know; it is kept for the lane alone, because
+//! no wider scope is proven. A refusal is attributed to the limit that it reports as empty; or to the limits of the
+//! scope that the vendor names; or to those that may be full by our own count; or else to all limits that the request
+//! counted in.
 
 use super::Engine;
 use super::endpoint::EndpointHash;
@@ -117,6 +118,15 @@ impl Engine {
         let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
         // Of several limits that fit equally well the first is taken, but only if the report has their name or figure.
         (is_only || best <= Fit::Units).then_some(found)
+    }
+
+    /// Whether a report calls this limit by a special name, and has the figure of this limit and no other.
+    pub(super) fn names_alone(&self, origin: &Origin, target: Target, report: &Report) -> bool {
+        let has_figure =
+            |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| spec.pace.limit == report.limit);
+        report.about.is_special
+            && has_figure(&target)
+            && self.rates_of(origin).into_iter().filter(has_figure).count() == 1
     }
 
     /// The limits that are to pause because of a refusal; empty if no known limit explains it. `empty` is the limit

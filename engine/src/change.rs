@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::endpoint::{EndpointId, NO_ENDPOINT};
-use super::holder::SharedKey;
+use super::holder::{SharedKey, is_same};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::lane::{Account, Lane, LaneLimits, hash_ids};
 use super::limit::{Cell, one_less};
@@ -42,27 +42,19 @@ impl Engine {
         }
     }
 
-    /// Adds a lane, or changes it. `config` is the version of the configuration: if two lanes of the same version
-    /// disagree on a shared limit, the stricter figure holds, and a newer version replaces an older one. For `host`,
-    /// see [`answered_by`](Self::answered_by).
-    pub fn upsert(
-        &mut self,
-        now: Time,
-        tenant: &str,
-        account: &str,
-        plan: &Arc<Plan>,
-        config: u64,
-        host: Option<&str>,
-    ) -> LaneKey {
+    /// Adds a lane, or changes it. If lanes disagree on a limit that they share, the strictest of their figures holds,
+    /// whatever the version of the configuration that each is from. For `host`, see [`answered_by`](Self::answered_by).
+    pub fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> LaneKey {
         let now = self.tick(now);
         let hash = hash_ids(self.lanes.hasher(), tenant, &plan.vendor);
         let known = self.lanes.find(hash, tenant, &plan.vendor);
         if let Some(key) = known {
             self.belong_to(key, account);
         }
-        let holders = self.holders(account, plan, config);
-        self.answered_by(holders, host);
+        let holders = self.holders(account, plan);
         let before = known.and_then(|key| self.lanes.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
+        self.state(known, holders, plan);
+        self.answered_by(holders, host);
         for (before, holder) in before.into_iter().zip(holders) {
             if before == Key::NONE {
                 // More lanes that belong to this holder may still come.
@@ -75,6 +67,9 @@ impl Engine {
         if let Some(key) = known {
             self.lanes.set_account(key, account);
             self.change(key, plan, holders);
+            for left in before.into_iter().filter(|left| !holders.contains(left)) {
+                self.put_in_force(left);
+            }
             self.pools_of(key);
             self.run_turns();
             return key;
@@ -105,7 +100,7 @@ impl Engine {
     }
 
     /// The holders of a lane's shared limits: its account and its vendor.
-    fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [HolderKey; 2] {
+    fn holders(&mut self, account: &str, plan: &Plan) -> [HolderKey; 2] {
         let key = |account: Option<&str>| SharedKey {
             vendor: plan.vendor.clone(),
             environment: plan.environment.clone(),
@@ -119,31 +114,40 @@ impl Engine {
             if self.lanes.holder_count() > before {
                 self.gather(holder, |_| true);
             }
-            self.change_shared(holder, specs, config);
             holder
         };
         [holder(&plan.account, key(Some(account))), holder(&plan.vendor_wide, key(None))]
     }
 
-    fn change_shared(&mut self, holder: HolderKey, specs: &Arc<[SharedSpec]>, config: u64) {
-        let now = self.now;
-        let Some(shared) = self.lanes.holder_mut(holder) else { return };
-        let newer = config > shared.config;
-        shared.config = shared.config.max(config);
-        if Arc::ptr_eq(&shared.specs, specs) || shared.specs == *specs {
-            return;
+    /// Counts what a lane, which may be new, states by `plan` of the limits of its holders, in place of what it stated
+    /// before.
+    fn state(&mut self, lane: Option<LaneKey>, holders: [HolderKey; 2], plan: &Plan) {
+        for (holder, specs) in holders.into_iter().zip([&plan.account, &plan.vendor_wide]) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
+                shared.stated.add(specs);
+            }
         }
-        let old = shared.specs.clone();
-        let find = |spec: &SharedSpec| {
-            old.iter().position(|old| old.spec.name == spec.spec.name && old.endpoint == spec.endpoint)
-        };
-        let merged: Vec<SharedSpec> = specs
-            .iter()
-            .map(|new| match find(new) {
-                Some(at) if !newer => SharedSpec { spec: new.spec.stricter(&old[at].spec), ..new.clone() },
-                _ => new.clone(),
-            })
-            .collect();
+        if let Some(lane) = lane {
+            self.lanes.take_back(lane);
+        }
+        for holder in holders {
+            self.put_in_force(holder);
+        }
+    }
+
+    /// Puts in force what the lanes of a holder state: the strictest figure of each limit. While no lane states
+    /// anything, the limits stay as they are. Returns whether anything has changed.
+    pub(super) fn put_in_force(&mut self, holder: HolderKey) -> bool {
+        let now = self.now;
+        let Some(shared) = self.lanes.holder_mut(holder) else { return false };
+        let Some(merged) = shared.stated.merged() else { return false };
+        if shared.specs[..] == merged[..] {
+            // The old list may belong to a plan that no lane has any more.
+            shared.specs = merged;
+            return false;
+        }
+        let old = std::mem::replace(&mut shared.specs, merged.clone());
+        let find = |spec: &SharedSpec| old.iter().position(|known| is_same(known, spec));
         shared.version += 1;
         let was_slots: Vec<bool> = shared.cells.iter().map(Cell::is_slots).collect();
         let mut cells: Vec<Option<Cell>> = std::mem::take(&mut shared.cells).into_iter().map(Some).collect();
@@ -159,13 +163,13 @@ impl Engine {
             })
             .collect();
         let known: Vec<bool> = merged.iter().map(|new| find(new).is_some_and(|at| was_slots[at])).collect();
-        shared.specs = merged.into();
         self.gather(holder, |place| !known[place]);
         self.count_shared(holder);
         // All waiting requests ask again, by the new figures.
         self.ask_again(holder);
         let waiters: Vec<WaiterKey> = self.waiters.keys().collect();
         self.refuse_too_expensive(waiters);
+        true
     }
 
     /// Moves a lane to another plan or to other holders of shared limits. Exchanges in flight end in the limits that
@@ -236,15 +240,19 @@ impl Engine {
     }
 
     /// Admits no more requests to a lane. Its waiting requests go on waiting, or are refused at once if `refuse` is
-    /// set.
+    /// set. The limits that it shares follow what the other lanes state.
     pub fn retire(&mut self, now: Time, lane: LaneKey, refuse: bool) {
         self.tick(now);
+        self.lanes.take_back(lane);
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         inside.retired = true;
+        let has_changed = inside.shared.map(|holder| self.put_in_force(holder)).contains(&true);
         if refuse {
             for waiter in self.waiters_of(lane) {
                 self.refuse_waiter(waiter, Refusal::Retired);
             }
+        }
+        if refuse || has_changed {
             self.run_turns();
         }
     }

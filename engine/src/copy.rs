@@ -163,7 +163,7 @@ impl Copy {
         let mut known: HashMap<HolderKey, HolderKey> = HashMap::new();
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
-            let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1, None);
+            let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, None);
             let holders = engine.lanes[key].shared;
             for (holder, shared) in holders.into_iter().zip(&copy.shared) {
                 let (Some(inside), Some(shared)) = (engine.lanes.holder_mut(holder), shared) else { continue };

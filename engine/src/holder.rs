@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use smallvec::SmallVec;
 
 use super::endpoint::EndpointHash;
 use super::keys::HolderKey;
-use super::limit::Cell;
+use super::limit::{Cell, one_less};
 use super::plan::SharedSpec;
 use super::waiting::{Branch, WaitPoint};
 use crate::time::Time;
@@ -35,11 +36,11 @@ pub(super) enum Hosts {
 /// Limits that several lanes share, and their part of the tree while a request waits.
 pub(crate) struct Shared {
     pub(crate) key: SharedKey,
+    /// The limits in force: what its lanes state, and what they stated last if none is left.
     pub(crate) specs: Arc<[SharedSpec]>,
     pub(crate) cells: Vec<Cell>,
     pub(crate) version: u32,
-    /// The version of the configuration that the specs are from.
-    pub(crate) config: u64,
+    pub(super) stated: Statements,
     pub(crate) lanes: u32,
     pub(super) hosts: Hosts,
     pub(crate) wait_point: WaitPoint,
@@ -61,7 +62,7 @@ impl Shared {
             specs,
             cells,
             version: 1,
-            config: 0,
+            stated: Statements::default(),
             lanes: 0,
             hosts: Hosts::default(),
             wait_point: WaitPoint::default(),
@@ -79,4 +80,69 @@ impl Shared {
         });
         &mut self.endpoint_wait_points[at].1
     }
+}
+
+/// Whether two lanes mean the same limit of their holder. Its figures may differ.
+pub(super) fn is_same(one: &SharedSpec, other: &SharedSpec) -> bool {
+    one.spec.name == other.spec.name && one.endpoint == other.endpoint
+}
+
+/// What the lanes of a holder state of the limits that they share, without the lanes that are retired.
+#[derive(Default)]
+pub(crate) struct Statements {
+    /// Lists that differ, each with the number of lanes that state it.
+    lists: SmallVec<[(Arc<[SharedSpec]>, u32); 1]>,
+}
+
+impl Statements {
+    /// A lane states these limits from now on.
+    pub(super) fn add(&mut self, specs: &Arc<[SharedSpec]>) {
+        match self.place(specs) {
+            Some(at) => self.lists[at].1 += 1,
+            None => self.lists.push((specs.clone(), 1)),
+        }
+    }
+
+    /// A lane that stated these limits states them no more.
+    pub(super) fn remove(&mut self, specs: &Arc<[SharedSpec]>) {
+        let Some(at) = self.place(specs) else {
+            debug_assert!(false, "limits that no lane stated");
+            return;
+        };
+        one_less(&mut self.lists[at].1);
+        if self.lists[at].1 == 0 {
+            self.lists.remove(at);
+        }
+    }
+
+    fn place(&self, specs: &Arc<[SharedSpec]>) -> Option<usize> {
+        let is_equal = |(known, _): &(Arc<[SharedSpec]>, u32)| known[..] == specs[..];
+        let is_it = |(known, _): &(Arc<[SharedSpec]>, u32)| Arc::ptr_eq(known, specs);
+        self.lists.iter().position(is_it).or_else(|| self.lists.iter().position(is_equal))
+    }
+
+    /// All limits that any lane states, each with the strictest of its figures; `None` if no lane states any.
+    pub(super) fn merged(&self) -> Option<Arc<[SharedSpec]>> {
+        self.lists.iter().map(|(specs, _)| specs.clone()).reduce(|one, other| strictest(&one, &other))
+    }
+
+    /// Whether others share the limits, and other figures would be in force without a lane that states `specs`.
+    pub(super) fn decides(&self, specs: &Arc<[SharedSpec]>) -> bool {
+        if self.lists.len() < 2 {
+            return false;
+        }
+        let Some(at) = self.place(specs).filter(|at| self.lists[*at].1 == 1) else { return false };
+        let others = self.lists.iter().enumerate().filter(|(place, _)| *place != at);
+        let without = others.map(|(_, (specs, _))| specs.clone()).reduce(|one, other| strictest(&one, &other));
+        without != self.merged()
+    }
+}
+
+fn strictest(one: &Arc<[SharedSpec]>, other: &Arc<[SharedSpec]>) -> Arc<[SharedSpec]> {
+    let stricter = |spec: &SharedSpec| match other.iter().find(|known| is_same(known, spec)) {
+        Some(known) => SharedSpec { spec: spec.spec.stricter(&known.spec), ..spec.clone() },
+        None => spec.clone(),
+    };
+    let more = other.iter().filter(|spec| !one.iter().any(|known| is_same(known, spec))).cloned();
+    one.iter().map(stricter).chain(more).collect()
 }

@@ -56,6 +56,11 @@ fn seconds(now: Time) -> u32 {
 }
 
 impl Lane {
+    /// The holders of its shared limits, each with what the lane's plan states of those limits.
+    pub(crate) fn stated(&self) -> [(HolderKey, &Arc<[SharedSpec]>); 2] {
+        [(self.shared[0], &self.plan.account), (self.shared[1], &self.plan.vendor_wide)]
+    }
+
     /// Its own limits except those of endpoints, each with its specification.
     #[inline(always)]
     pub(crate) fn whole(&mut self) -> impl Iterator<Item = (&mut Cell, &LimitSpec)> {
@@ -325,7 +330,9 @@ impl Lanes {
         key
     }
 
+    /// Removes a lane. The limits that it shared stay as they are in force.
     pub(crate) fn remove(&mut self, key: LaneKey) -> Option<Lane> {
+        self.take_back(key);
         let lane = self.slab.get(key)?;
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         self.index.remove(hash, key.index);
@@ -337,6 +344,23 @@ impl Lanes {
             }
         }
         Some(lane)
+    }
+
+    /// What a lane states of its shared limits counts no more. A retired lane states nothing.
+    pub(crate) fn take_back(&mut self, key: LaneKey) {
+        let Some(lane) = self.slab.get(key).filter(|lane| !lane.retired) else { return };
+        for (holder, specs) in lane.stated() {
+            if let Some(shared) = self.shared.get_mut(holder) {
+                shared.stated.remove(specs);
+            }
+        }
+    }
+
+    /// Whether the lanes that share limits with this one would have other figures without it.
+    pub(crate) fn decides_for_others(&self, key: LaneKey) -> bool {
+        let Some(lane) = self.slab.get(key).filter(|lane| !lane.retired) else { return false };
+        let mut stated = lane.stated().into_iter();
+        stated.any(|(holder, specs)| self.shared.get(holder).is_some_and(|shared| shared.stated.decides(specs)))
     }
 
     /// Stores the account of a lane, or removes it if it is named like the tenant.

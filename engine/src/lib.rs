@@ -19,7 +19,7 @@
 //! | its grant is picked up | `woken`, `claim`, `granted`, `put_back` |
 //! | its exchange | `answered`, `answered_with`, `corrected`, `received`, `window_ends`, `finished`, `abandoned`, `not_sent`, `permit_of` |
 //! | time passes | `poll`, `poll_timeout`, `is_quiet` |
-//! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `move_in`, `replay` |
+//! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `take_over`, `replay` |
 //! | lanes rest | `sweep`, `is_empty`, `waiters_end` |
 //! | pauses | `pause`, `resume`, `paused_until`, `pause_group`, `forgotten` |
 //! | limits that several processes share | `wishes`, `hold`, `give_all`, `is_starved`, `was_starved` |
@@ -48,6 +48,7 @@
 //! |---|---|
 //! | `admission.rs` | who may wait at all: bounds, deadlines, costs |
 //! | `turns.rs` | whether the limits let a request go, and what to wait for if not |
+//! | `reservations.rs` | which queue goes first where one has reserved the next units |
 //! | `branch.rs`, `wait_points.rs` | where lanes stand in the tree, and who is woken when a limit has room |
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
@@ -101,6 +102,7 @@ mod pool;
 mod pool_places;
 mod pushback;
 mod replay;
+mod reservations;
 mod scheduler;
 pub mod slab;
 mod sweep;

@@ -2,11 +2,15 @@
 //!
 //! A permit of such a lane is split. Units of shared limits stay in the engine that granted them, because the other
 //! lanes that share them stay; units of the lane's own limits move. The driver reports the end of the exchange to both
-//! engines: [`Engine::move_in`] returns the key of the second part.
+//! engines: [`Engine::take_over`] returns the key of the second part.
 //!
 //! A reload may also move all lanes of an account, one after the other. Both engines then have a holder for the
 //! account. The new holder starts with the history of the old one, and counts what is in flight in each lane that
 //! arrives. Its concurrency limits grant nothing until all lanes have arrived (`under_way.rs`).
+//!
+//! Units of a limit that processes share go along with the history, and the old holder keeps none: a unit is in one
+//! place. If the new holder has counted requests of its own, it takes neither history nor units. The old holder then
+//! returns its units to the store once its lanes want them no more.
 
 use std::sync::Arc;
 
@@ -15,8 +19,7 @@ use compact_str::CompactString;
 use super::Engine;
 use super::Refusal;
 use super::change::carry_over;
-use super::holder::Hosts;
-use super::holder::SharedKey;
+use super::holder::{Hosts, Shared, SharedKey, is_same};
 use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::LaneLimits;
 use super::limit::Cell;
@@ -42,6 +45,8 @@ pub struct Moved {
 
 /// What the lanes of a holder have used of their shared limits.
 struct History {
+    /// The holder in the engine that the lane leaves.
+    holder: HolderKey,
     key: SharedKey,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
@@ -51,7 +56,7 @@ struct History {
 impl Engine {
     /// Removes a lane so that another engine can take it. Its waiters are refused, and ask again there.
     pub fn move_out(&mut self, now: Time, lane: LaneKey) -> Option<Moved> {
-        self.retire(now, lane, false);
+        self.tick(now);
         for waiter in self.waiters_of(lane) {
             self.refuse_waiter(waiter, Refusal::NoLane);
         }
@@ -74,28 +79,57 @@ impl Engine {
         let shared = inside.shared.map(|holder| {
             let shared = self.lanes.holder(holder)?;
             let (key, specs, cells) = (shared.key.clone(), shared.specs.clone(), shared.cells.clone());
-            Some(History { key, specs, cells, hosts: shared.hosts.clone() })
+            Some(History { holder, key, specs, cells, hosts: shared.hosts.clone() })
         });
+        // The lanes that stay keep to their own figures.
+        if inside.shared.map(|holder| self.put_in_force(holder)).contains(&true) {
+            self.run_turns();
+        }
         let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
         Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
     }
 
     /// Restores the state of a lane from another engine in a lane that was just made here. Returns the keys there and
-    /// here of each permit whose caller still waits: the caller reports the end of the exchange to both engines.
-    pub fn move_in(&mut self, now: Time, lane: LaneKey, moved: Moved) -> Vec<(PermitKey, PermitKey)> {
+    /// here of each permit whose caller still waits: the caller reports the end of the exchange to both engines. Units
+    /// of limits that processes share, which `from` held for the lane's account or vendor, come along.
+    pub fn take_over(
+        &mut self,
+        now: Time,
+        lane: LaneKey,
+        moved: Moved,
+        from: &mut Engine,
+    ) -> Vec<(PermitKey, PermitKey)> {
+        let left = moved.shared.each_ref().map(|history| history.as_ref().map_or(Key::NONE, |history| history.holder));
+        let (keys, has_taken) = self.restore(now, lane, moved);
+        let holders = self.lanes.get(lane).map_or([Key::NONE; 2], |lane| lane.shared);
+        for ((left, holder), has_taken) in left.into_iter().zip(holders).zip(has_taken) {
+            if has_taken && let Some(shared) = self.lanes.holder(holder) {
+                from.let_units_go(now, left, shared);
+            }
+        }
+        keys
+    }
+
+    /// [`take_over`](Self::take_over) where processes share no limits.
+    #[cfg(test)]
+    pub(crate) fn move_in(&mut self, now: Time, lane: LaneKey, moved: Moved) -> Vec<(PermitKey, PermitKey)> {
+        self.restore(now, lane, moved).0
+    }
+
+    /// Also returns whether the holders of the lane have begun with the history of those that it has left.
+    fn restore(&mut self, now: Time, lane: LaneKey, moved: Moved) -> (Vec<(PermitKey, PermitKey)>, [bool; 2]) {
         let now = self.tick(now);
         let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
-        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
+        let Some(inside) = self.lanes.get_mut(lane) else { return (Vec::new(), [false; 2]) };
         let plan = inside.plan.clone();
         // A later version than every limit and every permit that comes along.
         inside.version = inside.version.max(version) + 1;
         inside.credential = credential;
         inside.own = LaneLimits::from_cells(carry_over(&old, cells, &plan, now, inside.version));
         let holders = inside.shared;
-        for (holder, history) in holders.into_iter().zip(&shared) {
-            if let Some(history) = history {
-                self.take_history(holder, history);
-            }
+        let mut has_taken = [false; 2];
+        for ((holder, history), has_taken) in holders.into_iter().zip(&shared).zip(&mut has_taken) {
+            *has_taken = history.as_ref().is_some_and(|history| self.take_history(holder, history));
         }
         let mut keys = Vec::new();
         for (before, permit, account) in under_way {
@@ -121,20 +155,33 @@ impl Engine {
                 credential.rename_permits(now, &keys);
             }
         }
-        keys
+        (keys, has_taken)
     }
 
-    /// Starts a holder that no lane used here before with what its lanes have used in the other engine.
-    fn take_history(&mut self, holder: HolderKey, history: &History) {
+    /// The holder `there` of another engine has the units of shared limits that this holder held.
+    fn let_units_go(&mut self, now: Time, holder: HolderKey, there: &Shared) {
+        let now = self.tick(now);
+        let Some(Shared { cells, specs, .. }) = self.lanes.holder_mut(holder) else { return };
+        for (cell, shared) in cells.iter_mut().zip(specs.iter()) {
+            let mut others = there.cells.iter().zip(there.specs.iter());
+            if others.any(|(other, spec)| other.holds_units() && is_same(spec, shared)) {
+                cell.let_units_go(&shared.spec, now);
+            }
+        }
+    }
+
+    /// Starts a holder that no lane used here before with what its lanes have used in the other engine. Returns whether
+    /// it could.
+    fn take_history(&mut self, holder: HolderKey, history: &History) -> bool {
         let now = self.now;
-        let Some(inside) = self.lanes.holder_mut(holder) else { return };
-        if inside.key != history.key || inside.lanes > 1 || !inside.cells.iter().all(Cell::is_new) {
-            return;
+        let Some(inside) = self.lanes.holder_mut(holder) else { return false };
+        let is_new = |cell: &Cell| cell.is_new() && !cell.holds_units();
+        if inside.key != history.key || inside.lanes > 1 || !inside.cells.iter().all(is_new) {
+            return false;
         }
         let version = inside.version;
         for (cell, new) in inside.cells.iter_mut().zip(inside.specs.iter()) {
-            let same = |old: &&SharedSpec| old.spec.name == new.spec.name && old.endpoint == new.endpoint;
-            let found = history.specs.iter().zip(&history.cells).find(|(old, _)| same(old));
+            let found = history.specs.iter().zip(&history.cells).find(|(old, _)| is_same(old, new));
             if let Some((old, used)) = found {
                 let mut used = used.clone();
                 used.change(&old.spec, &new.spec, now, version);
@@ -149,5 +196,6 @@ impl Engine {
                 }
             }
         }
+        true
     }
 }

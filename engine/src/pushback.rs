@@ -6,8 +6,7 @@ use super::endpoint::EndpointHash;
 use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
 use super::notices::Noticed;
-use super::origin::Origin;
-use super::origin::Target;
+use super::origin::{Origin, Target};
 use super::pause_notices::of_lane;
 use super::slab::Key;
 use super::throttle::{Books, Change, Credential, Mode, Refused, Report, Wait};
@@ -211,6 +210,7 @@ impl Engine {
     fn apply_report(&mut self, now: Time, exchange: &Exchange, report: &Report) {
         let Exchange { origin, granted, need, .. } = *exchange;
         let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
+        let teaches = found.is_some_and(|target| self.names_alone(&origin, target, report));
         if let Some(target) = found
             && let Some((cell, spec)) = self.limit_at(&origin, target)
         {
@@ -223,6 +223,9 @@ impl Engine {
                     Mode::Off => report.remaining > 0,
                     Mode::Pace | Mode::Adaptive => false,
                 };
+            if teaches && (!is_nothing || cell.is_throttled()) {
+                cell.learn_name(&report.about);
+            }
             if is_nothing {
                 return cell.note_figure(spec, now, granted, units, report);
             }

@@ -1,7 +1,8 @@
 //! Evicts idle lanes and frees their memory.
 //!
-//! A lane may be evicted when that changes no later decision: nothing waits, is in flight or owed, and nothing that was
-//! learned is still in use. A sweep works in small steps because senders wait during each.
+//! A lane may be evicted when that changes no later decision: nothing waits, is in flight or owed, nothing that was
+//! learned is still in use, and no other lane keeps to a figure of a shared limit that this lane alone states. A sweep
+//! works in small steps because senders wait during each.
 
 use std::collections::HashSet;
 
@@ -71,8 +72,8 @@ impl Engine {
         }
         rests &= lane.credential.is_none();
         let unused = lane.in_flight == 0 && lane.waiting.is_none();
-        let forgotten = lane.has_forgotten(now);
-        if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
+        let (retired, evictable) = (lane.retired, evict && lane.has_forgotten(now) && lane.pins == 0);
+        if rests && unused && (retired || (evictable && !self.lanes.decides_for_others(key))) {
             self.lanes.remove(key);
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::cost::PointKind;
 use super::holder::Shared;
-use super::keys::{LaneKey, NodeKey, QueueKey};
+use super::keys::{NodeKey, QueueKey};
 use super::lane::Lane;
 use super::limit::free::Free;
 use super::limit::{BlockedBy, Cell, LimitSpec, Room};
@@ -42,7 +42,7 @@ pub(super) struct Stop {
     /// `None` if the head of another queue has reserved the next units.
     lack: Option<(BlockedBy, Option<Arc<str>>)>,
     /// Whether the high tier could have the units sooner, so that they are not reserved against it.
-    spares_high: bool,
+    pub(super) spares_high: bool,
 }
 
 impl Stop {
@@ -88,48 +88,6 @@ fn stop<'a>(
 }
 
 impl Engine {
-    fn reserved_by_another(&mut self, need: &Need, place: LimitLevel, queue: QueueKey) -> bool {
-        let reserved = self.wait_point(need, place).map_or(Key::NONE, |wait_point| wait_point.reserved);
-        if reserved == Key::NONE || reserved == queue {
-            return false;
-        }
-        let Some(holder) = self.waiters.queue(reserved) else { return false };
-        let other = holder.tier;
-        if other == need.tier {
-            // Inside one tier the tree decides who is next: both stand below the node that is parked here.
-            return !matches!(place, LimitLevel::Lane | LimitLevel::Shared(_));
-        }
-        if need.high() && self.spares_high(reserved, place) {
-            return false;
-        }
-        if self.is_at_the_root(need.lane, place) {
-            return true;
-        }
-        !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other))
-    }
-
-    /// Whether the high tier may go before the head of this queue, which has reserved the next units.
-    fn spares_high(&mut self, queue: QueueKey, place: LimitLevel) -> bool {
-        let Some(queue) = self.waiters.queue(queue) else { return true };
-        let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
-            return true;
-        };
-        let need = Need { lane, endpoint, tier, cost: self.waiters[head].cost };
-        matches!(self.ask_limits(&need, place), Err(Stop { spares_high: true, .. }))
-    }
-
-    /// Whether the tree's root itself decides between the tiers at this level.
-    fn is_at_the_root(&self, lane: LaneKey, place: LimitLevel) -> bool {
-        let Some(lane) = self.lanes.get(lane) else { return true };
-        let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
-        match place {
-            LimitLevel::Lane => !account && !vendor,
-            LimitLevel::Shared(0) => !vendor,
-            LimitLevel::Shared(_) => true,
-            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => false,
-        }
-    }
-
     /// Charges a granted request to the tiers' turns at its limits.
     fn charge_sites(&mut self, need: &Need) {
         let Some(lane) = self.lanes.get(need.lane) else { return };
@@ -219,7 +177,7 @@ impl Engine {
 
     /// Asks the limits of one level, whoever has reserved the next units there.
     #[inline]
-    fn ask_limits(&mut self, need: &Need, place: LimitLevel) -> Result<(), Stop> {
+    pub(super) fn ask_limits(&mut self, need: &Need, place: LimitLevel) -> Result<(), Stop> {
         let gate = match place {
             LimitLevel::Endpoint => self.endpoint_gate(need, None),
             LimitLevel::Lane => self.gate(need),
@@ -393,13 +351,16 @@ impl Engine {
             Some(BlockedBy::Reserve) => matches!(stop.free, Free::At(_)),
             _ => false,
         };
-        // A queue that was stopped at another level before gives up what it had reserved there. What it had reserved at
-        // this level against tiers that may go now, it gives up too: they are parked behind it.
-        let stops_only_some = stop.spares_high || lack == Some(BlockedBy::Scarce);
+        // A queue that was stopped at another level before gives up what it had reserved there. If some tiers may go now,
+        // it also gives up what it had reserved here, because they are parked behind it.
+        let stops_only_some = stop.spares_high || matches!(lack, Some(BlockedBy::Scarce | BlockedBy::NotHeld));
         let gives_up = |place: LimitLevel| place != stop.place || stops_only_some;
         if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(gives_up)) {
             self.release(queue);
         }
+        // High requests may be parked behind a reservation of another tier, and are woken when that one ends. If this queue
+        // took its place, they would wait for this one, although they may go before it.
+        let reserve = reserve && !(stop.spares_high && self.holds_high_up(need, stop.place));
         let parking = self.tree.park(node);
         if let Some(wait_point) = self.wait_point(need, stop.place) {
             wait_point.add(node);

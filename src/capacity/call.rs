@@ -32,8 +32,23 @@ pub(crate) struct Entry {
 pub(crate) struct Answer {
     /// The store's clock, in microseconds.
     pub(crate) clock_us: u64,
-    /// One entry per line of the call, in the call's order. `None` for a process that ends.
-    pub(crate) got: Vec<Option<Got>>,
+    /// One entry per line of the call, in the call's order.
+    pub(crate) got: Vec<LineAnswer>,
+}
+
+/// What the ledger answered to a line of a call, `None` for a process that ends; or why the store did not answer this
+/// line.
+pub(crate) type LineAnswer = Result<Option<Got>, String>;
+
+impl Answer {
+    /// Returns the answer, or the error of its first line if the store answered no line.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "redis", feature = "zookeeper"))]
+    pub(super) fn checked(self) -> Result<Answer, String> {
+        if self.got.is_empty() || self.got.iter().any(Result::is_ok) {
+            return Ok(self);
+        }
+        Err(self.got.into_iter().find_map(Result::err).unwrap_or_default())
+    }
 }
 
 /// State that all ledgers of a store have in common, lost whenever they are.

@@ -1,17 +1,18 @@
 //! Calls to a store that can compare and swap but has no clock. For each limit, this process reads the ledger, computes
 //! the answer itself, and writes the ledger back if it is unchanged. If another process has written it meanwhile, the
-//! process reads it again.
+//! process reads it again. Each limit is asked about by itself, so one that fails or hangs stops no other.
 
 use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use http::HeaderMap;
 use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
-use super::call::{Answer, Call, Entry};
-use super::ledger::Got;
+use super::call::{Answer, Call, Entry, LineAnswer};
 use super::sights::{AllSights, Now};
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -68,25 +69,39 @@ pub(crate) struct Clockless<S> {
     store: S,
     clock: Clock,
     sights: Mutex<AllSights>,
+    /// How many lines all calls together have begun in time. A call starts with the line after the last one that the
+    /// call before it has begun, so lines that hang, and lines for which the time is too short, keep none of the others
+    /// from their turn.
+    begun: AtomicUsize,
 }
 
 impl<S: Swaps> Clockless<S> {
     pub(super) fn new(store: S) -> Clockless<S> {
-        Clockless { store, clock: Clock::system(), sights: Mutex::default() }
+        Clockless { store, clock: Clock::system(), sights: Mutex::default(), begun: AtomicUsize::new(0) }
     }
 
-    pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
-        let mut got = Vec::with_capacity(call.lines.len());
-        for some in call.lines.chunks(AT_ONCE) {
-            let each = some.iter().map(|entry| Box::pin(self.exchange_one(call, entry)) as BoxFuture<'_, _>);
-            for answered in together(each.collect()).await {
-                got.push(answered?);
-            }
+    /// Answers a call. A line that is not answered within nine tenths of `within` fails alone. The call fails if all of
+    /// its lines fail.
+    pub(super) async fn exchange(&self, call: &Call, within: Duration) -> Result<Answer, String> {
+        let ends = self.clock.instant(self.clock.now() + within * 9 / 10);
+        let first = self.begun.load(Ordering::Relaxed).checked_rem(call.lines.len()).unwrap_or(0);
+        let (last, next) = call.lines.split_at(first);
+        let lines = next.iter().chain(last);
+        let each = lines.map(|entry| Box::pin(self.exchange_until(ends, call, entry)) as BoxFuture<'_, LineAnswer>);
+        let mut got = together(each.collect()).await;
+        got.rotate_right(first);
+        Answer { clock_us: self.now_us(), got }.checked()
+    }
+
+    async fn exchange_until(&self, ends: Instant, call: &Call, entry: &Entry) -> LineAnswer {
+        if self.clock.instant(self.clock.now()) < ends {
+            self.begun.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(Answer { clock_us: self.now_us(), got })
+        let late = |_| Err(format!("the store did not answer about the limit {} in time", entry.limit));
+        timeout_at(ends, self.exchange_one(call, entry)).await.unwrap_or_else(late)
     }
 
-    async fn exchange_one(&self, call: &Call, entry: &Entry) -> Result<Option<Got>, String> {
+    async fn exchange_one(&self, call: &Call, entry: &Entry) -> LineAnswer {
         for round in 0..ROUNDS {
             if round > 0 {
                 let longest = FIRST_MS.saturating_mul(1 << round.min(10)).min(LONGEST_MS);
@@ -113,18 +128,21 @@ impl<S: Swaps> Clockless<S> {
     }
 }
 
-/// Polls all futures within one task and returns their results in order.
+/// Polls all futures within one task, at most [`AT_ONCE`] at a time, and returns their results in order.
 async fn together<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {
-        let mut is_done = true;
+        let mut pending = 0;
         for (future, done) in futures.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
             match future.as_mut().poll(context) {
                 Poll::Ready(value) => *done = Some(value),
-                Poll::Pending => is_done = false,
+                Poll::Pending => pending += 1,
+            }
+            if pending == AT_ONCE {
+                break;
             }
         }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
+        if pending == 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
     done.into_iter().flatten().collect()
@@ -135,18 +153,30 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::capacity::ledger::{Figures, Line};
+    use crate::capacity::ledger::{Figures, Got, Line};
+
+    /// The time of a call that is to try all rounds.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// Ledgers in memory. The first `conflicts` writes fail as if another process had written first.
     #[derive(Default)]
     struct Memory {
         texts: Mutex<HashMap<String, (String, u64)>>,
         conflicts: Mutex<u32>,
+        /// A limit whose reads fail, and the numbers of limits whose reads never end.
+        refused: &'static str,
+        silent: std::ops::Range<usize>,
     }
 
     impl Swaps for Memory {
         async fn read(&self, limit: &str) -> Result<Answered, String> {
             tokio::task::yield_now().await;
+            if limit == self.refused {
+                return Err("the disk fails".to_owned());
+            }
+            if limit.strip_prefix("v/").is_some_and(|number| self.silent.contains(&number.parse::<usize>().unwrap())) {
+                return std::future::pending().await;
+            }
             let found = self.texts.lock().get(limit).cloned();
             let found = found.map(|(text, version)| Found { text, version: version.to_string() });
             Ok(Answered { found, date: None })
@@ -178,8 +208,8 @@ mod tests {
     }
 
     fn units(answer: &Answer) -> Vec<u32> {
-        let of = |got: &Option<Got>| got.as_ref().map_or(0, |got| got.units.iter().map(|(_, units)| units).sum());
-        answer.got.iter().map(of).collect()
+        let of = |got: &Got| got.units.iter().map(|(_, units)| units).sum::<u32>();
+        answer.got.iter().map(|got| got.as_ref().unwrap().as_ref().map_or(0, of)).collect()
     }
 
     #[test]
@@ -197,17 +227,53 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_keep_the_order_of_limits() {
         let pool = Clockless::new(Memory::default());
-        assert_eq!(units(&pool.exchange(&call(1, 40)).await.unwrap()), [10; 40]);
-        assert_eq!(units(&pool.exchange(&call(2, 2)).await.unwrap()), [6, 6]);
+        assert_eq!(units(&pool.exchange(&call(1, 40), LONG).await.unwrap()), [10; 40]);
+        assert_eq!(units(&pool.exchange(&call(2, 2), LONG).await.unwrap()), [6, 6]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_write_is_read_again() {
         let pool = Clockless::new(Memory { conflicts: Mutex::new(ROUNDS - 1), ..Memory::default() });
-        assert_eq!(units(&pool.exchange(&call(1, 1)).await.unwrap()), [10]);
+        assert_eq!(units(&pool.exchange(&call(1, 1), LONG).await.unwrap()), [10]);
         *pool.store.conflicts.lock() = ROUNDS;
-        let error = pool.exchange(&call(2, 1)).await.unwrap_err();
+        let error = pool.exchange(&call(2, 1), LONG).await.unwrap_err();
         assert!(error.contains("v/0") && error.contains("fewer processes"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_failing_limit_fails_alone() {
+        // More limits than are asked about at a time.
+        const LIMITS: usize = 3 * AT_ONCE;
+        let within = Duration::from_secs(2);
+        let pool = Clockless::new(Memory { refused: "v/1", silent: 3..4, ..Memory::default() });
+        let began = pool.clock.now();
+        let answer = pool.exchange(&call(1, LIMITS), within).await.unwrap();
+        assert!(pool.clock.now().since(began) < within, "the call itself is not given up");
+        assert_eq!(answer.got.len(), LIMITS);
+        for (number, got) in answer.got.iter().enumerate() {
+            match number {
+                1 => assert_eq!(got.as_ref().unwrap_err(), "the disk fails"),
+                3 => assert!(got.as_ref().unwrap_err().contains("v/3 in time"), "{got:?}"),
+                _ => assert_eq!(got.as_ref().unwrap().as_ref().unwrap().units, [(0, 10)], "{number}"),
+            }
+        }
+        let all = Clockless::new(Memory { refused: "v/0", ..Memory::default() });
+        assert_eq!(all.exchange(&call(1, 1), within).await.unwrap_err(), "the disk fails");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_limits_delay_others_by_one_call() {
+        const LIMITS: usize = 3 * AT_ONCE;
+        let pool = Clockless::new(Memory { silent: 0..AT_ONCE, ..Memory::default() });
+        for seq in 1..=3 {
+            let answer = pool.exchange(&Call { seq, ..call(1, LIMITS) }, Duration::from_secs(2)).await;
+            if seq == 1 {
+                continue;
+            }
+            for (number, got) in answer.unwrap().got.iter().enumerate() {
+                assert_eq!(got.is_ok(), number >= AT_ONCE, "call {seq}, limit {number}: {got:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +293,7 @@ mod tests {
         let each = pools
             .iter()
             .zip(&calls)
-            .map(|(pool, call)| Box::pin(pool.exchange(call)) as BoxFuture<'_, Result<Answer, String>>);
+            .map(|(pool, call)| Box::pin(pool.exchange(call, LONG)) as BoxFuture<'_, Result<Answer, String>>);
         let all: u32 = together(each.collect()).await.into_iter().map(|answer| units(&answer.unwrap())[0]).sum();
         assert_eq!(all, 16);
     }

@@ -12,6 +12,7 @@
 //! | `process.rs` | decides what one process tells the store and what the answers mean: pure |
 //! | `pool_store.rs` | the kinds of stores: which URL opens which, how often each is called; a new kind of store begins here |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
+//! | `cold_start.rs` | finds limits whose `cold_start` has no effect because processes share them |
 //! | `call.rs` | the types of a call and its answer, and the ledger's text form |
 //! | `eras.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
 //! | `redis.rs` | reads and writes ledgers in Redis or Valkey |
@@ -25,6 +26,7 @@
 pub(crate) mod call;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
 mod clockless;
+mod cold_start;
 #[cfg(feature = "redis")]
 mod eras;
 #[cfg(feature = "etcd")]

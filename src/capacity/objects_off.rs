@@ -1,5 +1,7 @@
 //! Replaces `objects.rs` if the feature `object-store` is off.
 
+use std::time::Duration;
+
 use super::call::{Answer, Call};
 use crate::error::Error;
 
@@ -7,7 +9,7 @@ use crate::error::Error;
 pub(crate) enum Objects {}
 
 impl Objects {
-    pub(super) async fn exchange(&self, _call: &Call) -> Result<Answer, String> {
+    pub(super) async fn exchange(&self, _call: &Call, _within: Duration) -> Result<Answer, String> {
         match *self {}
     }
 }

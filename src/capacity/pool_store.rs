@@ -66,14 +66,15 @@ impl CallTiming {
 
 impl Pool {
     /// Renews leases, returns units and takes granted ones, for all limits of a call. Repeating a call is safe: the
-    /// ledgers recognize it.
+    /// ledgers recognize it. The answer has an error for each limit about which the store said nothing; a call fails if
+    /// the store said nothing about any.
     pub(crate) async fn exchange(&self, call: Call) -> Result<Answer, String> {
         match self {
             Pool::Sql(actor) => actor.call(call, capacity::exchange, false).await.map_err(|error| error.to_string()),
             Pool::Redis(redis) => redis.exchange(&call).await,
-            Pool::Etcd(etcd) => etcd.exchange(&call).await,
-            Pool::Objects(objects) => objects.exchange(&call).await,
-            Pool::Zookeeper(zookeeper) => zookeeper.exchange(&call).await,
+            Pool::Etcd(etcd) => etcd.exchange(&call, CallTiming::ETCD.call).await,
+            Pool::Objects(objects) => objects.exchange(&call, CallTiming::OBJECTS.call).await,
+            Pool::Zookeeper(zookeeper) => zookeeper.exchange(&call, CallTiming::ZOOKEEPER.call).await,
         }
     }
 

@@ -76,17 +76,21 @@ impl Process {
     }
 
     /// Applies the answer to a call that began at `began`. Returns the units and rules for each limit, in the order of
-    /// the call.
-    pub(crate) fn answered(&mut self, began: Time, now: Time, call: &Call, answer: &Answer) -> Vec<limit::Got> {
+    /// the call; `None` for a limit about which the store has said nothing.
+    pub(crate) fn answered(&mut self, began: Time, now: Time, call: &Call, answer: &Answer) -> Vec<Option<limit::Got>> {
         let floor_until = self.floor_until(began);
         let mut all = Vec::with_capacity(call.lines.len());
         for (entry, got) in call.lines.iter().zip(&answer.got) {
+            // For a line that failed, the call counts as unanswered: the next call repeats what this one returned.
+            let Ok(Some(got)) = got else {
+                all.push(None);
+                continue;
+            };
             let known = self.limits.entry(entry.limit.clone()).or_default();
             known.known_seq = call.seq;
             known.unheard.clear();
             known.last = Some((answer.clock_us, now));
-            let Some(got) = got else { continue };
-            all.push(limit::Got {
+            all.push(Some(limit::Got {
                 units: got.units.iter().map(|(free_in, units)| (free_in.saturating_mul(1_000), *units)).collect(),
                 keep: got.keep,
                 travels: got.travels,
@@ -95,7 +99,7 @@ impl Process {
                 paused_ns: got.paused_us.saturating_mul(1_000),
                 floor: got.floor,
                 floor_until,
-            });
+            }));
         }
         self.limits.retain(|_, known| known.until > now);
         all

@@ -8,9 +8,8 @@ use std::time::Duration;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, InfoDict, RedisError, Script, Value};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, LineAnswer};
 use super::eras::{Round, Seen, round};
-use super::ledger::Got;
 use crate::error::Error;
 
 /// Limits that one script reads or writes at most: the server does nothing else while a script runs.
@@ -116,14 +115,13 @@ impl Redis {
         Redis { read: Script::new(&read), ..self }
     }
 
+    /// Answers a call. A limit that other processes keep writing fails alone. The call fails if all of its lines fail.
     pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
-        self.try_exchange(call).await.map_err(|error| error.to_string())?.ok_or_else(|| {
-            format!("other processes wrote the same limits during {ROUNDS} tries; use fewer processes or a longer `sharing_lease`")
-        })
+        self.try_exchange(call).await.map_err(|error| error.to_string())?.checked()
     }
 
-    async fn try_exchange(&self, call: &Call) -> Result<Option<Answer>, RedisError> {
-        let mut answer = Answer { clock_us: 0, got: vec![None; call.lines.len()] };
+    async fn try_exchange(&self, call: &Call) -> Result<Answer, RedisError> {
+        let mut answer = Answer { clock_us: 0, got: vec![Ok(None); call.lines.len()] };
         let all: Vec<usize> = (0..call.lines.len()).collect();
         for part in all.chunks(AT_ONCE) {
             let mut asked = part.to_vec();
@@ -133,11 +131,15 @@ impl Redis {
                 }
                 asked = self.one_round(call, asked, &mut answer).await?;
             }
-            if !asked.is_empty() {
-                return Ok(None);
+            for line in asked {
+                let why = format!(
+                    "other processes wrote the same limit during {ROUNDS} tries; \
+                     use fewer processes or a longer `sharing_lease`"
+                );
+                set(&mut answer.got, line, Err(why));
             }
         }
-        Ok(Some(answer))
+        Ok(answer)
     }
 
     /// Reads the ledgers of the lines `asked`, answers them and writes them. Returns the lines that have to be asked
@@ -151,7 +153,7 @@ impl Redis {
         let mut again = Vec::new();
         for (place, (line, write)) in asked.into_iter().zip(round.writes).enumerate() {
             match written.get(place) {
-                Some(1) => set(&mut answer.got, line, write.got),
+                Some(1) => set(&mut answer.got, line, Ok(write.got)),
                 _ => again.push(line),
             }
         }
@@ -182,7 +184,7 @@ impl Redis {
     }
 }
 
-fn set(got: &mut [Option<Got>], line: usize, answer: Option<Got>) {
+fn set(got: &mut [LineAnswer], line: usize, answer: LineAnswer) {
     if let Some(place) = got.get_mut(line) {
         *place = answer;
     }

@@ -12,7 +12,8 @@ use crate::telemetry::metrics::SharingFigures;
 
 /// The most limits whose sharing is remembered for display.
 const SHOWN: usize = 10_000;
-/// A limit is no longer shown once the store has said nothing about it for this long.
+/// A limit is no longer shown once this process has not called about it for this long. A limit about which the store
+/// does not answer is logged once in this time.
 const RECENT: Duration = Duration::from_secs(60);
 
 /// What this process knows about the sharing.
@@ -34,8 +35,12 @@ pub(crate) struct Known {
     pub(super) said: Option<SharingMode>,
     /// Whether the store is learning which process holds which units.
     pub(crate) is_learning: bool,
-    /// The store's last statement about each limit, and when it came.
+    /// The number of limits about which the store said nothing in the last answered call.
+    pub(super) failing: usize,
+    /// The store's last statement about each limit, and when this process last called about it.
     limits_seen: BTreeMap<Arc<str>, (SharedLimit, Time)>,
+    /// When it was last logged that the store does not answer about a limit.
+    logged: BTreeMap<String, Time>,
 }
 
 /// One limit that processes share, in its last state at the store. See
@@ -58,6 +63,9 @@ pub struct SharedLimit {
     pub held_here: u32,
     /// Whether the processes' configurations differ about this limit. The strictest figures are in force.
     pub figures_differ: bool,
+    /// Why the store did not answer this process's last call about this limit, though it answered about others; `None`
+    /// if it did. The other fields are then older, and the process goes on with the limit as while the store is away.
+    pub problem: Option<Arc<str>>,
 }
 
 /// How a process that shares limits goes on.
@@ -103,6 +111,9 @@ pub struct SharingStatus {
     /// Whether the store has lost its ledgers and learns which process holds which units. It grants nothing for about a
     /// lease.
     pub is_learning: bool,
+    /// Limits about which the store said nothing in the last answered call. Of each the process may use what it holds
+    /// until that lease ends. [`SharedLimit::problem`] says why.
+    pub limits_failing: usize,
 }
 
 impl SharingStatus {
@@ -124,7 +135,7 @@ impl Known {
     /// Resets the state of the store: this process holds and wants nothing, so it makes no call that could tell whether
     /// the store answers.
     pub(super) fn rests(&mut self) {
-        (self.limits, self.away_since, self.said, self.is_learning) = (0, None, None, false);
+        (self.limits, self.away_since, self.said, self.is_learning, self.failing) = (0, None, None, false, 0);
     }
 
     /// Records the store's statement about a limit. Returns `true` when the processes' figures differ and did not
@@ -143,17 +154,32 @@ impl Known {
             wanted: all.wanted,
             held_here,
             figures_differ: all.differs,
+            problem: None,
         };
         let before = self.limits_seen.insert(name, (seen, now));
         all.differs && before.is_none_or(|(before, _)| !before.figures_differ)
     }
 
-    /// Forgets limits about which the store has said nothing for a minute.
-    pub(super) fn forget(&mut self, now: Time) {
-        self.limits_seen.retain(|_, (_, at)| now.since(*at) < RECENT);
+    /// Records that the store said nothing about a limit, though about others. Returns `true` if this is to be logged:
+    /// once a minute for each limit.
+    pub(super) fn missed(&mut self, limit: &str, why: &str, now: Time) -> bool {
+        if let Some((seen, at)) = self.limits_seen.get_mut(limit) {
+            (seen.problem, *at) = (Some(why.into()), now);
+        }
+        let is_news = self.logged.get(limit).is_none_or(|at| now.since(*at) >= RECENT);
+        if is_news {
+            self.logged.insert(limit.to_owned(), now);
+        }
+        is_news
     }
 
-    /// The limits about which the store has said something in the last minute, by name.
+    /// Forgets limits about which this process has not called for a minute.
+    pub(super) fn forget(&mut self, now: Time) {
+        self.limits_seen.retain(|_, (_, at)| now.since(*at) < RECENT);
+        self.logged.retain(|_, at| now.since(*at) < RECENT);
+    }
+
+    /// The limits about which this process has called in the last minute and the store has said something, by name.
     pub(super) fn limits(&self, now: Time) -> Vec<SharedLimit> {
         let recent = self.limits_seen.values().filter(|(_, at)| now.since(*at) < RECENT);
         recent.map(|(limit, _)| limit.clone()).collect()
@@ -187,6 +213,25 @@ impl Known {
             away_for: self.away_since.map(|since| now.since(since)),
             lease_left: self.lease_until.map(|until| until.since(now)).unwrap_or_default(),
             is_learning: self.is_learning,
+            limits_failing: self.failing,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failing_limit_is_shown_and_logged_each_minute() {
+        let at = |second: u64| Time::from_nanos(second * 1_000_000_000);
+        let mut known = Known::default();
+        known.saw("v", All::default(), 0, at(0));
+        let logged = [2, 30, 61, 62].map(|second| known.missed("v", "the disk fails", at(second)));
+        assert_eq!(logged, [true, false, false, true]);
+        known.forget(at(63));
+        assert_eq!(known.limits(at(63))[0].problem.as_deref(), Some("the disk fails"));
+        known.saw("v", All::default(), 0, at(64));
+        assert_eq!(known.limits(at(64))[0].problem, None);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! One call is under way at a time. `process.rs` decides what the call says and what its answer means.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::call::{Answer, Call};
+use super::cold_start::warn_of_spent_limits;
 use super::ledger::State;
 use super::process::Process;
 use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
@@ -18,7 +20,7 @@ use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
 use crate::engine::PooledLimit;
-use crate::engine::limit::Wish;
+use crate::engine::limit::{Got, Wish};
 
 /// The shortest time between two calls.
 const LEAST: Duration = Duration::from_millis(20);
@@ -66,8 +68,74 @@ pub(crate) struct StoreTask {
 /// What the shards want, and the limits to which the answers belong.
 #[derive(Default)]
 struct Gathered {
-    asked: Vec<(usize, PooledLimit)>,
+    asked: Vec<Asked>,
+    lines: Lines,
+}
+
+impl Gathered {
+    fn add(&mut self, shard: usize, limit: PooledLimit, name: String, wish: Wish) {
+        let want = wish.want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
+        let rank = (want, wish.claim);
+        self.asked.push(Asked { line: self.lines.add(name, wish), rank, shard, limit });
+    }
+}
+
+/// Where a limit is counted, and the line that tells of it. While the lanes of an account move to another shard, both
+/// shards count its limits.
+struct Asked {
+    line: usize,
+    /// The units that are wanted there, and those that are held.
+    rank: (u32, u32),
+    shard: usize,
+    limit: PooledLimit,
+}
+
+/// The lines of a call, one for each limit: a ledger knows one claim of a process, and a store writes each limit once.
+#[derive(Default)]
+struct Lines {
     wishes: Vec<(String, Wish)>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Lines {
+    /// Adds what one shard says of a limit. Returns the number of the limit's line.
+    fn add(&mut self, name: String, wish: Wish) -> usize {
+        if let Some(number) = self.numbers.get(&name) {
+            join(&mut self.wishes[*number].1, wish);
+            return *number;
+        }
+        let number = self.wishes.len();
+        self.numbers.insert(name.clone(), number);
+        self.wishes.push((name, wish));
+        number
+    }
+}
+
+/// Adds what another shard says of the same limit.
+fn join(wish: &mut Wish, other: Wish) {
+    wish.claim = wish.claim.saturating_add(other.claim);
+    wish.returned.extend(other.returned);
+    for (want, more) in wish.want.iter_mut().zip(other.want) {
+        *want = want.saturating_add(more);
+    }
+    wish.need = wish.need.max(other.need);
+    if other.figures.units < wish.figures.units {
+        (wish.figures, wish.floor) = (other.figures, other.floor);
+    }
+    wish.paused_ns = wish.paused_ns.max(other.paused_ns);
+    wish.is_starved |= other.is_starved;
+}
+
+/// The place of each line that gets what the store grants: the one that wants the most. The other places return what
+/// they hold. `asked` has the line and the rank of each place.
+fn main_places(asked: impl Iterator<Item = (usize, (u32, u32))>, lines: usize) -> Vec<Option<usize>> {
+    let mut best: Vec<Option<(usize, (u32, u32))>> = vec![None; lines];
+    for (number, (line, rank)) in asked.enumerate() {
+        if best[line].is_none_or(|(_, before)| before < rank) {
+            best[line] = Some((number, rank));
+        }
+    }
+    best.into_iter().map(|best| best.map(|(number, _)| number)).collect()
 }
 
 impl StoreTask {
@@ -87,7 +155,15 @@ impl StoreTask {
         // When the next call is due, and when a call may be made at the earliest if requests are starved of units
         // before then.
         let (mut due, mut soon) = (Time::MAX, Time::ZERO);
+        // The version of the configuration that has been searched for settings without effect.
+        let mut searched = None;
         loop {
+            if let Some(core) = core.upgrade() {
+                let config = core.registry.config.load();
+                if searched.replace(config.version()) != Some(config.version()) {
+                    warn_of_spent_limits(&config);
+                }
+            }
             tokio::select! {
                 () = tokio::time::sleep_until(self.clock.instant(due)), if due < Time::MAX => {}
                 () = starved.notified() => {
@@ -106,13 +182,14 @@ impl StoreTask {
             }
             let began = self.clock.now();
             let gathered = self.gather();
-            if gathered.wishes.is_empty() {
+            let wishes = &gathered.lines.wishes;
+            if wishes.is_empty() {
                 self.sharing.known.lock().rests();
                 due = Time::MAX;
                 continue;
             }
-            let every = every(self.sharing.timing, gathered.wishes.iter().map(|(_, wish)| wish));
-            let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
+            let every = every(self.sharing.timing, wishes.iter().map(|(_, wish)| wish));
+            let is_starved = wishes.iter().any(|(_, wish)| wish.is_starved);
             let (brought, is_lost) = self.call(gathered, began).await;
             // All processes of a service start together, so their calls are spread at random.
             let next = if is_lost { every / 4 } else { every };
@@ -129,10 +206,7 @@ impl StoreTask {
         for (number, shard) in self.shards.iter().enumerate() {
             // `decide` wakes the waiters that may go on by the floor, should the lease have ended.
             shard.decide(|engine, now| {
-                engine.wishes(now, |limit, name, wish| {
-                    gathered.asked.push((number, limit));
-                    gathered.wishes.push((name, wish));
-                });
+                engine.wishes(now, |limit, name, wish| gathered.add(number, limit, name, wish));
             });
         }
         gathered
@@ -141,8 +215,9 @@ impl StoreTask {
     /// Makes a call and passes on its answer. Returns whether the store granted units, and whether a lease had been
     /// lost.
     async fn call(&mut self, gathered: Gathered, began: Time) -> (bool, bool) {
-        let Gathered { asked, wishes } = gathered;
-        let call = self.process.call(self.clock.now(), wishes, false);
+        let Gathered { asked, lines } = gathered;
+        let main = main_places(asked.iter().map(|asked| (asked.line, asked.rank)), lines.wishes.len());
+        let call = self.process.call(self.clock.now(), lines.wishes, false);
         let answer = self.exchange(call.clone()).await;
         let now = self.clock.now();
         self.note(&call, began, now, &answer);
@@ -150,10 +225,19 @@ impl StoreTask {
         let until = self.process.until(began);
         let got = self.process.answered(began, now, &call, &answer);
         let (mut brought, mut is_lost) = (false, false);
-        for ((shard, limit), got) in asked.into_iter().zip(got) {
+        for (number, asked) in asked.into_iter().enumerate() {
+            // The lease on a limit about which the store said nothing goes on to its end.
+            let Some(got) = got.get(asked.line).and_then(Option::as_ref) else { continue };
             brought |= !got.units.is_empty();
             is_lost |= got.is_lost;
-            self.shards[shard].decide(|engine, now| engine.hold(now, limit, &got, until));
+            let aside;
+            let got = if main[asked.line] == Some(number) {
+                got
+            } else {
+                aside = Got { units: Vec::new(), keep: 0, floor: 0, ..got.clone() };
+                &aside
+            };
+            self.shards[asked.shard].decide(|engine, now| engine.hold(now, asked.limit, got, until));
         }
         (brought, is_lost)
     }
@@ -173,15 +257,30 @@ impl StoreTask {
                 if let Some(since) = known.away_since.take() {
                     tracing::info!(after = ?now.since(since), "the store of shared limits answers again");
                 }
-                let states = || answer.got.iter().flatten().map(|got| &got.state);
-                known.lost += states().filter(|state| matches!(state, State::Lost)).count() as u64;
-                known.is_learning = states().any(|state| matches!(state, State::Learning));
+                let answered = || answer.got.iter().flatten().flatten();
+                known.lost += answered().filter(|got| matches!(got.state, State::Lost)).count() as u64;
+                known.is_learning = answered().any(|got| matches!(got.state, State::Learning));
                 known.lease_until = Some(self.process.until(began));
-                let has_floor = answer.got.iter().flatten().any(|got| got.floor > 0);
+                let has_floor = answered().any(|got| got.floor > 0);
                 known.floor_until = has_floor.then(|| self.process.floor_until(began));
                 known.said = None;
+                known.failing = answer.got.iter().filter(|got| got.is_err()).count();
                 for (entry, got) in call.lines.iter().zip(&answer.got) {
-                    let Some(got) = got else { continue };
+                    let got = match got {
+                        Ok(Some(got)) => got,
+                        Ok(None) => continue,
+                        Err(why) => {
+                            if known.missed(&entry.limit, why, now) {
+                                tracing::warn!(
+                                    limit = entry.limit,
+                                    why,
+                                    "the store does not answer about this shared limit, but about others: with the \
+                                     lease ends all but the floor"
+                                );
+                            }
+                            continue;
+                        }
+                    };
                     let came = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
                     let held = if got.state == State::Lost { 0 } else { entry.line.claim.saturating_add(came) };
                     if known.saw(&entry.limit, got.all, held, now) {
@@ -232,15 +331,23 @@ impl StoreTask {
     }
 
     async fn leave(&mut self) {
-        let mut given = Vec::new();
+        let mut given = Lines::default();
         for shard in &self.shards {
-            shard.decide(|engine, now| engine.give_all(now, |name, wish| given.push((name, wish))));
+            shard.decide(|engine, now| {
+                engine.give_all(now, |name, wish| {
+                    given.add(name, wish);
+                });
+            });
         }
-        if given.is_empty() {
+        if given.wishes.is_empty() {
             return;
         }
-        let call = self.process.call(self.clock.now(), given, true);
-        if let Err(why) = self.exchange(call).await {
+        let call = self.process.call(self.clock.now(), given.wishes, true);
+        let failed = match self.exchange(call).await {
+            Ok(answer) => answer.got.into_iter().find_map(Result::err),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = failed {
             tracing::warn!(
                 why,
                 "units of shared limits could not be given back: others have them when the lease has ended"
@@ -256,4 +363,31 @@ fn every<'a>(timing: CallTiming, wishes: impl Iterator<Item = &'a Wish>) -> Dura
         .min()
         .map_or(timing.every.1, |window| Duration::from_nanos(window / 4))
         .clamp(timing.every.0, timing.every.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::limit::{Figures, Floor};
+
+    fn wish(claim: u32, returned: Vec<(u64, u32)>, want: u32) -> Wish {
+        let figures = Figures { units: 100, again_ns: 1_000_000_000, transit_ns: 0, travels: true };
+        let floor = Floor::default();
+        Wish { claim, returned, want: [0, want, 0], need: want.min(1), figures, floor, paused_ns: 0, is_starved: false }
+    }
+
+    #[test]
+    fn limit_of_two_shards_has_one_line() {
+        let mut lines = Lines::default();
+        let numbers = [
+            lines.add("moved".to_owned(), wish(40, vec![(5, 3)], 0)),
+            lines.add("other".to_owned(), wish(1, Vec::new(), 1)),
+            lines.add("moved".to_owned(), Wish { is_starved: true, ..wish(2, vec![(0, 1)], 7) }),
+        ];
+        assert_eq!(numbers, [0, 1, 0]);
+        let expected = Wish { is_starved: true, ..wish(42, vec![(5, 3), (0, 1)], 7) };
+        assert_eq!(lines.wishes, [("moved".to_owned(), expected), ("other".to_owned(), wish(1, Vec::new(), 1))]);
+        let asked = [(0, (0, 40)), (1, (1, 1)), (0, (7, 2))];
+        assert_eq!(main_places(asked.into_iter(), 2), [Some(2), Some(1)], "where requests wait");
+    }
 }

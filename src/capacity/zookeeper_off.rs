@@ -1,5 +1,7 @@
 //! Replaces `zookeeper/` if the feature `zookeeper` is off.
 
+use std::time::Duration;
+
 use super::call::{Answer, Call};
 use crate::BoxFuture;
 use crate::error::Error;
@@ -8,7 +10,7 @@ use crate::error::Error;
 pub(crate) enum Zookeeper {}
 
 impl Zookeeper {
-    pub(super) async fn exchange(&self, _call: &Call) -> Result<Answer, String> {
+    pub(super) async fn exchange(&self, _call: &Call, _within: Duration) -> Result<Answer, String> {
         match *self {}
     }
 }

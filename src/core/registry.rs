@@ -169,12 +169,11 @@ impl Registry {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         let _making = self.lock_lane(id, vendor);
         let tenant = self.routes.find(id, vendor).ok_or(Refusal::Retired)?;
-        let version = self.config.load().version();
         if self.migrating.load(Ordering::Acquire) {
             // The lane may still be in its old shard. A second lane would have a full bucket.
-            self.dispatch.update(&tenant, version);
+            self.dispatch.update(&tenant);
         }
-        Ok(self.dispatch.place(&tenant, version))
+        Ok(self.dispatch.place(&tenant))
     }
 
     /// Marks a change of tenants. The result is held from before the change of their table until all their lanes are
@@ -196,7 +195,7 @@ impl Registry {
         let _making = self.lock_lane(tenant, vendor);
         match self.routes.find(tenant, vendor) {
             Some(tenant) => {
-                self.dispatch.update(&tenant, self.config.load().version());
+                self.dispatch.update(&tenant);
                 if let Some(outbox) = &self.outbox {
                     outbox.tenant_appears(&tenant);
                 }

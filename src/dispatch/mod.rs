@@ -150,18 +150,18 @@ impl Dispatch {
 
     /// The lane of a tenant; creates it if necessary. The caller holds the lock that keeps the tenant from changing
     /// meanwhile.
-    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> LaneRef {
+    pub(crate) fn place(&self, tenant: &Tenant) -> LaneRef {
         self.find(tenant).unwrap_or_else(|| {
             let shard = self.home(tenant).clone();
-            let lane = self.upsert(&shard, tenant, config);
+            let lane = self.upsert(&shard, tenant);
             LaneRef { shard, lane }
         })
     }
 
-    fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> LaneKey {
+    fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant) -> LaneKey {
         let plan = self.plans.lock().of(tenant, &self.policy);
         let host = tenant.chosen_host();
-        shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref()))
+        shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, host.as_deref()))
     }
 
     /// Begins an update of all lanes, one by one. A new concurrency limit grants nothing until
@@ -176,7 +176,7 @@ impl Dispatch {
     }
 
     /// Updates the lane of a tenant to its new configuration, if the lane exists. Other lanes are created on first use.
-    pub(crate) fn update(&self, tenant: &Tenant, config: u64) {
+    pub(crate) fn update(&self, tenant: &Tenant) {
         let home = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         for shard in &self.shards {
@@ -184,7 +184,7 @@ impl Dispatch {
                 continue;
             };
             if Arc::ptr_eq(shard, home) {
-                self.upsert(shard, tenant, config);
+                self.upsert(shard, tenant);
                 return;
             }
             // The scope of its limits has changed: the lane moves to another shard, with its history.
@@ -192,8 +192,8 @@ impl Dispatch {
             let host = tenant.chosen_host();
             Shard::move_between(shard, home, |from, to, now| {
                 let Some(moved) = from.move_out(now, lane) else { return Vec::new() };
-                let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref());
-                to.move_in(now, lane, moved)
+                let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, host.as_deref());
+                to.take_over(now, lane, moved, from)
             });
             return;
         }

@@ -3,6 +3,10 @@
 //! One transaction reads the rows of a call, lets the ledgers answer, and writes the rows. The rows are locked in the
 //! order of their names, so that two calls cannot end in a deadlock.
 //!
+//! The clock is read when the rows are locked. Between the begin of a transaction and its locks seconds may pass, in
+//! which other processes write the rows: a ledger that then got the time of the begin would be set back, and would
+//! count those seconds twice.
+//!
 //! On PostgreSQL most rows are in an unlogged table. An unlogged table costs no sync. It is empty after a crash of the
 //! server and on a standby that was promoted, so that the loss is noticed; a table that silently returned to its state
 //! of a second ago would hand out units twice. Limits with a window of an hour or more are in a logged table, because
@@ -17,8 +21,7 @@
 
 use super::driver::{Arg, Db, DbError, DbKind, Dialect, Row, args};
 use crate::BoxFuture;
-use crate::capacity::call::{Answer, Call, Entry, Root};
-use crate::capacity::ledger::Got;
+use crate::capacity::call::{Answer, Call, Entry, LineAnswer, Root};
 
 /// The ledger of a limit whose units count for at least this long, in microseconds, must survive a crash of the server.
 const LONG_US: u64 = 3_600_000_000;
@@ -41,23 +44,39 @@ impl LedgerLine<'_> {
 
 /// Answers a call. May be run more than once: the ledgers recognise a call that they have answered.
 pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
+    // SQLite locks the whole file when a transaction begins, and reads the clock afterwards.
+    let at_ms = (db.dialect() == Dialect::Sqlite).then_some(now_ms);
+    exchange_at(call, db, at_ms)
+}
+
+/// Answers a call at the time `at_ms`, or else at the time of the store's clock when all rows of the call are locked.
+pub(crate) fn exchange_at<'a>(
+    call: &'a Call,
+    db: Db<'a>,
+    at_ms: Option<i64>,
+) -> BoxFuture<'a, Result<Answer, DbError>> {
     Box::pin(async move {
-        let clock_us = u64::try_from(now_ms).unwrap_or(0).saturating_mul(1_000);
         let lines = call.lines.iter().enumerate();
         let mut places: Vec<LedgerLine<'_>> =
             lines.map(|(line, entry)| LedgerLine { line, entry, found: None }).collect();
         places.sort_by(|a, b| a.entry.limit.cmp(&b.entry.limit));
         SHORT.find(db, &mut places, |place| !place.is_long()).await?;
         LONG.find(db, &mut places, |place| place.found.is_none()).await?;
-        let mut root = Root::default();
-        if places.iter().any(|place| place.found.is_none() && !place.is_long()) {
-            root = self::root(db, call, clock_us).await?;
-        }
+        let needs_root = places.iter().any(|place| place.found.is_none() && !place.is_long());
         if places.iter().any(|place| place.found.is_none()) {
             make(db, &mut places).await?;
         }
+        let now_ms = match at_ms {
+            Some(at_ms) => at_ms,
+            None => db.now().await?,
+        };
+        let clock_us = u64::try_from(now_ms).unwrap_or(0).saturating_mul(1_000);
+        let mut root = Root::default();
+        if needs_root {
+            root = self::root(db, call, clock_us).await?;
+        }
         let new = Root::default();
-        let mut got: Vec<Option<Got>> = vec![None; call.lines.len()];
+        let mut got: Vec<LineAnswer> = vec![Ok(None); call.lines.len()];
         let mut written: [Vec<(&str, String)>; 2] = Default::default();
         for place in &places {
             let missing = || DbError::new(DbKind::Again, "a row of a shared limit was deleted meanwhile");
@@ -65,7 +84,7 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
             // The logged table loses no rows, so a ledger that is missing there is new.
             let root = if place.is_long() { &new } else { &root };
             let answered = call.answer(place.entry, text, root, clock_us);
-            got[place.line] = answered.got;
+            got[place.line] = Ok(answered.got);
             written[usize::from(table.is_long)].push((&place.entry.limit, answered.text));
         }
         for (table, written) in [&SHORT, &LONG].into_iter().zip(&written) {
@@ -105,7 +124,7 @@ async fn make(db: Db<'_>, places: &mut [LedgerLine<'_>]) -> Result<(), DbError> 
 }
 
 /// Returns the data that all ledgers have in common, and creates its row if the row is missing. Then either all ledgers
-/// are new, or those in the unlogged table were lost.
+/// are new, or those in the unlogged table were lost. `clock_us` is a time after the loss.
 async fn root(db: Db<'_>, call: &Call, clock_us: u64) -> Result<Root, DbError> {
     let read = |rows: Vec<Row>| -> Result<Option<Root>, DbError> {
         let mut rows = rows;

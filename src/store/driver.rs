@@ -325,7 +325,8 @@ pub(crate) trait Driver: Send {
         })
     }
 
-    /// The store's time: milliseconds since 1970, not affected by steps of this machine's wall clock.
+    /// The store's time: milliseconds since 1970, not affected by steps of this machine's wall clock. It goes on within
+    /// a transaction.
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>>;
 
     /// The time of this process's machine, for databases without a clock of their own.

@@ -20,6 +20,8 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     pub(super) units: u32,
+    /// The most units that one request may take of those held, whatever its tier.
+    largest: u32,
     /// The limit, reduced to these units; `None` if there are none.
     pub(super) spec: Option<Arc<LimitSpec>>,
     /// The end of the lease: from then on, nothing is granted or started except within the floor.
@@ -43,7 +45,7 @@ pub(crate) struct Holding {
     pub(super) rate: [f32; 3],
     /// Whether a request was stopped here, and none has been granted since.
     pub(super) stopped: bool,
-    /// The most units that one of the stopped requests needs.
+    /// The most units that one of the stopped requests takes.
     pub(super) need: u32,
     /// Whether a request was stopped since the last call to the store, even if it does not wait.
     pub(super) asked: bool,
@@ -65,7 +67,7 @@ pub struct Wish {
     pub returned: Vec<(u64, u32)>,
     /// Units that the process would use, by tier.
     pub want: [u32; 3],
-    /// The most units that one waiting request needs.
+    /// The units that the process must hold for the largest of the waiting requests.
     pub need: u32,
     pub figures: Figures,
     /// The units to keep for when the store does not answer.
@@ -123,6 +125,7 @@ impl Holding {
     pub(super) fn none() -> Holding {
         Holding {
             units: 0,
+            largest: 0,
             spec: None,
             until: Time::ZERO,
             floor: 0,
@@ -172,7 +175,7 @@ impl Holding {
     /// Whether the units held stop a request, whatever is in use.
     #[inline]
     pub(super) fn stops(&mut self, now: Time, units: u32) -> bool {
-        let stops = self.has_ended(now) || units > self.units;
+        let stops = self.has_ended(now) || units > self.largest;
         if stops {
             self.stop(units);
         }
@@ -195,6 +198,13 @@ impl Holding {
     pub(super) fn set_units(&mut self, spec: &LimitSpec, units: u32) {
         self.units = units.min(spec.total());
         self.spec = (self.units > 0).then(|| Arc::new(spec.of_units(self.units)));
+        let is_whole = self.units == spec.total();
+        self.largest = match &self.spec {
+            // Of the whole limit, the high tier may take more than the others.
+            Some(_) if is_whole => self.units,
+            Some(part) => part.of_lower_tiers().clamp(1, self.units),
+            None => 0,
+        };
     }
 
     /// Whether any units are held, or a request was stopped since the last call to the store.
@@ -250,11 +260,30 @@ impl Holding {
 }
 
 impl LimitSpec {
+    /// The units of the limit that are not reserved for the high tier.
+    fn of_lower_tiers(&self) -> u32 {
+        match self.kind {
+            LimitKind::Rate { guard, .. } => guard.limit().saturating_sub(guard.reserve()),
+            LimitKind::Slots { limit } => limit,
+        }
+    }
+
+    /// How many units a process must hold for a request of `units`: of what it holds, the high tier has the same part
+    /// for itself as of the whole limit. That part is rounded down, so one unit is enough for a request of one.
+    pub(super) fn held_for(&self, units: u32) -> u32 {
+        if units <= 1 {
+            return units;
+        }
+        let (total, lower) = (u64::from(self.total()), u64::from(self.of_lower_tiers().max(1)));
+        let held = (u64::from(units) * total).div_ceil(lower).min(total);
+        u32::try_from(held).unwrap_or(u32::MAX)
+    }
+
     /// How many units a process must hold for each that it uses: it uses 80 % of what it holds, as it would of a whole
     /// limit. In a long window, only as many units as the bucket holds come back in time.
     pub(super) fn per_used(&self) -> f32 {
         let LimitKind::Rate { bucket, guard } = self.kind else { return 1.0 };
-        let lower = guard.limit().saturating_sub(guard.reserve());
+        let lower = self.of_lower_tiers();
         let usable = if self.is_long() { lower.min(bucket.capacity) } else { lower };
         guard.limit() as f32 / usable.max(1) as f32
     }

@@ -38,6 +38,20 @@ impl Cell {
         self.holding().is_some()
     }
 
+    pub(crate) fn holds_units(&self) -> bool {
+        self.holding().is_some_and(|holding| holding.units > 0)
+    }
+
+    /// The units held are in another engine now, with what was used of them.
+    pub(crate) fn let_units_go(&mut self, spec: &LimitSpec, now: Time) {
+        if self.holds_units() {
+            self.resize(spec, 0, now);
+        }
+        if let Some(holding) = self.holding_mut() {
+            *holding = Holding::none();
+        }
+    }
+
     /// Applies a change of the configuration: the units held stay if the limit is still pooled.
     pub(super) fn change_holding(&mut self, old: &LimitSpec, new: &LimitSpec) {
         let Some(beside) = &mut self.beside else {
@@ -87,7 +101,8 @@ impl Cell {
         (units > 0).then(|| Report { limit, remaining: report.remaining.min(units), ..*report })
     }
 
-    /// Why and until when the units held stop a request, whatever is in use; `None` if they do not.
+    /// Why and until when the units held stop a request, whatever is in use; `None` if they do not. A request that is
+    /// larger than the lower tiers' part of the units waits for more of them, and not for a moment.
     pub(super) fn held_room(&mut self, now: Time, units: u32) -> Option<Room> {
         let holding = self.holding_mut()?;
         if now < holding.paused_until {
@@ -103,7 +118,7 @@ impl Cell {
     /// granted all that was wanted last.
     pub(crate) fn is_starved(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let Some(Holding { units, stopped: true, need, met, .. }) = self.holding() else { return false };
-        let (units, need, met) = (*units, *need, *met);
+        let (units, need, met) = (*units, spec.held_for(*need), *met);
         units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
     }
 
@@ -128,7 +143,7 @@ impl Cell {
             queued => queued.map(|requests| if asked || holding.stopped { requests } else { 0 }),
         };
         let waits = queued != [0; 3];
-        let need = if waits { holding.need } else { 0 };
+        let need = if waits { spec.held_for(holding.need) } else { 0 };
         let most = if spec.is_long() { (total / 100).max(need).max(1) } else { total };
         let queued = queued.map(|requests| requests.saturating_mul(need.max(1)).min(most));
         let mut want = holding.want(now, used as f32 * spec.per_used(), queued, total);

@@ -118,8 +118,9 @@ impl Cell {
             return gate;
         }
         // At least one request fits beside the units of others, or no request could show that the others have stopped.
-        // The high tier's reserve is part of our own units, so it does not matter here.
-        let wanted = units.saturating_add(held).min(mirrored.limit().max(units));
+        // What stays free above the lower tiers' part leaves room for those of ours that still count.
+        let most = mirrored.limit().saturating_sub(mirrored.reserve());
+        let wanted = units.saturating_add(held).min(most.max(units));
         match guard.free(mirrored, now, wanted, true) {
             Free::Now => Gate::Open,
             free => Gate::Shut(free, BlockedBy::Reported),
@@ -164,9 +165,6 @@ impl Cell {
         units: u32,
         report: &Report,
     ) -> [Option<Notice>; 2] {
-        if report.about.is_special && report.limit == spec.pace.limit {
-            self.throttle_made().learn_name(&report.about);
-        }
         let Some(report) = &self.as_held(spec, &spec.with_reset(report, now)) else { return [None; 2] };
         let pace = self.pace(spec);
         let mut books = self.books(spec, now);
@@ -178,6 +176,11 @@ impl Cell {
             self.owe(spec, now, more);
         }
         notice
+    }
+
+    /// See [`Throttle::learn_name`].
+    pub(crate) fn learn_name(&mut self, about: &About) {
+        self.throttle_made().learn_name(about);
     }
 
     /// See [`Throttle::is_called`].

@@ -166,7 +166,7 @@ fn account_weighs_as_its_waiting_lanes() {
         shared.flat_map(|shared| &shared.branches).map(|branch| branch.weight).sum::<u32>()
     };
     assert_eq!(weights(&bench), 1);
-    bench.engine.upsert(bench.now, "acme", "acme", &with(1), 2, None);
+    bench.engine.upsert(bench.now, "acme", "acme", &with(1), None);
     assert_eq!(weights(&bench), 1);
     bench.engine.cancel(bench.now, waiter);
     assert_eq!(weights(&bench), 0);

@@ -6,6 +6,7 @@ mod change;
 mod check;
 mod concurrency;
 mod costs;
+mod figures;
 mod forecast;
 mod learning;
 mod notices;
@@ -172,12 +173,12 @@ impl Bench {
     }
 
     pub(super) fn lane(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>) -> LaneKey {
-        self.engine.upsert(self.now, tenant, account, plan, 1, None)
+        self.engine.upsert(self.now, tenant, account, plan, None)
     }
 
     /// A lane whose tenant chose the host that answers it.
     pub(super) fn lane_at(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> LaneKey {
-        self.engine.upsert(self.now, tenant, account, plan, 1, host)
+        self.engine.upsert(self.now, tenant, account, plan, host)
     }
 
     /// The answer states what its request cost, in points.

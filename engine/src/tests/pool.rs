@@ -394,3 +394,94 @@ fn resting_process_keeps_floor_ten_minutes() {
     }
     assert_eq!(wishes(&mut bench), vec![]);
 }
+
+/// A limit of 1,000 points a minute that processes share.
+fn plan_in_points(guard: GuardSpec) -> Plan {
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
+    let kind = LimitKind::Rate { bucket: BucketSpec::new(800, 800.0, 60 * SECOND, 0), guard };
+    let pace = Pace { unit_ns: 60 * SECOND / 800, limit: 1_000, window_ns: 60 * SECOND, ..Pace::default() };
+    plan(vec![LimitSpec { pooled, kind, pace, ..per_second("points", 1_000) }])
+}
+
+#[test]
+fn large_request_gets_units_for_the_reserve_too() {
+    let guard = GuardSpec::Log(LogSpec::new(1_000, 200, 60 * SECOND, TRANSIT));
+    let (mut bench, lane) = Bench::with(plan_in_points(guard));
+    // Requests of 100 points; one after the other is in the window.
+    for (free, looks) in [(1_000, 8), (700, 40)] {
+        bench.submit_waiting(lane, Ask { cost: 100.into(), ..ask(Tier::Normal) });
+        assert_eq!(serve_with_store(&mut bench, free, looks).0, 1, "{free} units are free");
+    }
+}
+
+#[test]
+fn request_above_held_part_waits_without_a_timer() {
+    for guard in [
+        GuardSpec::Log(LogSpec::new(1_000, 200, 60 * SECOND, TRANSIT)),
+        GuardSpec::Counter(CounterSpec::new(999, 1_000, 200, 60 * SECOND, TRANSIT)),
+        GuardSpec::Bucket(VendorBucketSpec::new(1_000, 200, 1_000.0, 60 * SECOND, TRANSIT)),
+    ] {
+        let (mut bench, lane) = Bench::with(plan_in_points(guard));
+        let (waiter, _) = bench.submit_waiting(lane, Ask { cost: 100.into(), ..ask(Tier::Normal) });
+        let (_, _, wish) = wishes(&mut bench).remove(0);
+        assert!((125..=126).contains(&wish.need), "{guard:?}: {wish:?}");
+        give(&mut bench, 110, 130);
+        assert!(bench.run(bench.now).is_empty(), "{guard:?}: 88 of the 110 are not reserved");
+        assert_eq!(bench.engine.poll_timeout(), None, "{guard:?}");
+        assert!(wishes(&mut bench)[0].2.is_starved, "{guard:?}");
+        give(&mut bench, 20, 130);
+        assert_eq!(bench.run(bench.now), [(bench.now, waiter)], "{guard:?}");
+    }
+}
+
+/// A unit is in one place: with the engine that the lanes of the account have gone to.
+#[test]
+fn moved_account_takes_its_units_along() {
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
+    let limit = || vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }];
+    let narrow = Arc::new(with_shared(plan(vec![]), limit(), vec![]));
+    let wide = Arc::new(with_shared(plan(vec![]), limit(), vec![slots("all", 50)]));
+    let (mut here, mut there) = (Bench::new(), Bench::new());
+    let lanes = ["one", "two"].map(|tenant| here.lane(tenant, "account", &narrow));
+    for _ in 0..10 {
+        here.submit_waiting(lanes[0], ask(Tier::High));
+    }
+    give(&mut here, 40, 40);
+    assert_eq!(here.serve(ms(100), MS).len(), 10);
+    there.now = here.now;
+    for (tenant, lane) in ["one", "two"].into_iter().zip(lanes) {
+        let moved = here.engine.move_out(here.now, lane).expect("the lane exists");
+        let lane = there.lane(tenant, "account", &wide);
+        there.engine.take_over(there.now, lane, moved, &mut here.engine);
+        // What was held and used is known here, so requests go on without the store.
+        let permit = there.submit_granted(lane, ask(Tier::High));
+        there.engine.finished(there.now, permit);
+        let told: Vec<_> = wishes(&mut here).into_iter().chain(wishes(&mut there)).collect();
+        let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+        assert_eq!(names, ["live|vendor|account|account||requests"]);
+        let returned = told[0].2.returned.iter().map(|(_, units)| units).sum::<u32>();
+        assert!((11..=40).contains(&(told[0].2.claim + returned)), "{told:?}");
+    }
+}
+
+/// The account has sent in the other engine before its lanes come: its units stay where their use is counted.
+#[test]
+fn units_stay_if_their_use_is_not_known_there() {
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
+    let limit = vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }];
+    let plan = Arc::new(with_shared(plan(vec![]), limit, vec![]));
+    let (mut here, mut there) = (Bench::new(), Bench::new());
+    let lanes = [here.lane("one", "account", &plan), there.lane("two", "account", &plan)];
+    for (bench, lane) in [&mut here, &mut there].into_iter().zip(lanes) {
+        bench.submit_waiting(lane, ask(Tier::High));
+        give(bench, 20, 20);
+        assert_eq!(bench.serve(ms(10), MS).len(), 1);
+    }
+    let moved = here.engine.move_out(here.now, lanes[0]).expect("the lane exists");
+    let lane = there.lane("one", "account", &plan);
+    there.engine.take_over(there.now, lane, moved, &mut here.engine);
+    for bench in [&mut here, &mut there] {
+        let (_, _, wish) = wishes(bench).remove(0);
+        assert_eq!(wish.claim + wish.returned.iter().map(|(_, units)| units).sum::<u32>(), 20, "{wish:?}");
+    }
+}

@@ -87,7 +87,7 @@ fn renumbered_endpoint_keeps_its_slots() {
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &account_with_one_search(&["search"]));
     let before = bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
-    bench.engine.upsert(bench.now, "acme", "acme", &account_with_one_search(&["export", "search"]), 2, None);
+    bench.engine.upsert(bench.now, "acme", "acme", &account_with_one_search(&["export", "search"]), None);
     bench.submit_granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let waiter = bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) }).0;
     bench.engine.finished(bench.now, before);
@@ -121,10 +121,10 @@ fn added_limit_counts_exchanges_under_way() {
     let under_way = lanes.map(|lane| bench.submit_granted(lane, ask(Tier::High)));
     bench.engine.begin_changes();
     let limited = account_with_slots(3);
-    let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2, None);
+    let lane = bench.engine.upsert(bench.now, "one", "account", &limited, None);
     assert_eq!(take_all(&mut bench, lane), [], "what is under way in the other lane is not known yet");
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
-    bench.engine.upsert(bench.now, "two", "account", &limited, 2, None);
+    bench.engine.upsert(bench.now, "two", "account", &limited, None);
     bench.engine.end_changes(bench.now);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
     let Claim::Started(third, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
@@ -139,19 +139,19 @@ fn added_limit_counts_exchanges_under_way() {
 fn restored_limit_counts_exchanges_under_way() {
     let mut bench = Bench::new();
     let [limited, unlimited] = [account_with_slots(3), Arc::new(plan(vec![]))];
-    let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>, config| {
-        bench.engine.upsert(bench.now, tenant, "account", plan, config, None)
+    let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>| {
+        bench.engine.upsert(bench.now, tenant, "account", plan, None)
     };
-    let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited, 1));
+    let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited));
     let before = bench.submit_granted(lanes[0], ask(Tier::High));
     for tenant in ["one", "two"] {
-        change(&mut bench, tenant, &unlimited, 2);
+        change(&mut bench, tenant, &unlimited);
     }
     let meanwhile = bench.submit_granted(lanes[1], ask(Tier::High));
     bench.engine.begin_changes();
-    change(&mut bench, "one", &limited, 3);
+    change(&mut bench, "one", &limited);
     assert_eq!(take_all(&mut bench, lanes[0]), [], "what is under way in the other lane is not known yet");
-    change(&mut bench, "two", &limited, 3);
+    change(&mut bench, "two", &limited);
     bench.engine.end_changes(bench.now);
     let under_way = take_all(&mut bench, lanes[0]);
     assert_eq!(under_way.len(), 1);
@@ -169,18 +169,18 @@ fn rescoped_limit_counts_exchanges_under_way() {
     let lanes = [("one", "a"), ("two", "b")].map(|(tenant, account)| bench.lane(tenant, account, &of_account));
     let mut under_way: Vec<PermitKey> =
         lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.submit_granted(lane, ask(Tier::High)))).collect();
-    let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
+    let change = |bench: &mut Bench, plan: &Arc<Plan>| {
         for (tenant, account) in [("one", "a"), ("two", "b")] {
-            bench.engine.upsert(bench.now, tenant, account, plan, config, None);
+            bench.engine.upsert(bench.now, tenant, account, plan, None);
         }
     };
-    change(&mut bench, &of_vendor, 2);
+    change(&mut bench, &of_vendor);
     assert_eq!(take_all(&mut bench, lanes[0]), [], "six are under way");
     under_way.drain(..4).for_each(|permit| bench.engine.finished(bench.now, permit));
     under_way.extend(take_all(&mut bench, lanes[0]));
     assert_eq!(under_way.len(), 4);
     // Two of account b and two of account a.
-    change(&mut bench, &of_account, 3);
+    change(&mut bench, &of_account);
     for lane in lanes {
         let granted = take_all(&mut bench, lane);
         assert_eq!(granted.len(), 2);

@@ -66,11 +66,8 @@ struct Story {
     rng: Rng,
     engines: [Engine; 2],
     now: Time,
-    config: u64,
     vendor: Vendor,
     tenants: Vec<Tenant>,
-    /// Limits of each engine as they are now.
-    limits: [BTreeSet<Limit>; 2],
     permits: [BTreeMap<PermitKey, Counted>; 2],
     /// Exchanges under way, by the engine and the key of their permits when they were granted.
     exchanges: Vec<(usize, PermitKey)>,
@@ -90,9 +87,7 @@ impl Story {
             rng,
             engines: [engine(), engine()],
             now: ms(0),
-            config: 1,
             tenants: Vec::new(),
-            limits: Default::default(),
             permits: Default::default(),
             exchanges: Vec::new(),
             moved: BTreeMap::new(),
@@ -112,19 +107,8 @@ impl Story {
     fn configure(&mut self, number: usize, before: &'static str) {
         self.notice_grants();
         let Tenant { name, account, engine, ref settings, .. } = self.tenants[number];
-        self.config += 1;
         let plan = settings.plan();
-        let known = self.tenants[number].holders();
-        for (level, holder) in known.iter().enumerate() {
-            let new = self.tenants[number].settings.limits(level, holder);
-            // A holder of which nothing is asked any more keeps what it has.
-            if level > 0 && new.is_empty() {
-                continue;
-            }
-            self.limits[engine].retain(|limit| limit.0 != *holder);
-            self.limits[engine].extend(new);
-        }
-        self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, self.config, None);
+        self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, None);
         self.count_in_shared_limits(number, before);
         self.notice_grants();
     }
@@ -170,8 +154,6 @@ impl Story {
         let moved = self.engines[from].move_out(self.now, lane).expect("the lane exists");
         self.notice_grants();
         self.tenants[number].engine = to;
-        let limits: Vec<Limit> = self.limits[from].extract_if(.., |limit| limit.0 == name).collect();
-        self.limits[to].extend(limits);
         self.configure(number, account);
         let lane = self.tenants[number].lane;
         let told = self.engines[to].move_in(self.now, lane, moved);
@@ -245,15 +227,14 @@ impl Story {
         used
     }
 
-    /// The limits that there must be: those of holders that some tenant knows.
-    fn expected_limits(&self, engine: usize) -> Vec<Limit> {
+    /// The limits that there must be: those that some tenant states.
+    fn expected_limits(&self, engine: usize) -> BTreeSet<Limit> {
         let tenants = self.tenants.iter().filter(|tenant| tenant.engine == engine);
-        let holders = tenants.flat_map(|tenant| {
+        let limits = tenants.flat_map(|tenant| {
             let holders = tenant.holders().into_iter().enumerate();
-            holders.filter(|(level, holder)| !tenant.settings.limits(*level, holder).is_empty())
+            holders.flat_map(move |(level, holder)| tenant.settings.limits(level, &holder))
         });
-        let holders: BTreeSet<String> = holders.map(|(_, holder)| holder).collect();
-        self.limits[engine].iter().filter(|limit| holders.contains(&limit.0)).cloned().collect()
+        limits.collect()
     }
 
     fn check(&mut self, step: &str) {

@@ -166,7 +166,7 @@ fn ample_headroom_slows_nothing() {
             bench.engine.finished(bench.now, permit);
         }
         bench.assert_clean();
-        let lane = bench.engine.upsert(bench.now, "a", "account", &Arc::new(plan(vec![limit(mode)])), 2, None);
+        let lane = bench.engine.upsert(bench.now, "a", "account", &Arc::new(plan(vec![limit(mode)])), None);
         assert!(!bench.engine.lanes[lane].own.as_slice().iter().any(|cell| cell.is_throttled()));
     }
 }

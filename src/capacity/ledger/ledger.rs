@@ -9,7 +9,7 @@ use super::call::Standing;
 use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::pool::Pool;
-use super::process_record::{ProcessRecord, Released};
+use super::process_record::{ProcessRecord, Released, is_never};
 use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet.
@@ -52,6 +52,11 @@ pub(crate) struct Ledger {
     /// While the ledger is learning: when the floors from before the loss end, and the most units they can hold.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_floors: Option<(u64, u32)>,
+    /// Until when uses that are in no place of the ledger may still count: of units that a reduction of the limit
+    /// dropped, of units above the limit that processes held before a loss, and earlier ones of units that were used
+    /// several times within a window that has become longer. 0 if there are none.
+    #[serde(rename = "u", default, skip_serializing_if = "is_never")]
+    pub(super) uncounted_until: u64,
 }
 
 impl Ledger {
@@ -113,9 +118,8 @@ impl Ledger {
         let ends = self.holders.values().map(|holder| holder.kept_until(tail));
         let paused = self.paused.map_or(0, |(_, until)| until);
         let floors = self.lost_floors.map_or(0, |(until, _)| until.saturating_add(tail).saturating_add(slack(tail)));
-        let last =
-            ends.chain([learnt, floors, paused, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
-        last.saturating_sub(self.clock.now())
+        let others = [learnt, floors, paused, self.complete_from, self.uncounted_until, self.pool.last_at()];
+        ends.chain(others).max().unwrap_or_default().saturating_sub(self.clock.now())
     }
 
     /// A summary for tests.
@@ -231,7 +235,7 @@ impl Ledger {
         others.map_or(0, |(_, until)| until.saturating_sub(self.clock.now()))
     }
 
-    fn is_learning(&self) -> bool {
+    pub(super) fn is_learning(&self) -> bool {
         self.learning_until != 0
     }
 
@@ -249,7 +253,7 @@ impl Ledger {
     }
 
     /// The number of units that are held or in the pool.
-    fn known_units(&self) -> u32 {
+    pub(super) fn known_units(&self) -> u32 {
         let held = self.holders.values().map(|h| h.held);
         held.fold(self.pool.total(), u32::saturating_add)
     }
@@ -260,6 +264,7 @@ impl Ledger {
         if self.is_learning() && self.learning_until <= now {
             self.has_learnt(self.learning_until);
         }
+        self.allow_for_shorter_windows(now);
         self.end_leases(now);
         now
     }
@@ -274,14 +279,6 @@ impl Ledger {
             }
         }
         self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(tail));
-    }
-
-    /// Puts units that no process holds and the pool lacks into the pool, at most `most`. A process whose lease has
-    /// ended may have used them until `last_use`.
-    pub(super) fn fill_up(&mut self, last_use: u64, most: u32) {
-        let missing = self.figures.units.saturating_sub(self.known_units()).min(most);
-        let tail = self.figures.tail_us();
-        self.pool.put(last_use.saturating_add(tail).saturating_add(slack(tail)), missing);
     }
 
     /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.
@@ -318,29 +315,6 @@ impl Ledger {
         let more = line.claim.saturating_sub(holder.held);
         if is_news && !holder.has_ended && more <= room {
             holder.held = holder.held.saturating_add(more);
-        }
-    }
-
-    /// Puts the strictest figures of all processes with a lease in force.
-    fn bind(&mut self, now: u64) {
-        let live = self.holders.values().filter(|h| !h.has_ended).map(|h| h.figures);
-        let strictest = live.reduce(stricter).unwrap_or(self.figures);
-        let longer = strictest.again_us.saturating_sub(self.figures.again_us);
-        if longer > 0 {
-            self.delay(longer);
-        }
-        self.figures = strictest;
-        self.pool.drop_last(self.known_units().saturating_sub(strictest.units));
-        if !self.is_learning() {
-            self.fill_up(now, u32::MAX);
-        }
-    }
-
-    /// Makes units free later because the window in force has become longer.
-    fn delay(&mut self, by: u64) {
-        self.pool.delay(by);
-        for (free_at, _) in self.holders.values_mut().flat_map(|h| &mut h.last) {
-            *free_at = free_at.saturating_add(by);
         }
     }
 
@@ -430,16 +404,6 @@ impl Ledger {
         let lack = others.map(|p| p.floor().saturating_sub(p.claim.held)).fold(0, u32::saturating_add);
         let fair = if lack > self.pool.total() { own.target } else { own.ceil().max(own.target) };
         fair.max(1.min(sum(own.claim.want)))
-    }
-}
-
-/// The fewer units and the longer times of the two.
-fn stricter(a: Figures, b: Figures) -> Figures {
-    Figures {
-        units: a.units.min(b.units),
-        again_us: a.again_us.max(b.again_us),
-        transit_us: a.transit_us.max(b.transit_us),
-        takes_used: a.takes_used && b.takes_used,
     }
 }
 

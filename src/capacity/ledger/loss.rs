@@ -24,6 +24,7 @@ impl Ledger {
             turn: None,
             paused: None,
             lost_floors: None,
+            uncounted_until: 0,
         };
         let Some(loss) = loss else {
             ledger.pool.put(clock_us, figures.units);
@@ -47,5 +48,7 @@ impl Ledger {
             self.fill_up(until, units);
         }
         self.fill_up(leases_until, u32::MAX);
+        // Before the loss, processes may have held more units than the limit has by the figures now in force.
+        self.uncounted_until = self.uncounted_until.max(self.counts_until(leases_until));
     }
 }

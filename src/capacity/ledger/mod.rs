@@ -8,6 +8,7 @@
 //!
 //! The ledger does no I/O and reads no clock: the answer follows from the arguments alone.
 
+mod binding;
 mod call;
 mod clock;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]

@@ -55,8 +55,10 @@ impl Pool {
         taken
     }
 
-    /// Drops up to `units` units, those that become free last first.
-    pub(crate) fn drop_last(&mut self, units: u32) {
+    /// Drops up to `units` units, those that become free last first. Returns when the last of them would have been
+    /// free; 0 if there was none.
+    pub(crate) fn drop_last(&mut self, units: u32) -> u64 {
+        let last_at = if units > 0 { self.last_at() } else { 0 };
         let mut left = units;
         for (_, there) in self.0.iter_mut().rev() {
             let part = left.min(*there);
@@ -64,13 +66,15 @@ impl Pool {
             left = left.saturating_sub(part);
         }
         self.0.retain(|(_, there)| *there > 0);
+        last_at
     }
 
     /// Makes every unit free later.
-    pub(crate) fn delay(&mut self, by: u64) {
+    pub(crate) fn delay(&mut self, now: u64, by: u64) {
         for (at, _) in &mut self.0 {
-            *at = at.saturating_add(by);
+            *at = later(*at, now, by);
         }
+        self.0.sort_unstable();
     }
 
     /// Merges the entries that are free at `now`, then the closest neighbours until at most [`ENTRIES`] are left.
@@ -103,6 +107,12 @@ impl Pool {
             *there = there.saturating_add(units);
         }
     }
+}
+
+/// The time `by` after `at`. An `at` of 0 stands for an unknown time up to `now`.
+pub(super) fn later(at: u64, now: u64, by: u64) -> u64 {
+    let at = if at == 0 { now } else { at };
+    at.saturating_add(by)
 }
 
 #[cfg(test)]

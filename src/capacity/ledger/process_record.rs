@@ -64,7 +64,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-fn is_never(time: &u64) -> bool {
+pub(super) fn is_never(time: &u64) -> bool {
     *time == 0
 }
 

@@ -9,6 +9,7 @@ pub(crate) enum Moment {
     LearningUntil,
     CompleteFrom,
     FloorsUntil,
+    UncountedUntil,
     TurnUntil,
     PausedUntil,
     Expires(u64),
@@ -33,6 +34,7 @@ impl Ledger {
         if let Some((until, _)) = &mut self.lost_floors {
             *until = map(Moment::FloorsUntil, *until, 0);
         }
+        self.uncounted_until = map(Moment::UncountedUntil, self.uncounted_until, 0);
         if let Some((_, until)) = &mut self.turn {
             *until = map(Moment::TurnUntil, *until, 0);
         }

@@ -216,6 +216,99 @@ fn stricter_of_different_figures_holds() {
 }
 
 #[test]
+fn raised_limit_is_free_at_once() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    let raised = Figures { units: 160, ..FIGURES };
+    assert_eq!(bench.call(1, &Line { figures: raised, ..line(100, 160) }).units, [(0, 60)]);
+    assert_eq!(bench.held_free_occupied(), (160, 0, 0));
+}
+
+const FEW: Figures = Figures { units: 10, takes_used: false, ..FIGURES };
+const MINUTE: Figures = Figures { units: 600, again_us: 60 * S, ..FEW };
+
+/// From a concurrency limit, and from a rate. The vendor counts all uses of a unit within the longer window.
+#[test]
+fn limit_raised_to_longer_window_waits_for_it() {
+    for again_us in [0, S] {
+        let mut bench = Bench::new();
+        let few = Figures { again_us, ..FEW };
+        bench.ledger = Ledger::new(&few, Floor::default(), bench.clock, None);
+        assert_eq!(units(&bench.call(1, &Line { figures: few, ..line(0, 10) })), 10);
+        // The longest way, the longer window and their slack.
+        for after in 0..=63 {
+            bench.clock = (1_000 + after) * S;
+            let free = units(&bench.call(1, &Line { figures: MINUTE, ..line(10, 600) }));
+            let stored = serde_json::to_value(&bench.ledger).unwrap()["u"].as_u64();
+            assert_eq!((free, stored), if after < 63 { (0, Some(1_063 * S)) } else { (590, None) }, "{after}");
+        }
+    }
+}
+
+#[test]
+fn process_with_shorter_window_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.ledger = Ledger::new(&FEW, Floor::default(), bench.clock, None);
+    assert_eq!([1, 2].map(|process| units(&bench.call(process, &Line { figures: FEW, ..line(0, 5) }))), [5, 5]);
+    // Process 2 goes on with the shorter window for 30 s after process 1 has the longer one.
+    for after in 1..=103 {
+        bench.clock = (1_000 + after) * S;
+        for (process, reloaded) in [(1, 10), (2, 40)] {
+            let figures = if after < reloaded { FEW } else { MINUTE };
+            let got = bench.call(process, &Line { figures, ..line(5, figures.units / 2) });
+            assert_eq!(units(&got), if after < 103 { 0 } else { 295 }, "{after}");
+        }
+    }
+}
+
+#[test]
+fn dropped_units_come_back_no_earlier_than_free() {
+    let mut bench = Bench::new();
+    let whole = Figures { takes_used: false, ..FIGURES };
+    let reduced = Figures { units: 60, ..whole };
+    bench.call(1, &Line { figures: whole, ..line(0, 100) });
+    // The reduction drops 40 units that count for two seconds and their slack.
+    bench.call(1, &Line { figures: reduced, returned: vec![(2 * S, 40)], ..line(60, 60) });
+    assert_eq!(bench.held_free_occupied(), (60, 0, 0));
+    let text = serde_json::to_string(&bench.ledger).unwrap();
+    assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), bench.ledger);
+    for (after, free) in [(0, 0), (2_199_999, 0), (2_200_000, 40)] {
+        bench.clock = 1_000 * S + after;
+        assert_eq!(units(&bench.call(1, &Line { figures: whole, ..line(60, 100) })), free, "{after}");
+    }
+}
+
+#[test]
+fn ledger_matters_until_dropped_units_are_free() {
+    let mut bench = Bench::new();
+    bench.clock = 1_000_000 * S;
+    let day = Figures { again_us: 86_400 * S, ..FIGURES };
+    let reduced = Figures { units: 60, ..day };
+    bench.ledger = Ledger::new(&day, Floor::default(), bench.clock, None);
+    bench.call(1, &Line { figures: day, ..line(0, 100) });
+    bench.call(1, &Line { figures: reduced, returned: vec![(3_600 * S, 40)], ..line(60, 0) });
+    bench.seqs[1] += 1;
+    let caller = bench.caller(1);
+    bench.ledger.leave(bench.clock, &caller, &Line { figures: reduced, returned: vec![(0, 60)], ..line(0, 0) });
+    assert_eq!(bench.ledger.matters_for_us(), 3_601 * S);
+}
+
+/// Before the loss a process may have held more units than the limit has by the figures of the first caller after it.
+#[test]
+fn limit_raised_after_loss_waits_one_window() {
+    let mut bench = Bench::new();
+    let minute = Figures { again_us: 60 * S, takes_used: false, ..FIGURES };
+    let reduced = Figures { units: 60, ..minute };
+    bench.ledger = Ledger::new(&reduced, Floor::default(), bench.clock, loss(bench.clock));
+    // The leases end after 11 s. The longest way, a window and their slack follow.
+    let calls = [(0, reduced, 0), (12, reduced, 0), (13, minute, 0), (73, minute, 0), (74, minute, 100)];
+    for (after, figures, free) in calls {
+        bench.clock = (1_000 + after) * S;
+        assert_eq!(units(&bench.call(1, &Line { figures, ..line(0, 100) })), free, "{after}");
+    }
+}
+
+#[test]
 fn leaving_process_returns_all_units() {
     let mut bench = Bench::new();
     bench.call(1, &line(0, 100));

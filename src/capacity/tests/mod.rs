@@ -9,6 +9,7 @@ mod hours;
 mod ledger;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;
+mod process;
 mod sights;
 mod simulation;
 mod without_clock;

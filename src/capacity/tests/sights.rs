@@ -86,6 +86,37 @@ fn used_unit_is_timed_from_first_sight() {
 }
 
 #[test]
+fn dropped_units_count_for_every_process() {
+    let mut world = World::new();
+    let (mut one, mut two) = (peer(1), peer(2));
+    world.call(&mut one, line(0, 16));
+    let reduced = Figures { units: 8, ..FIGURES };
+    world.call(&mut one, Line { figures: reduced, ..line_returning(8, 8, 40 * S) });
+    // Process 2 sees this after two seconds. When the lease of process 1 has ended, the whole limit is in force.
+    for (at, free) in [(2, 0), (20, 0), (43, 0), (44, 8)] {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut two, line(0, 8))), free, "{at}");
+    }
+}
+
+/// The text does not say since when units are free, so they may have been used just within the longer window.
+#[test]
+fn free_units_count_in_longer_window() {
+    let mut world = World::new();
+    let mut one = peer(1);
+    world.call(&mut one, line(0, 16));
+    world.call(&mut one, line_returning(0, 16, 60 * S));
+    world.now = 62 * S;
+    world.call(&mut one, line(0, 0));
+    let hour = Figures { again_us: 3_600 * S, ..FIGURES };
+    // The hour less the minute, and 200 millionths.
+    for (at, free) in [(70, 0), (3_609, 0), (3_612, 16)] {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut one, Line { figures: hour, ..line(0, 16) })), free, "{at}");
+    }
+}
+
+#[test]
 fn newcomer_waits_and_delays_nobody() {
     let mut world = World::new();
     let (mut one, mut two) = (peer(1), peer(2));

@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         let client = || {
             let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
             let lane = |(tenant, plan): &(&Arc<Tenant>, Arc<Plan>)| {
-                engine.upsert(Time::from_nanos(START), &tenant.id, &tenant.account, plan, 1, None)
+                engine.upsert(Time::from_nanos(START), &tenant.id, &tenant.account, plan, None)
             };
             let lanes = tenants.iter().map(lane).collect();
             Client { engine, lanes, waiting: 0, has_started: false, granted: 0, told: [u64::MAX; 3] }

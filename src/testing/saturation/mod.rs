@@ -166,7 +166,7 @@ impl Run {
         self.lanes.clear();
         for tenant in tenants {
             let plan = self.plans.of(tenant, &self.policy);
-            let lane = self.engine.upsert(now, &tenant.id, &tenant.account, &plan, self.version + 1, None);
+            let lane = self.engine.upsert(now, &tenant.id, &tenant.account, &plan, None);
             self.lanes.push(lane);
         }
     }

@@ -169,7 +169,7 @@ impl World {
     fn lane(&mut self, tenant: usize) -> LaneKey {
         let inside = &self.tenants[tenant];
         let plan = self.plans.of(inside, &self.policy);
-        let lane = self.engine.upsert(self.now, &inside.id, &inside.account, &plan, self.config.version(), None);
+        let lane = self.engine.upsert(self.now, &inside.id, &inside.account, &plan, None);
         self.lanes[tenant] = lane;
         lane
     }

@@ -311,3 +311,49 @@ async fn refusal_pauses_a_lane_that_changed_account() {
     all_answered(vec![first]).await;
     assert_idle(&client);
 }
+
+/// An account's limit of 600 requests a minute.
+fn account_limit() -> String {
+    vendor(&[("requests", "scope = \"account\"\nalgorithm = \"sliding_window\"\nlimit = 600\nwindow = \"60s\"")])
+}
+
+/// The figure of the limit that is in force for a tenant, whose lane is in memory from then on.
+fn figure(client: &IntegrationClient, tenant: &str) -> u32 {
+    client.lane(tenant, "v").unwrap().headroom().unwrap().limit()
+}
+
+#[tokio::test(start_paused = true)]
+async fn account_limit_follows_its_tenants() {
+    let transport = transport_with_delay(Duration::ZERO);
+    let client = builder(&account_limit(), &transport).build().await.unwrap();
+    for limit in [1_200, 10, 100] {
+        client.tenants().set(tenant_of_account("strict", "acme").limit("requests", limit)).unwrap();
+        assert_eq!(figure(&client, "strict"), limit);
+    }
+    client.tenants().set(tenant_of_account("usual", "acme")).unwrap();
+    assert_eq!(figure(&client, "usual"), 100, "the stricter one");
+    // A tenant that is in use finds its account's figure, however long the others have been idle.
+    let handle = client.lane("usual", "v").unwrap();
+    tokio::time::sleep(ms(60_000)).await;
+    assert_eq!(handle.headroom().unwrap().limit(), 100);
+    client.tenants().remove("strict", "v", OnRemove::Drain).unwrap();
+    assert_eq!(figure(&client, "usual"), 600, "the tenant has gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reload_of_one_tenant_keeps_stricter_figure() {
+    let transport = transport_with_delay(Duration::ZERO);
+    let text = |limits: &str, weight: u32| {
+        let tenant =
+            |id: &str, rest: &str| format!("[[tenants]]\nid = \"{id}\"\nvendor = \"v\"\naccount = \"acme\"\n{rest}\n");
+        account_limit() + &tenant("strict", limits) + &tenant("usual", &format!("weight = {weight}"))
+    };
+    let stated = "limits = { requests = { limit = 100 } }";
+    let (client, source) = reloadable(&text(stated, 1), &transport).await;
+    assert_eq!((figure(&client, "strict"), figure(&client, "usual")), (100, 100));
+    for (limits, weight, expected) in [(stated, 2, 100), ("", 2, 600)] {
+        *source.0.lock().unwrap() = text(limits, weight);
+        client.config().reload().await.unwrap();
+        assert_eq!(figure(&client, "usual"), expected, "{limits} {weight}");
+    }
+}

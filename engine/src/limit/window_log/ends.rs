@@ -20,7 +20,10 @@ impl WindowLog {
         let edge = &mut self.before.get_or_insert_default().edge;
         // This window is ending now, and the response states the end of the next one, which later responses state too.
         // If it replaced the end of this window or were merged with it, this window's units would not be freed.
-        let is_next = |known: Edge| known.from <= now.as_nanos() && from.saturating_sub(known.to) > spec.window / 4;
+        // One window lies between two ends; days and months differ in length by less than an eighth.
+        let least = spec.window - spec.window / 8;
+        let is_next =
+            |known: Edge| known.from <= now.as_nanos() && from > known.to && to.saturating_sub(known.from) > least;
         if edge.is_some_and(is_next) {
             return;
         }

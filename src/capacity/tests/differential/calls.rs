@@ -113,7 +113,7 @@ impl Callers {
 
     /// Delivers the answer to the last call, except for some that are lost.
     pub(super) fn deliver_answer(&mut self, clock_us: u64, call: &Call, answer: &Answer) {
-        for got in answer.got.iter().flatten() {
+        for got in answer.got.iter().flatten().flatten() {
             let state = match got.state {
                 State::Kept => 0,
                 State::Lost => 1,
@@ -132,7 +132,7 @@ impl Callers {
             return;
         }
         for (entry, got) in call.lines.iter().zip(&answer.got) {
-            let Some(got) = got else { continue };
+            let Ok(Some(got)) = got else { continue };
             let came = got.units.iter().map(|(_, units)| units).sum::<u32>();
             let held = if got.state == State::Lost { 0 } else { entry.line.claim.saturating_add(came) };
             let known = Known { held, seq: call.seq, last: Some((clock_us, self.now_us)) };

@@ -109,7 +109,7 @@ async fn compare<S: LedgerStore>(store: &mut S, calls: usize, forgets: bool) -> 
         }
         assert_eq!(theirs.got.len(), ours.len());
         for ((entry, theirs), ours) in call.lines.iter().zip(&theirs.got).zip(&ours) {
-            if theirs != ours {
+            if theirs.as_ref() != Ok(ours) {
                 tally.record_difference(|| {
                     format!(
                         "round {round}, process {}, {entry:?}:\n{} {theirs:?}\nledger {ours:?}",

@@ -34,7 +34,7 @@ struct TimedCall(Call, u64);
 
 /// The library's own step, run with the test's time instead of the store's.
 fn exchange<'a>(at: &'a TimedCall, db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
-    capacity::exchange(&at.0, db, i64::try_from(at.1 / 1_000).unwrap())
+    capacity::exchange_at(&at.0, db, Some(i64::try_from(at.1 / 1_000).unwrap()))
 }
 
 fn all<'a>(_: &'a (), db: Db<'a>, _now_ms: i64) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {

@@ -137,7 +137,7 @@ impl World {
                 true => (clocks.u64(0..10 * SECOND), clocks.i64(-200..200)),
                 false => (0, 0),
             };
-            let lane = engine.upsert(local(began, ahead, gains), "acme", "acme", &plan, 1, None);
+            let lane = engine.upsert(local(began, ahead, gains), "acme", "acme", &plan, None);
             Member {
                 ahead,
                 gains,
@@ -393,7 +393,7 @@ impl World {
                 let (now, plan) = (self.local(it), plan(&self.case, &figures));
                 let member = &mut self.members[it];
                 member.version += 1;
-                member.engine.upsert(now, "acme", "acme", &plan, member.version, None);
+                member.engine.upsert(now, "acme", "acme", &plan, None);
                 self.drive_process(it);
             }
             Trouble::Lose => {

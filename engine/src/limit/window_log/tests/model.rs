@@ -119,7 +119,8 @@ impl Model {
     fn ends(&mut self, now: u64, from: u64, to: u64) {
         let is_narrow = from <= to && to - from < self.spec.window / 2;
         // One that is passing, while the next is stated, is kept.
-        let is_next = |(a, b): (u64, u64)| a <= now && from.saturating_sub(b) > self.spec.window / 4;
+        let least = self.spec.window - self.spec.window / 8;
+        let is_next = |(a, b): (u64, u64)| a <= now && from > b && to.saturating_sub(a) > least;
         if is_narrow && !self.edge.is_some_and(is_next) && to > now && to <= now + 2 * self.spec.window {
             self.edge = Some(match self.edge {
                 Some((a, b)) if a <= to && from <= b => (from.max(a), to.min(b)),
