@@ -12,6 +12,9 @@ impl Tenants<'_> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
+    /// `Config` also if the tenant gets access tokens, and other tenants of its account have another `oauth` or a base
+    /// URL at another host: an account has one token. Remove the others first, or change all of them at once in the
+    /// configuration.
     pub fn set(self, tenant: TenantEntry) -> Result<(), Error> {
         let _changing = self.client.core.registry.config_write.lock();
         let _moving = self.client.core.registry.migrating(false);

@@ -34,7 +34,7 @@ impl LiveConfig<'_> {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
-        let version = gone_over.await?.inspect_err(rejected)?;
+        let version = gone_over.await?.map_err(|refused| refused.error).inspect_err(rejected)?;
         self.client.core.registry.source.taken().await;
         Ok(version)
     }
@@ -79,16 +79,31 @@ impl LiveConfig<'_> {
     }
 }
 
+/// A configuration that was not taken.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// Whether it is valid by itself, but does not fit a tenant that the program has added.
+    pub(super) misfits_tenant: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused { error, misfits_tenant: false }
+    }
+}
+
 impl Core {
     /// Parses and checks everything, and then switches to it. Takes milliseconds, or seconds if there are a million
     /// tenants: call it on a thread that may block.
-    pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
+    pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Refused> {
         let refused = |error: &Error| self.registry.refused(error);
         let config = self.registry.config.load().reload(sources).inspect_err(refused)?;
         let _changing = self.registry.config_write.lock();
         let _moving = self.registry.migrating(true);
         let (version, hash) = (config.version(), config.hash());
-        let changes = self.registry.routes.replace_all(&config).inspect_err(refused)?;
+        let routes = &self.registry.routes;
+        let replaced = routes.replace_all(&config).inspect_err(refused);
+        let changes = replaced.map_err(|error| Refused { error, misfits_tenant: routes.check_all(&config).is_ok() })?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }

@@ -3,7 +3,8 @@
 //! Every check asks the source for its fingerprint, and loads the configuration only if the fingerprint does not prove
 //! that nothing has changed. A change is loaded twice, a moment apart, and taken when both texts are the same: a file
 //! that is still being written is usually invalid, and at worst valid without its last limits. Each invalid text is
-//! reported once, and not every second.
+//! reported once, and not every second. One that only does not fit a tenant that the program has added is tried again
+//! after the program has changed its tenants.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +12,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::reload::Refused;
 use crate::config::{ConfigSource, Sources, run_blocking};
 use crate::core::Core;
 use crate::error::Error;
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Watches until the client is dropped.
 pub(crate) async fn watch(core: Weak<Core>, source: Arc<dyn ConfigSource>, every: Duration) {
-    let mut watch = Watch { core, source, seen: None, reported: None };
+    let mut watch = Watch { core, source, seen: None, reported: None, misfit_at: None };
     while watch.core.strong_count() > 0 {
         tokio::time::sleep(every).await;
         watch.look(SETTLE.min(every)).await;
@@ -39,25 +41,40 @@ struct Watch {
     seen: Option<u64>,
     /// The problem that was reported last.
     reported: Option<Reported>,
+    /// The number of changes of tenants by the program when the content that was refused last did not fit them. It is
+    /// tried again after another change; `None` if it is invalid by itself.
+    misfit_at: Option<u64>,
 }
 
 #[derive(PartialEq)]
 enum Reported {
     /// The source could not be loaded, with the reason.
     Unreadable(String),
-    /// The content is invalid; identified by its hash.
-    Wrong(u64),
+    /// The content with this hash was refused, with the reason.
+    Wrong { hash: u64, why: String },
     /// Some rows are invalid, and the others are used; with the reason.
     Rows(String),
 }
 
 impl Watch {
+    /// Whether the content with this hash was refused, and would be refused again.
+    fn is_refused(&self, hash: u64) -> bool {
+        matches!(&self.reported, Some(Reported::Wrong { hash: wrong, .. }) if *wrong == hash) && !self.may_fit_now()
+    }
+
+    /// Whether the program has changed its tenants since the content that was refused last did not fit them.
+    fn may_fit_now(&self) -> bool {
+        let Some(changes) = self.misfit_at else { return false };
+        self.core.upgrade().is_some_and(|core| core.registry.routes.single_changes() != changes)
+    }
+
     async fn look(&mut self, settle: Duration) {
         let source = self.source.clone();
         let fingerprint = self.answer(source.fingerprint()).await.unwrap_or(None);
         let has_problem = match &self.reported {
             Some(Reported::Unreadable(_)) => true,
-            Some(_) => false,
+            Some(Reported::Wrong { .. }) => self.may_fit_now(),
+            Some(Reported::Rows(_)) => false,
             // A reload that the program asked for has failed.
             None => self.core.upgrade().is_some_and(|core| core.registry.problem.lock().is_some()),
         };
@@ -85,16 +102,17 @@ impl Watch {
             }
             return;
         }
-        if self.reported == Some(Reported::Wrong(hash)) {
+        if self.is_refused(hash) {
             self.seen = fingerprint;
             return;
         }
+        let tenants = core.registry.routes.single_changes();
         let rows = sources.problem().map(str::to_owned);
         let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
-        match (gone_over.await.and_then(|result| result), rows) {
+        match (gone_over.await.unwrap_or_else(|error| Err(error.into())), rows) {
             (Ok(_), None) => {
                 self.reported = None;
                 source.taken().await;
@@ -106,7 +124,10 @@ impl Watch {
                     self.report_rows(&core, &why);
                 }
             }
-            (Err(error), _) => self.report(Reported::Wrong(hash), &error),
+            (Err(Refused { error, misfits_tenant }), _) => {
+                self.misfit_at = misfits_tenant.then_some(tenants);
+                self.report(Reported::Wrong { hash, why: error.to_string() }, &error);
+            }
         }
         self.seen = fingerprint;
     }
@@ -128,7 +149,7 @@ impl Watch {
             let sources = loaded?;
             let hash = sources.hash();
             let in_use = self.core.upgrade().map(|core| core.registry.config.load().hash());
-            if before == Some(hash) || in_use == Some(hash) || self.reported == Some(Reported::Wrong(hash)) {
+            if before == Some(hash) || in_use == Some(hash) || self.is_refused(hash) {
                 return Ok(Some(sources));
             }
             before = Some(hash);
@@ -154,6 +175,7 @@ impl Watch {
         if self.reported.as_ref() == Some(&what) {
             return;
         }
+        self.reported = Some(what);
         let version = core.registry.config.load().version();
         core.tell_rejected(error);
         tracing::error!(
@@ -161,7 +183,6 @@ impl Watch {
             %error,
             "configuration refused, and the one in use stays: correct it, and it is read again by itself"
         );
-        self.reported = Some(what);
     }
 
     /// Waits for the source, however long it takes; returns `None` if it panics. Asking it again meanwhile would only

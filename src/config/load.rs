@@ -10,7 +10,7 @@ use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text,
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{CATALOGUE, Sources};
 use super::vendor::{Tenant, Vendor};
-use super::{Caller, Limit, Scope, Sharing, overlay, suggest, validate};
+use super::{Caller, Limit, Scope, Sharing, TokenAccounts, overlay, suggest, validate};
 use crate::Error;
 
 /// The most default headers of one vendor.
@@ -294,13 +294,18 @@ fn tenants<'a>(
     let tables = in_files.chain(laid_over);
     let mut out: Vec<Arc<Tenant>> = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
+    let mut accounts = TokenAccounts::default();
     for (entry, place) in tables.chain(rows) {
         let mut report = Report::default();
-        let tenant = resolve(vendors, entry, &mut report);
+        let tenant = resolve(vendors, entry, &mut report).map(Arc::new);
         if !seen.insert((&entry.id, &entry.vendor)) {
             report.problem(at(&[], "id"), "this tenant is stated already at this vendor; keep one of the two");
+        } else if let Some(tenant) = &tenant
+            && let Err(other) = accounts.add(tenant)
+        {
+            report.problem(at(&[], "account"), other.no_token_with(tenant));
         }
-        out.extend(tenant.map(Arc::new));
+        out.extend(tenant);
         let layer = match place {
             Some((text, index)) => Layer { file: Some(text), base: vec!["tenants".into(), Step::Index(index)] },
             None => Layer {

@@ -128,7 +128,7 @@
 //! id = "acme"
 //! vendor = "example"
 //! environment = "live"
-//! account = "acme-org"        # tenants with the same account share its limits; the tenant's id unless stated
+//! account = "acme-org"        # tenants of one account share its limits and token; the tenant's id unless stated
 //! credential = "env:ACME_KEY" # or "file:PATH", or "RESOLVER:KEY"; never the secret
 //!                             # or oauth = { refresh_token = "env:ACME_TOKEN" }: see `[vendors.example.oauth]`
 //! vars = { region = "eu" }
@@ -209,6 +209,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+mod accounts;
 pub(crate) mod base_url;
 mod caller;
 mod copies;
@@ -248,6 +249,7 @@ mod vendor;
 use crate::Error;
 use load::Loaded;
 
+pub(crate) use accounts::TokenAccounts;
 pub use caller::{Caller, May, Rewrite};
 pub use copies::{CopiedFuture, CopyFuture, CopyPlace};
 pub use costs::Costs;

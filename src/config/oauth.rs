@@ -2,6 +2,7 @@
 //! in a tenant's entry states what is particular to that tenant.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use url::Url;
 
@@ -42,8 +43,92 @@ pub struct OAuth {
     /// Whether a response may contain a new refresh token that invalidates the old one; true by default. Such a token
     /// is stored before it is used, so the client needs a place to store it.
     pub rotates: bool,
+    /// Whether the tenant's variables choose the token URL's host or a part of it.
+    pub(super) host_is_chosen: bool,
     /// The tenant's part of the settings, as written.
     pub(super) entry: OAuthEntry,
+    pub(super) replaced: Replaced,
+}
+
+/// Whether a later version of the tenant is in use, or none. This is no setting: all values are equal, and a copy
+/// begins anew.
+#[derive(Debug, Default)]
+pub(super) struct Replaced(AtomicBool);
+
+impl Clone for Replaced {
+    fn clone(&self) -> Replaced {
+        Replaced::default()
+    }
+}
+
+impl PartialEq for Replaced {
+    fn eq(&self, _: &Replaced) -> bool {
+        true
+    }
+}
+
+impl OAuth {
+    /// Marks the settings of a tenant that was changed or removed.
+    pub(crate) fn replace(&self) {
+        self.replaced.0.store(true, Ordering::Release);
+    }
+
+    /// Whether the tenant was changed or removed since.
+    #[cfg_attr(not(feature = "oauth"), allow(dead_code, reason = "what is off asks for no token"))]
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.0.load(Ordering::Acquire)
+    }
+
+    /// Whether the tenant's variables choose the token URL's host or a part of it.
+    #[cfg_attr(not(feature = "oauth"), allow(dead_code, reason = "what is off asks for no token"))]
+    pub(crate) fn host_is_chosen(&self) -> bool {
+        self.host_is_chosen
+    }
+
+    /// Whether both begin with the same refresh token, and the vendor replaces one that is used.
+    pub(super) fn has_one_use_token_of(&self, other: &OAuth) -> bool {
+        self.grant == OAuthGrant::RefreshToken
+            && (self.rotates || other.rotates)
+            && self.refresh_token == other.refresh_token
+    }
+
+    /// Whether both request the same access tokens. How the tenant's entry is written does not matter.
+    pub(super) fn requests_as(&self, other: &OAuth) -> bool {
+        // Taken apart, so that no new setting is forgotten.
+        let OAuth {
+            grant,
+            token_url,
+            client_auth,
+            scopes,
+            params,
+            client_id,
+            client_secret,
+            refresh_token,
+            private_key,
+            key_id,
+            algorithm,
+            audience,
+            subject,
+            rotates,
+            host_is_chosen: _,
+            entry: _,
+            replaced: _,
+        } = other;
+        self.grant == *grant
+            && self.token_url == *token_url
+            && self.client_auth == *client_auth
+            && self.scopes == *scopes
+            && self.params == *params
+            && self.client_id == *client_id
+            && self.client_secret == *client_secret
+            && self.refresh_token == *refresh_token
+            && self.private_key == *private_key
+            && self.key_id == *key_id
+            && self.algorithm == *algorithm
+            && self.audience == *audience
+            && self.subject == *subject
+            && self.rotates == *rotates
+    }
 }
 
 /// What is exchanged for an access token.

@@ -1,5 +1,6 @@
 //! `[sharing]`: the store through which processes share limits, and how a process goes on without it.
 
+use std::env::VarError;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -171,12 +172,23 @@ impl Sharing {
     /// The store or its URL. For `env:NAME`, reads the environment variable.
     ///
     /// # Errors
-    /// The variable is not set or empty.
+    /// The variable is not set, empty or not UTF-8.
     pub(crate) fn resolved(&self) -> Result<String, String> {
-        let Some(name) = self.through.strip_prefix("env:") else { return Ok(self.through.clone()) };
-        let missing = || format!("sharing.through: the variable {name} is not set; set it to a URL or to \"store\"");
-        std::env::var(name).ok().filter(|text| !text.is_empty()).ok_or_else(missing)
+        match self.through.strip_prefix("env:") {
+            Some(name) => of_variable(name, std::env::var(name)),
+            None => Ok(self.through.clone()),
+        }
     }
+}
+
+fn of_variable(name: &str, value: Result<String, VarError>) -> Result<String, String> {
+    let what = match value {
+        Ok(text) if !text.is_empty() => return Ok(text),
+        Ok(_) => "is empty",
+        Err(VarError::NotPresent) => "is not set",
+        Err(VarError::NotUnicode(_)) => "is not UTF-8",
+    };
+    Err(format!("sharing.through: the variable {name} {what}; set it to a URL or to \"store\""))
 }
 
 impl fmt::Debug for Sharing {
@@ -187,13 +199,58 @@ impl fmt::Debug for Sharing {
 }
 
 fn has_password(through: &str) -> bool {
-    let is_secret = |name: &str| ["secret", "key", "token", "sas"].iter().any(|part| name.contains(part));
     // Splits the text by hand, because `Url` cannot parse a URL that names several servers.
-    let authority = through.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(""));
+    let (scheme, rest) = through.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    let query = rest.split_once('?').map_or("", |(_, query)| query.split('#').next().unwrap_or(""));
+    // A URL of PostgreSQL may name a file with a key, which is no secret; one of an object store the key itself.
+    let is_of_objects = ["s3", "az"].iter().any(|objects| scheme.eq_ignore_ascii_case(objects));
+    let secrets: &[&str] = if is_of_objects { &["pass", "secret", "key", "token", "sas"] } else { &["pass"] };
+    let is_secret = |name: &str| secrets.iter().any(|part| name.to_ascii_lowercase().contains(part));
     let is_named = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    let in_query = || {
-        let parsed = url::Url::parse(through).ok().filter(|url| matches!(url.scheme(), "s3" | "az"));
-        parsed.is_some_and(|url| url.query_pairs().any(|(name, _)| is_secret(&name)))
-    };
-    is_named || in_query()
+    is_named || url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| is_secret(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_recognised() {
+        for url in [
+            "postgres://user:hunter2@host/db",
+            "redis://:hunter2@host",
+            "postgres://host/db?password=hunter2",
+            "postgres://one:5432,two:5432/db?sslmode=require&PASSWORD=hunter2#x",
+            "postgres://host?p%61ssword=hunter2",
+            "redis+unix:///run/redis.sock?user=u&pass=hunter2",
+            "s3://bucket/prefix?secret_access_key=hunter2",
+            "az://container?sas_token=hunter2",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in [
+            "store",
+            "env:SHARING_URL",
+            "postgres://user@host/db?sslmode=verify-full&sslkey=/etc/key.pem",
+            "postgres://one:5432,two:5432/db",
+            "redis://host:6379/2#password=no",
+            "s3://bucket/prefix?region=eu-central-1",
+        ] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn unusable_variable_is_described() {
+        let read = |value| of_variable("SHARING_URL", value);
+        assert_eq!(read(Ok("store".to_owned())).as_deref(), Ok("store"));
+        for (value, why) in [
+            (Ok(String::new()), "SHARING_URL is empty"),
+            (Err(VarError::NotPresent), "SHARING_URL is not set"),
+            (Err(VarError::NotUnicode("x".into())), "SHARING_URL is not UTF-8"),
+        ] {
+            assert!(read(value).unwrap_err().contains(why), "{why}");
+        }
+    }
 }

@@ -128,17 +128,31 @@ impl Smoothed {
 
 /// The HTTP client that a transport made for a vendor, so that exchanges need no look-up.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(OnceLock<(u64, reqwest::Client)>);
+pub(crate) struct Connections {
+    client: OnceLock<(u64, reqwest::Client)>,
+    /// Whether a tenant's variables choose the host, even if they do not choose that of the vendor's base URL.
+    is_of_chosen_host: bool,
+}
 
 impl Connections {
+    /// Connections to a host of another URL than the vendor's base URL.
+    #[cfg_attr(not(any(test, feature = "oauth")), allow(dead_code, reason = "token URLs are the only others"))]
+    pub(crate) fn of_host(is_chosen: bool) -> Connections {
+        Connections { client: OnceLock::new(), is_of_chosen_host: is_chosen }
+    }
+
+    pub(crate) fn is_of_chosen_host(&self) -> bool {
+        self.is_of_chosen_host
+    }
+
     /// The client that the transport with the number `pool` made.
     #[inline]
     pub(crate) fn of(&self, pool: u64) -> Option<&reqwest::Client> {
-        self.0.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
+        self.client.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
     }
 
     /// Keeps `client` unless there is one already: a second transport looks up its own each time.
     pub(crate) fn keep(&self, pool: u64, client: &reqwest::Client) {
-        self.0.get_or_init(|| (pool, client.clone()));
+        self.client.get_or_init(|| (pool, client.clone()));
     }
 }

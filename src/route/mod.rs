@@ -7,6 +7,8 @@
 mod auth;
 mod memory;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -76,6 +78,9 @@ impl Route {
 
     fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
+        if let Some(oauth) = &self.tenant.oauth {
+            oauth.replace();
+        }
     }
 
     /// The host, without a port; empty if the tenant's variables make no valid address.

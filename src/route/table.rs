@@ -4,15 +4,17 @@
 //! shards, so that an insert blocks one look-up in 64 for a moment; the table is never cloned.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, RwLock};
 
 use super::Route;
 use super::memory::VendorMemory;
-use crate::config::{Config, Holds, Tenant, TenantEntry, Vendor, Vendors, resolve_tenant, unknown};
+use crate::config::{Config, Holds, Tenant, TenantEntry, TokenAccounts, Vendor, Vendors, resolve_tenant, unknown};
 use crate::error::Error;
 
 const SHARDS: usize = 64;
@@ -31,24 +33,30 @@ pub(crate) struct RouteTable {
     holds: Option<Holds>,
     hasher: DefaultHashBuilder,
     shards: Box<[RwLock<HashTable<Slot>>]>,
-    /// The learned figures of each vendor, by name and environment. Every change of the table holds this lock, so that a
-    /// reload and an insert do not interleave.
+    /// Every change of the table holds this lock, so that a reload and an insert do not interleave.
     memories: Mutex<Memories>,
+    /// See [`RouteTable::single_changes`].
+    single_changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Memories(HashMap<(Arc<str>, Arc<str>), Arc<VendorMemory>>);
+struct Memories {
+    /// The learned figures of each vendor, by name and environment.
+    vendors: HashMap<(Arc<str>, Arc<str>), Arc<VendorMemory>>,
+    /// The accounts of the tenants in the table.
+    accounts: TokenAccounts,
+}
 
 impl Memories {
     /// The figures of `vendor`: the known ones, those of `before` if they still apply, or empty ones.
     fn of(&mut self, vendor: &Arc<Vendor>, before: &Memories) -> Arc<VendorMemory> {
         let key = (vendor.name.clone(), vendor.environment.clone());
-        if let Some(known) = self.0.get(&key).filter(|known| known.fits(vendor)) {
+        if let Some(known) = self.vendors.get(&key).filter(|known| known.fits(vendor)) {
             return known.clone();
         }
-        let known = before.0.get(&key).filter(|known| known.fits(vendor)).cloned();
+        let known = before.vendors.get(&key).filter(|known| known.fits(vendor)).cloned();
         let memory = known.unwrap_or_else(|| Arc::new(VendorMemory::new(vendor.clone())));
-        self.0.insert(key, memory.clone());
+        self.vendors.insert(key, memory.clone());
         memory
     }
 
@@ -83,6 +91,7 @@ impl RouteTable {
             hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect(),
             memories: Mutex::default(),
+            single_changes: AtomicU64::new(0),
         }
     }
 
@@ -93,6 +102,12 @@ impl RouteTable {
 
     fn check(&self, tenant: &Tenant) -> Result<(), Error> {
         self.holds.map_or(Ok(()), |holds| holds.check(&tenant.vendor).map_err(Error::config))
+    }
+
+    /// Checks that the store of shared limits can hold those of the configuration's tenants. No change of other tenants
+    /// helps if it cannot.
+    pub(crate) fn check_all(&self, config: &Config) -> Result<(), Error> {
+        config.tenants().try_for_each(|tenant| self.check(tenant))
     }
 
     /// The tenant, or an error that names similar ones.
@@ -125,7 +140,14 @@ impl RouteTable {
         out
     }
 
-    /// Adds a tenant, or replaces the one with that id and vendor. Reloads keep it until it is removed.
+    /// The number of tenants that were added, changed and removed one by one, and not by a configuration. A tenant that
+    /// is set to what it is does not count: a program may set all of its tenants again and again.
+    pub(crate) fn single_changes(&self) -> u64 {
+        self.single_changes.load(Ordering::Acquire)
+    }
+
+    /// Adds a tenant, or replaces the one with that id and vendor. Reloads keep it until it is removed. If it shares an
+    /// account's access token with other tenants, it must be able to use theirs.
     ///
     /// Returns the new route and the one before, if any. On an error nothing changes.
     pub(crate) fn insert(
@@ -136,17 +158,40 @@ impl RouteTable {
         let tenant = Arc::new(resolve_tenant(vendors, entry)?);
         self.check(&tenant)?;
         let mut memories = self.memories.lock();
+        let before = self.find(&tenant.id, &tenant.vendor.name);
+        if let Err(other) = memories.accounts.replace(before.as_ref().map(|before| before.tenant()), &tenant) {
+            return Err(self.no_common_token(&other, &tenant));
+        }
         let route = memories.route(tenant, &Memories::default());
         let before = self.put(Slot { route: route.clone(), added: true });
         if let Some(before) = &before {
-            before.replace();
+            before.route.replace();
         }
-        Ok((route, before))
+        // From now on reloads keep a tenant that was the configuration's, which is a change too.
+        if before.as_ref().is_none_or(|before| !before.added || before.route.tenant() != route.tenant()) {
+            self.single_changes.fetch_add(1, Ordering::Release);
+        }
+        Ok((route, before.map(|before| before.route)))
+    }
+
+    /// The error for a tenant that could not use the access token of its account. `other` is or was in the account.
+    fn no_common_token(&self, other: &Tenant, tenant: &Tenant) -> Error {
+        // To name another one, all tenants would have to be searched.
+        let is_there = |route: Arc<Route>| route.id != tenant.id && route.has_token_account_of(tenant);
+        let why = if self.find(&other.id, &other.vendor.name).is_some_and(is_there) {
+            other.no_token_with(tenant)
+        } else {
+            tenant.no_token_with_others(other)
+        };
+        Error::config(format!(
+            "{why}. While the client runs, no tenant can change alone what its account's access token is for: remove \
+             the others first, or change all of them in the configuration at once"
+        ))
     }
 
     /// Removes a tenant and returns it. A tenant of the configuration comes back with the next reload.
     pub(crate) fn remove(&self, id: &str, vendor: &str) -> Option<Arc<Route>> {
-        let _memories = self.memories.lock();
+        let mut memories = self.memories.lock();
         let hash = self.hash(id, vendor);
         let mut shard = self.shards[shard_of(hash)].write();
         let entry = shard.find_entry(hash, |slot| is(&slot.route, id, vendor)).ok()?;
@@ -156,7 +201,9 @@ impl RouteTable {
         if shard.capacity() > 64 && len < shard.capacity() / 8 {
             shard.shrink_to(2 * len, |slot| self.hash(&slot.route.id, &slot.route.vendor.name));
         }
+        memories.accounts.remove(removed.tenant());
         removed.replace();
+        self.single_changes.fetch_add(1, Ordering::Release);
         Some(removed)
     }
 
@@ -181,10 +228,11 @@ impl RouteTable {
 
     /// Replaces the tenants of the old configuration by those of the new one, and returns the differences.
     ///
-    /// Tenants added while running stay, even if the configuration states the same tenant, and follow the new vendors. If
-    /// one of them does not fit the new vendors, that is an error and nothing changes. A look-up during the change finds
-    /// the old or the new route, never none.
+    /// Tenants added while running stay, even if the configuration states the same tenant, and follow the new vendors.
+    /// If one of them does not fit the new vendors, or the other tenants of its account, that is an error and nothing
+    /// changes. A look-up during the change finds the old or the new route, never none.
     pub(crate) fn replace_all(&self, config: &Config) -> Result<Changes, Error> {
+        self.check_all(config)?;
         let mut memories = self.memories.lock();
         let mut learned = Memories::default();
         let mut fresh: Vec<HashTable<Slot>> = (0..SHARDS).map(|_| HashTable::new()).collect();
@@ -194,16 +242,17 @@ impl RouteTable {
             .flat_map(|shard| shard.read().iter().filter(|slot| slot.added).cloned().collect::<Vec<_>>())
             .collect();
         for slot in added {
-            let tenant = resolve_tenant(config.vendors(), &slot.route.entry()).map_err(|error| {
-                Error::config(format!("a tenant added while running does not fit the new configuration: {error}"))
-            })?;
-            self.check(&tenant)?;
-            self.put_in(&mut fresh, Slot { route: learned.route(Arc::new(tenant), &memories), added: true });
+            let tenant = resolve_tenant(config.vendors(), &slot.route.entry()).map_err(|error| misfit(&error))?;
+            self.check(&tenant).map_err(|error| misfit(&error))?;
+            let tenant = Arc::new(tenant);
+            learned.accounts.add(&tenant).map_err(|other| misfit(&other.no_token_with(&tenant)))?;
+            self.put_in(&mut fresh, Slot { route: learned.route(tenant, &memories), added: true });
         }
         for tenant in config.tenants() {
-            self.check(tenant)?;
             let hash = self.hash(&tenant.id, &tenant.vendor.name);
             if fresh[shard_of(hash)].find(hash, |slot| is(&slot.route, &tenant.id, &tenant.vendor.name)).is_none() {
+                // The tenants of the configuration fit each other, so this one is at odds with one added while running.
+                learned.accounts.add(tenant).map_err(|other| misfit(&other.no_token_with(tenant)))?;
                 self.put_in(&mut fresh, Slot { route: learned.route(tenant.clone(), &memories), added: false });
             }
         }
@@ -239,7 +288,7 @@ impl RouteTable {
         self.hasher.hash_one((id, vendor))
     }
 
-    fn put(&self, slot: Slot) -> Option<Arc<Route>> {
+    fn put(&self, slot: Slot) -> Option<Slot> {
         let hash = self.hash(&slot.route.id, &slot.route.vendor.name);
         let mut shard = self.shards[shard_of(hash)].write();
         put(&mut shard, hash, slot, |slot| self.hash(&slot.route.id, &slot.route.vendor.name))
@@ -251,9 +300,13 @@ impl RouteTable {
     }
 }
 
-fn put(shard: &mut HashTable<Slot>, hash: u64, slot: Slot, rehash: impl Fn(&Slot) -> u64) -> Option<Arc<Route>> {
+fn misfit(why: &dyn Display) -> Error {
+    Error::config(format!("a tenant added while running does not fit the new configuration: {why}"))
+}
+
+fn put(shard: &mut HashTable<Slot>, hash: u64, slot: Slot, rehash: impl Fn(&Slot) -> u64) -> Option<Slot> {
     if let Some(existing) = shard.find_mut(hash, |old| is(&old.route, &slot.route.id, &slot.route.vendor.name)) {
-        return Some(std::mem::replace(existing, slot).route);
+        return Some(std::mem::replace(existing, slot));
     }
     shard.insert_unique(hash, slot, rehash);
     None
@@ -266,68 +319,4 @@ fn is(tenant: &Tenant, id: &str, vendor: &str) -> bool {
 /// Chooses the shard by middle bits of the hash, because the table inside a shard uses the top and bottom bits.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-    use crate::config::{LimitKind, Sources};
-
-    /// Holders of a route see that it was replaced, and what was learned of the vendor goes on.
-    #[test]
-    fn route_is_current_until_its_tenant_changes() {
-        let tenant = |id: &str| TenantEntry::new(id, "github");
-        let config = Config::load(&Sources::new().tenants([tenant("a")]), 1).unwrap();
-        let table = RouteTable::new();
-        table.replace_all(&config).unwrap();
-        let first = table.find("a", "github").unwrap();
-        first.answered_in(std::time::Duration::from_millis(30));
-        table.insert(config.vendors(), &tenant("b")).unwrap();
-        assert!(first.is_current(), "another tenant is none of its business");
-        assert_eq!(table.find("b", "github").unwrap().service_ns(), 30_000_000);
-
-        let (second, _) = table.insert(config.vendors(), &tenant("a").weight(2)).unwrap();
-        assert!(!first.is_current() && second.is_current());
-        table.replace_all(&config.reload(&Sources::new().tenants([tenant("a")])).unwrap()).unwrap();
-        let third = table.find("a", "github").unwrap();
-        assert!(!second.is_current() && third.is_current());
-        assert_eq!(third.service_ns(), 30_000_000, "the vendor is where it was");
-        table.remove("a", "github").unwrap();
-        assert!(!third.is_current());
-    }
-
-    #[test]
-    fn reload_reports_changes_and_keeps_added_tenants() {
-        let tenant = |id: &str| TenantEntry::new(id, "github");
-        let first = Config::load(&Sources::new().tenants([tenant("a"), tenant("b"), tenant("c")]), 1).unwrap();
-        let table = RouteTable::new();
-        assert_eq!(table.replace_all(&first).unwrap().added.len(), 3);
-        table.insert(first.vendors(), &tenant("added").limit("rest", 10)).unwrap();
-
-        let second = first.reload(&Sources::new().tenants([tenant("a"), tenant("b").weight(2), tenant("d")])).unwrap();
-        assert_eq!(second.version(), 2);
-        assert_ne!(first.hash(), second.hash());
-        assert!(Arc::ptr_eq(&first.vendor("github", "live").unwrap(), &second.vendor("github", "live").unwrap()));
-        let changes = table.replace_all(&second).unwrap();
-        let ids = |routes: &[Arc<Route>]| routes.iter().map(|route| route.id.to_string()).collect::<Vec<_>>();
-        assert_eq!(
-            (ids(&changes.added), ids(&changes.changed), ids(&changes.removed)),
-            (vec!["d".into()], vec!["b".into()], vec!["c".into()])
-        );
-        let vendor = &table.get("added", "github").unwrap().vendor;
-        let of_endpoints = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
-        let rest = vendor.limits.iter().chain(of_endpoints).find(|limit| &*limit.name == "rest").unwrap();
-        assert!(matches!(&rest.kind, LimitKind::Rate(rate) if rate.limit == 10), "{rest:?}");
-        assert_eq!(table.get("c", "github").unwrap_err().kind(), ErrorKind::UnknownTenant);
-        assert_eq!(table.len(), 4);
-        assert!(table.remove("added", "github").is_some());
-        assert!(table.find("added", "github").is_none());
-
-        table.insert(second.vendors(), &tenant("added")).unwrap();
-        let gone = "[vendors.other]\nbase_url = \"https://other.example\"\n";
-        let third = second.reload(&Sources::new().without_catalogue().file("f.toml", gone)).unwrap();
-        assert!(table.replace_all(&third).is_err(), "a tenant that was added has lost its vendor");
-        assert_eq!(table.len(), 4, "and nothing changed");
-    }
 }

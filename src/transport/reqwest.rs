@@ -66,11 +66,11 @@ struct Pooled {
 }
 
 impl Pooled {
-    fn fits(&self, vendor: &Vendor, certificate: Option<&str>) -> bool {
+    fn fits(&self, vendor: &Vendor, certificate: Option<&str>, is_public_only: bool) -> bool {
         self.connect_timeout == vendor.connect_timeout
             && self.certificate.as_deref() == certificate
             && self.connection == vendor.connection
-            && self.public_only == public_only(vendor)
+            && self.public_only == is_public_only
     }
 }
 
@@ -145,13 +145,14 @@ impl ReqwestTransport {
         pool: u64,
     ) -> Result<reqwest::Client, TransportError> {
         let certificate = tenant_certificate.or(vendor.connection.client_certificate.as_deref());
+        let is_public_only = public_only(vendor, connections);
         let find = |clients: &HashMap<Arc<str>, Vec<Pooled>>| {
-            let pooled = clients.get(&vendor.name)?.iter().find(|pooled| pooled.fits(vendor, certificate))?;
-            Some(pooled.client.clone())
+            let mut pooled = clients.get(&vendor.name)?.iter();
+            Some(pooled.find(|pooled| pooled.fits(vendor, certificate, is_public_only))?.client.clone())
         };
         let client = match find(&self.clients.load()) {
             Some(client) => client,
-            None => self.make_client(vendor, certificate, find)?,
+            None => self.make_client(vendor, certificate, is_public_only, find)?,
         };
         if tenant_certificate.is_none() {
             connections.keep(pool, &client);
@@ -180,6 +181,7 @@ impl ReqwestTransport {
         &self,
         vendor: &Vendor,
         certificate: Option<&str>,
+        is_public_only: bool,
         find: impl Fn(&HashMap<Arc<str>, Vec<Pooled>>) -> Option<reqwest::Client>,
     ) -> Result<reqwest::Client, TransportError> {
         let _building = self.building.lock();
@@ -189,7 +191,7 @@ impl ReqwestTransport {
         }
         let custom =
             self.customize.as_ref().map_or_else(reqwest::Client::builder, |with| with(reqwest::Client::builder()));
-        let client = build(custom, vendor, certificate)?;
+        let client = build(custom, vendor, certificate, is_public_only)?;
         let mut next = HashMap::clone(&current);
         if next.values().map(Vec::len).sum::<usize>() >= MAX_CLIENTS {
             next.clear();
@@ -198,7 +200,7 @@ impl ReqwestTransport {
             connection: vendor.connection.clone(),
             certificate: certificate.map(str::to_owned),
             connect_timeout: vendor.connect_timeout,
-            public_only: public_only(vendor),
+            public_only: is_public_only,
             client: client.clone(),
         });
         self.clients.store(Arc::new(next));
@@ -270,15 +272,17 @@ fn header_bytes(headers: &HeaderMap) -> usize {
 
 /// Whether to connect only to public addresses, because tenants choose the host. A proxy's address is the operator's
 /// choice.
-fn public_only(vendor: &Vendor) -> bool {
+fn public_only(vendor: &Vendor, connections: &Connections) -> bool {
     let connection = &vendor.connection;
-    !connection.allow_private && connection.proxy.is_none() && host_varies(&vendor.base_url)
+    let is_chosen = connections.is_of_chosen_host() || host_varies(&vendor.base_url);
+    !connection.allow_private && connection.proxy.is_none() && is_chosen
 }
 
 fn build(
     custom: reqwest::ClientBuilder,
     vendor: &Vendor,
     certificate: Option<&str>,
+    is_public_only: bool,
 ) -> Result<reqwest::Client, TransportError> {
     let connection = &vendor.connection;
     let mut builder = custom
@@ -298,7 +302,7 @@ fn build(
         let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| unusable("the proxy is not a URL"))?;
         builder = builder.proxy(proxy);
     }
-    if public_only(vendor) {
+    if is_public_only {
         builder = builder.dns_resolver(PublicOnly);
     }
     let builder = tls::with_certificates(builder, connection.extra_ca.as_deref(), certificate)?;

@@ -1,6 +1,7 @@
 //! Access tokens by OAuth 2.0, over real sockets or in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+mod grants;
 #[path = "../../examples/oauth/token_vendor.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod token_vendor;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use integration_client::config::{Config, OAuthEntry, Sources, TenantEntry};
+use integration_client::config::{OAuthEntry, TenantEntry};
 use integration_client::status::{TokenState, TokenStatus};
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -29,7 +30,7 @@ const SEAL: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 static RSA: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap());
 static EC: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap());
 
-/// The secrets of a test. The test may change the one named `refresh`.
+/// The secrets of a test. The test may change the one named `refresh`, which is also named `again`.
 #[derive(Clone)]
 struct Secrets(Arc<Mutex<String>>);
 
@@ -86,7 +87,7 @@ fn builder(vendors: String, secrets: &Secrets) -> IntegrationClientBuilder {
         "test",
         move |key: String| {
             let secret = match &*key {
-                "refresh" => secrets.0.lock().unwrap().clone(),
+                "refresh" | "again" => secrets.0.lock().unwrap().clone(),
                 "rsa" => RSA.serialize_pem(),
                 "ec" => EC.serialize_pem(),
                 other => format!("the {other}&="),
@@ -455,63 +456,4 @@ async fn jwts_are_signed_and_exchanged() {
     let error = send(&client).await.unwrap_err();
     assert_credential_error(&error);
     assert!(error.to_string().contains("no PEM of a key for RS256"), "{error}");
-}
-
-/// Two tenants of one account share one grant.
-#[tokio::test]
-async fn tenants_of_an_account_share_the_token() {
-    let vendor = TokenVendor::start(rules()).await.unwrap();
-    let client = builder_with_refresh(&vendor, &Secrets::new()).token_keeper(MemoryKeeper::default());
-    let client = client.tenant(TenantEntry::new("b", "v").account("a").oauth(oauth())).build().await.unwrap();
-    assert_eq!(send(&client).await.unwrap(), 200);
-    client.send("b", Priority::Normal, Request::get("v", "/x")).await.unwrap();
-    assert_eq!((vendor.asked().len(), vendor.served()), (1, vec![200, 200]));
-}
-
-#[test]
-fn incomplete_grants_are_told_by_name() {
-    let vendor = |oauth: &str| {
-        format!("[vendors.v]\nbase_url = \"https://v.example\"\nunpublished = true\n[vendors.v.oauth]\n{oauth}\n")
-    };
-    let url = "token_url = \"https://v.example/token\"\n";
-    let tenant = |own: &str| format!("[[tenants]]\nid = \"a\"\nvendor = \"v\"\n{own}\n");
-    for (text, why) in [
-        (vendor("token_url = \"https://v.example/token\""), "`grant` is missing"),
-        (vendor("grant = \"refresh_token\""), "`token_url` is missing"),
-        (vendor("grant = \"refresh_token\"\ntoken_url = \"http://v.example/token\""), "plain http"),
-        (vendor(&format!("grant = \"password\"\n{url}")), "grant"),
-        (vendor(&format!("grant = \"refresh_token\"\n{url}client_auth = \"jwt\"")), "client_auth"),
-        (vendor(&format!("grant = \"refresh_token\"\n{url}scopes = [\"a b\"]")), "a scope is"),
-        (vendor(&format!("grant = \"refresh_token\"\n{url}params = {{ scope = \"a\" }}")), "the grant sets this"),
-        (vendor(&format!("grant = \"refresh_token\"\n{url}")) + &tenant("oauth = {}"), "`client_id` is missing"),
-        (
-            vendor(&format!("grant = \"refresh_token\"\n{url}")) + &tenant("oauth = { client_id = \"env:ID\" }"),
-            "`refresh_token` is missing",
-        ),
-        (
-            vendor(&format!("grant = \"client_credentials\"\n{url}")) + &tenant("oauth = { client_id = \"env:ID\" }"),
-            "`client_secret` is missing",
-        ),
-        (
-            vendor(&format!("grant = \"github_app\"\n{url}")) + &tenant("oauth = { client_id = \"env:ID\" }"),
-            "`private_key` is missing",
-        ),
-        (
-            vendor(&format!("grant = \"refresh_token\"\n{url}client_id = \"env:ID\""))
-                + &tenant("credential = \"env:KEY\"\noauth = { refresh_token = \"env:T\" }"),
-            "remove one of the two",
-        ),
-        (
-            vendor(&format!("grant = \"refresh_token\"\n{url}client_id = \"env:ID\""))
-                + &tenant("oauth = { refresh_token = \"1//0gsecret\" }"),
-            "may be a secret",
-        ),
-        (
-            "[vendors.v]\nbase_url = \"https://v.example\"\nunpublished = true\n".to_owned() + &tenant("oauth = {}"),
-            "has no `oauth`",
-        ),
-    ] {
-        let error = Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1).unwrap_err().to_string();
-        assert!(error.contains(why) && !error.contains("0gsecret"), "{why}: {error}");
-    }
 }

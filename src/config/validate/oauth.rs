@@ -128,7 +128,9 @@ pub(in crate::config) fn tenant_oauth(
         subject,
         rotates: vendor.rotates.unwrap_or(true),
         token_url,
+        host_is_chosen: base_url::host_varies(template),
         entry: tenant.clone(),
+        replaced: Default::default(),
     })
 }
 

@@ -18,6 +18,7 @@ use super::jwt;
 use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::config::{ClientAuth, OAuth, OAuthGrant, Tenant};
+use crate::route::Connections;
 use crate::transport::tokens::OAuthSecrets;
 use crate::transport::{Body, Exchange, Transport};
 
@@ -167,7 +168,7 @@ impl TokenRequest<'_> {
             vendor: self.tenant.vendor.clone(),
             client_certificate: self.tenant.client_certificate.clone(),
             deadline: self.clock.instant(self.clock.now() + TIMEOUT),
-            connections: Arc::default(),
+            connections: Arc::new(Connections::of_host(self.oauth.host_is_chosen())),
         };
         let later = |why: &dyn std::fmt::Display| Trouble::Later(format!("the token URL did not answer: {why}"), None);
         let mut answer = self.transport.execute(exchange).await.map_err(|error| later(&error))?;

@@ -3,6 +3,9 @@
 //! A refresh runs in its own task, so that it survives its caller. Otherwise a cancelled caller would discard the
 //! response, and with it the refresh token that replaces the one that the vendor has just made void.
 //!
+//! An account has one token. It is used only with the settings and the host for which it was issued
+//! (`Tenant::may_use_token_of`); the configuration makes sure that all tenants of an account have the same.
+//!
 //! | file | what it does |
 //! |---|---|
 //! | `slot.rs` | decides whether a token is fresh, or a refresh is needed or under way: one at a time for each account |
@@ -17,6 +20,8 @@ mod issued;
 mod jwt;
 mod refresh;
 mod slot;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,6 +43,7 @@ use crate::config::Tenant;
 pub(crate) const COMPILED: bool = true;
 /// Number of accounts above which accounts without state worth keeping are removed.
 const MANY: usize = 4096;
+const PAST: &str = "the tenant's `oauth` or host was changed while the request waited; send it again";
 
 /// The access tokens of all accounts.
 #[derive(Default)]
@@ -62,7 +68,7 @@ impl Tokens {
     pub(crate) fn fresh(&self, tenant: &Tenant) -> Option<Arc<SecretString>> {
         let (_, clock) = self.way.as_ref()?;
         let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned()?;
-        slot.fresh(clock.now())
+        slot.fresh(clock.now(), tenant)
     }
 
     /// Returns the access token of `tenant`, requesting it with `secrets` unless another caller has done so meanwhile.
@@ -72,18 +78,21 @@ impl Tokens {
         };
         let owner = TokenOwner::of(tenant);
         let slot = self.slot(&owner, clock.now());
-        // Callers that arrive during a refresh wait for it here.
+        // Callers that arrive during a refresh wait for it here. One with other settings then refreshes for itself.
         let refresher = slot.refresher.clone().lock_owned().await;
         let now = clock.now();
-        if let Some(secret) = slot.fresh(now) {
+        if let Some(secret) = slot.fresh(now, tenant) {
             return Ok(secret);
         }
         let digest = refresh::digest(&secrets);
-        if let Some(why) = slot.refused(now, digest) {
+        if let Some(why) = slot.refused(now, tenant, digest) {
             return Err(in_words(&why));
         }
+        if refresher.is_past(tenant) {
+            return Err(in_words(PAST));
+        }
         let keeper = self.keeper.clone();
-        let tenant = tenant.clone();
+        let tenant = Arc::new(tenant.clone());
         let refresh = Refresh { slot, refresher, owner, tenant, oauth, secrets, digest, transport, keeper, clock };
         #[expect(clippy::disallowed_methods, reason = "a refresh outlives its caller; it ends within its timeouts")]
         let refresh = tokio::spawn(refresh.run());
@@ -96,7 +105,7 @@ impl Tokens {
     /// Forgets `stale`, which the vendor has refused.
     pub(crate) fn refused(&self, tenant: &Tenant, stale: &Arc<SecretString>) {
         if let Some(slot) = self.slots.lock().get(&TokenOwner::of(tenant)) {
-            slot.known.lock().access.take_if(|access| Arc::ptr_eq(&access.secret, stale));
+            slot.known.lock().forget(stale);
         }
     }
 
@@ -106,8 +115,8 @@ impl Tokens {
         let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned();
         let (Some(slot), Some((_, clock))) = (slot, &self.way) else { return unasked };
         let (known, now) = (slot.known.lock(), clock.now());
-        let access = known.access.as_ref().filter(|access| now < access.until);
-        match (access, &known.failed) {
+        let access = known.of(tenant).filter(|access| now < access.until);
+        match (access, known.failure_of(tenant)) {
             (Some(access), _) => TokenView {
                 state: TokenState::Fresh,
                 fresh_until: Some(access.until),

@@ -45,7 +45,7 @@ pub(super) struct Refresh {
     pub(super) slot: Arc<Slot>,
     pub(super) refresher: OwnedMutexGuard<Refresher>,
     pub(super) owner: TokenOwner,
-    pub(super) tenant: Tenant,
+    pub(super) tenant: Arc<Tenant>,
     pub(super) oauth: Arc<OAuth>,
     pub(super) secrets: OAuthSecrets,
     pub(super) digest: [u8; 32],
@@ -56,6 +56,7 @@ pub(super) struct Refresh {
 
 impl Refresh {
     pub(super) async fn run(mut self) -> Result<Arc<SecretString>, Arc<str>> {
+        self.refresher.begin(&self.tenant);
         if self.refresher.unkept {
             self.keep().await;
             self.give_back().await;
@@ -75,7 +76,8 @@ impl Refresh {
         let now = self.clock.now();
         let mut known = self.slot.known.lock();
         // A token that the vendor refused has been removed already.
-        let access = known.access.as_mut().filter(|access| now < access.until)?;
+        let is_valid = |access: &&mut Access| now < access.until && self.tenant.may_use_token_of(&access.issued_for);
+        let access = known.access.as_mut().filter(is_valid)?;
         access.look_at = if self.refresher.unkept { now + UNKEPT } else { access.until };
         Some(access.secret.clone())
     }
@@ -171,8 +173,10 @@ impl Refresh {
                     .to_owned(),
             ));
         }
+        // A token that was held until now descends from another grant and is worth nothing, kept or not.
         let held = self.loaded(granted).await?.unwrap_or_else(|| KeptToken::new(first.clone(), granted));
         self.refresher.unkept = false;
+        self.slot.known.lock().unkept = None;
         self.refresher.held = Some(held.clone());
         Ok(held)
     }
@@ -243,7 +247,7 @@ impl Refresh {
         let secret = Arc::new(SecretString::from(issued.access_token().secret().as_str()));
         let look_at = if self.refresher.unkept { now + UNKEPT } else { until };
         let mut known = self.slot.known.lock();
-        known.access = Some(Access { secret: secret.clone(), until, look_at });
+        known.put(now, Access { secret: secret.clone(), issued_for: self.tenant.clone(), until, look_at });
         known.failed = None;
         secret
     }
@@ -272,7 +276,8 @@ impl Refresh {
         let (vendor, account) = (&*self.owner.vendor, &*self.owner.account);
         tracing::warn!(vendor, account, needs_reconnect, why = &*why, "no access token");
         let again_at = self.clock.now() + pause;
-        let failed = Failed { why: why.clone(), needs_reconnect, again_at, secrets: self.digest };
+        let (secrets, asked_for) = (self.digest, self.tenant.clone());
+        let failed = Failed { why: why.clone(), needs_reconnect, again_at, secrets, asked_for };
         self.slot.known.lock().failed = Some(failed);
         why
     }

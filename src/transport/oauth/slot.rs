@@ -1,4 +1,7 @@
 //! The tokens of one account, and the lock that allows one refresh at a time.
+//!
+//! A token is used only with the settings and the host for which it was issued. When these change, requests that
+//! began before still use the old ones, so a slot keeps the token of the old ones beside the current one.
 
 use std::sync::Arc;
 
@@ -6,6 +9,7 @@ use parking_lot::Mutex;
 use secrecy::SecretString;
 
 use crate::clock::Time;
+use crate::config::Tenant;
 use crate::transport::tokens::KeptToken;
 
 /// The token state of one account.
@@ -20,6 +24,8 @@ pub(super) struct Slot {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) access: Option<Access>,
+    /// The token of the settings before, for requests that began with them.
+    pub(super) former: Option<Access>,
     pub(super) failed: Option<Failed>,
     /// Why the newest refresh token could not be stored, if it could not.
     pub(super) unkept: Option<Arc<str>>,
@@ -28,6 +34,8 @@ pub(super) struct Known {
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) secret: Arc<SecretString>,
+    /// The tenant, in the version of its configuration, for which the token was issued.
+    pub(super) issued_for: Arc<Tenant>,
     /// When the token is replaced.
     pub(super) until: Time,
     /// Until when the token is handed out without trying again to store an unstored refresh token.
@@ -41,6 +49,8 @@ pub(super) struct Failed {
     pub(super) again_at: Time,
     /// Hash of the secrets with which the refresh failed: with other secrets it is tried again at once.
     pub(super) secrets: [u8; 32],
+    /// The tenant for which it failed: with other settings it is tried again at once.
+    pub(super) asked_for: Arc<Tenant>,
 }
 
 /// State that one refresh of an account leaves to the next.
@@ -51,27 +61,74 @@ pub(super) struct Refresher {
     pub(super) unkept: bool,
     /// Number of consecutive failed refreshes.
     pub(super) failures: u32,
+    /// The tenant for which the last refresh asked.
+    pub(super) asked_for: Option<Arc<Tenant>>,
+}
+
+impl Refresher {
+    /// Begins a refresh for `tenant`. What failed with other settings does not lengthen its pauses.
+    pub(super) fn begin(&mut self, tenant: &Arc<Tenant>) {
+        if self.has_asked_for_another(tenant) {
+            self.failures = 0;
+        }
+        self.asked_for = Some(tenant.clone());
+    }
+
+    /// Whether `tenant` is an old version, and a newer one has asked for a token already. A refresh for the old one
+    /// would store its refresh token in the place of the newer one's, which would be lost.
+    pub(super) fn is_past(&self, tenant: &Tenant) -> bool {
+        tenant.oauth.as_ref().is_some_and(|oauth| oauth.is_replaced()) && self.has_asked_for_another(tenant)
+    }
+
+    fn has_asked_for_another(&self, tenant: &Tenant) -> bool {
+        self.asked_for.as_ref().is_some_and(|last| !tenant.may_use_token_of(last))
+    }
 }
 
 impl Slot {
-    pub(super) fn fresh(&self, now: Time) -> Option<Arc<SecretString>> {
+    /// Returns the token that was issued for the settings and the host of `tenant`, if it is fresh.
+    pub(super) fn fresh(&self, now: Time, tenant: &Tenant) -> Option<Arc<SecretString>> {
         let known = self.known.lock();
-        known
-            .access
-            .as_ref()
-            .filter(|access| now < access.until.min(access.look_at))
-            .map(|access| access.secret.clone())
+        known.of(tenant).filter(|access| now < access.until.min(access.look_at)).map(|access| access.secret.clone())
     }
 
-    /// Returns why no refresh may be tried yet, if the last one with these secrets failed recently.
-    pub(super) fn refused(&self, now: Time, secrets: [u8; 32]) -> Option<Arc<str>> {
+    /// Returns why no refresh may be tried yet, if the last one with these settings and secrets failed recently.
+    pub(super) fn refused(&self, now: Time, tenant: &Tenant, secrets: [u8; 32]) -> Option<Arc<str>> {
         let known = self.known.lock();
-        known.failed.as_ref().filter(|failed| now < failed.again_at && failed.secrets == secrets).map(|f| f.why.clone())
+        let failed = known.failure_of(tenant).filter(|failed| now < failed.again_at && failed.secrets == secrets);
+        failed.map(|failed| failed.why.clone())
     }
 }
 
 impl Known {
+    /// Returns the token that was issued for the settings and the host of `tenant`, fresh or not.
+    pub(super) fn of(&self, tenant: &Tenant) -> Option<&Access> {
+        self.access.iter().chain(&self.former).find(|access| tenant.may_use_token_of(&access.issued_for))
+    }
+
+    /// Returns the failure of the last refresh, if it was one for the settings of `tenant`.
+    pub(super) fn failure_of(&self, tenant: &Tenant) -> Option<&Failed> {
+        self.failed.as_ref().filter(|failed| tenant.may_use_token_of(&failed.asked_for))
+    }
+
+    /// Puts a new token into use. If the one before was issued for other settings, it stays for requests with these.
+    pub(super) fn put(&mut self, now: Time, access: Access) {
+        let is_for_others = |before: &mut Access| !access.issued_for.may_use_token_of(&before.issued_for);
+        if let Some(before) = self.access.take_if(is_for_others) {
+            self.former = Some(Access { look_at: before.until, ..before });
+        }
+        self.former.take_if(|former| now >= former.until);
+        self.access = Some(access);
+    }
+
+    /// Forgets `stale`, which the vendor has refused.
+    pub(super) fn forget(&mut self, stale: &Arc<SecretString>) {
+        for place in [&mut self.access, &mut self.former] {
+            place.take_if(|access| Arc::ptr_eq(&access.secret, stale));
+        }
+    }
+
     pub(super) fn is_worth_nothing(&self, now: Time) -> bool {
-        self.unkept.is_none() && self.access.as_ref().is_none_or(|access| now >= access.until)
+        self.unkept.is_none() && self.access.iter().chain(&self.former).all(|access| now >= access.until)
     }
 }

@@ -9,6 +9,14 @@ async fn exchange_with_localhost(
     template: &str,
     connection: Connection,
 ) -> (Result<StatusCode, TransportError>, FaultServer) {
+    exchange_by(template, connection, Connections::default()).await
+}
+
+async fn exchange_by(
+    template: &str,
+    connection: Connection,
+    connections: Connections,
+) -> (Result<StatusCode, TransportError>, FaultServer) {
     let server =
         FaultServer::answering(vec![Step::Write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec())]).await;
     let base = format!("http://localhost:{}", server.address.port());
@@ -20,6 +28,7 @@ async fn exchange_with_localhost(
     let prepared = Prepared::new(Request::get("acme-api", "/"), &tenant, &base).unwrap();
     let mut ready = PreparedRequest { prepared, tenant };
     let exchange = ready.exchange(attempt(None, Duration::from_secs(20))).unwrap();
+    let exchange = Exchange { connections: Arc::new(connections), ..exchange };
     let answer = ReqwestTransport::new().execute(exchange).await;
     (answer.map(|answer| answer.status), server)
 }
@@ -45,5 +54,22 @@ async fn private_addresses_need_permission_or_literal_host() {
     ] {
         let (answer, server) = exchange_with_localhost(template, connection).await;
         assert_eq!((answer.unwrap(), server.connections()), (StatusCode::OK, 1), "{template}");
+    }
+}
+
+/// A token URL may have a host that tenants choose, although the base URL is spelled out.
+#[tokio::test]
+async fn chosen_token_host_at_private_address_is_refused() {
+    let base = "http://localhost";
+    let (answer, server) = exchange_by(base, Connection::default(), Connections::of_host(true)).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.sent(), error.kind()), (Sent::NotSent, ErrorKind::Config), "{error}");
+    assert_eq!(server.connections(), 0);
+    let allowed = Connection { allow_private: true, ..Connection::default() };
+    for (connection, connections) in
+        [(allowed, Connections::of_host(true)), (Connection::default(), Connections::of_host(false))]
+    {
+        let (answer, server) = exchange_by(base, connection, connections).await;
+        assert_eq!((answer.unwrap(), server.connections()), (StatusCode::OK, 1));
     }
 }

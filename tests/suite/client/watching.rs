@@ -150,6 +150,87 @@ async fn invalid_file_is_reported_once_and_ignored() {
     assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
 }
 
+/// A file that only does not fit a tenant of the program is used once the tenant is gone, although the file has not
+/// changed since it was refused.
+#[tokio::test(start_paused = true)]
+async fn refused_file_is_used_after_its_tenant_is_removed() {
+    let log = ErrorCounter::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let folder = Folder::new("misfit");
+    let path = folder.file("vendors.toml");
+    let other = "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n";
+    std::fs::write(&path, vendor_with_limit(10) + other).unwrap();
+    let builder = IntegrationClient::builder().without_catalogue().vendors_file(&path);
+    let builder = builder.tenant(TenantEntry::new("a", "v")).tenant(TenantEntry::new("x", "w"));
+    let client = builder.transport(transport_with_delay(Duration::ZERO)).build().await.unwrap();
+
+    std::fs::write(&path, vendor_with_limit(20)).unwrap();
+    // With an old modification time the fingerprint proves that the file is the one that was refused.
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+    tokio::time::sleep(ms(5_500)).await;
+    let problem = client.config().problem().unwrap();
+    assert!(problem.contains("a tenant added while running does not fit"), "{problem}");
+    // Another tenant's change makes no difference, and the same problem is not reported again.
+    client.tenants().set(TenantEntry::new("b", "v")).unwrap();
+    tokio::time::sleep(ms(5_500)).await;
+    assert_eq!((client.config().current().version(), log.0.load(Ordering::Relaxed)), (1, 1));
+
+    client.tenants().remove("x", "w", OnRemove::Drain).unwrap();
+    let took = next_version(&client).await;
+    assert!(took <= ms(2_000), "{took:?}");
+    assert_eq!((client.config().problem(), log.0.load(Ordering::Relaxed)), (None, 1));
+}
+
+/// A source that states whether it has changed, and counts how often it is loaded.
+#[derive(Clone, Debug, Default)]
+struct CountedSource {
+    text: Arc<Mutex<String>>,
+    changes: Arc<AtomicUsize>,
+    loads: Arc<AtomicUsize>,
+}
+
+impl ConfigSource for CountedSource {
+    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        let sources = Sources::new().without_catalogue().file("counted.toml", self.text.lock().unwrap().as_str());
+        Box::pin(async move { Ok(sources) })
+    }
+
+    fn fingerprint(&self) -> Pin<Box<dyn Future<Output = Option<u64>> + Send + '_>> {
+        Box::pin(async move { Some(self.changes.load(Ordering::Relaxed) as u64) })
+    }
+}
+
+/// A program may set all of its tenants again and again. A configuration that does not fit them is not loaded each
+/// time.
+#[tokio::test(start_paused = true)]
+async fn refused_file_is_not_loaded_because_tenants_are_set_again() {
+    let other = "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n";
+    let source = CountedSource::default();
+    *source.text.lock().unwrap() = vendor_with_limit(10) + other;
+    let builder = IntegrationClient::builder().without_catalogue().config_source(source.clone());
+    let builder = builder.watch_config(ms(1_000)).transport(transport_with_delay(Duration::ZERO));
+    let client = builder.build().await.unwrap();
+    let set_all = || {
+        client.tenants().set(TenantEntry::new("a", "v")).unwrap();
+        client.tenants().set(TenantEntry::new("x", "w")).unwrap();
+    };
+    set_all();
+    *source.text.lock().unwrap() = vendor_with_limit(20);
+    source.changes.store(1, Ordering::Relaxed);
+    tokio::time::sleep(ms(3_500)).await;
+    assert!(client.config().problem().unwrap().contains("does not fit the new configuration"));
+    let loads = source.loads.load(Ordering::Relaxed);
+    for _ in 0..10 {
+        set_all();
+        tokio::time::sleep(ms(1_000)).await;
+    }
+    assert_eq!((source.loads.load(Ordering::Relaxed), client.config().current().version()), (loads, 1));
+    client.tenants().remove("x", "w", OnRemove::Drain).unwrap();
+    assert!(next_version(&client).await <= ms(2_000));
+}
+
 /// Kubernetes mounts a ConfigMap like this: the path leads through a symbolic link that is replaced.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
