@@ -2,6 +2,8 @@
 //! moves them into the outbox, or into `ic_intake_refused`, in one transaction: each exactly once.
 
 use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::driver::{Column, Db, DbError, Dialect, args, rows};
 use super::intake;
@@ -16,7 +18,9 @@ pub(crate) struct Waiting {
     pub(crate) id: Option<String>,
     /// `None` if the request is longer than [`Page::longest`].
     pub(crate) request: Option<Vec<u8>>,
-    /// Milliseconds since the row was inserted.
+    /// The length of the request, whether it was read or not.
+    pub(crate) bytes: i64,
+    /// Milliseconds since the row was inserted. A row may state any time: one before 1970 counts as 1970.
     pub(crate) age_ms: i64,
 }
 
@@ -26,32 +30,55 @@ pub(crate) struct Page {
     /// Only rows after this one are read.
     pub(crate) after: i64,
     pub(crate) rows: i64,
-    /// The longest request that is read, in characters.
+    /// No more rows are read after requests of this many bytes.
+    pub(crate) bytes: i64,
+    /// The longest request that is read, in bytes.
     pub(crate) longest: i64,
 }
 
+impl Page {
+    /// Whether a bound of the page was reached, so that others may follow these rows.
+    pub(crate) fn is_full(&self, waiting: &[Waiting]) -> bool {
+        let bytes: i64 = waiting.iter().map(|row| row.bytes).sum();
+        waiting.len() as i64 >= self.rows || bytes >= self.bytes
+    }
+}
+
+/// The rows of a page. Their sizes are summed up without their contents, so that the database holds no request that is
+/// not read.
+macro_rules! of_page {
+    () => {
+        "FROM ic_intake WHERE seq > $1 AND seq <= (SELECT MAX(seq) FROM \
+         (SELECT seq, SUM(bytes) OVER (ORDER BY seq) - bytes AS above FROM \
+         (SELECT seq, octet_length(request) AS bytes FROM ic_intake WHERE seq > $1 ORDER BY seq LIMIT $2) s) b \
+         WHERE above < $4) ORDER BY seq"
+    };
+}
+
 /// Reads rows in the order of their numbers. Texts are read as bytes: in SQLite a text column may hold anything, and
-/// one bad row must not make all the others unreadable.
+/// one bad row must not make all the others unreadable. For the same reason no time of a row makes its age overflow.
 pub(crate) fn read<'a>(page: &'a Page, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Waiting>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
-            Dialect::Sqlite => {
-                "SELECT seq, CAST(id AS BLOB), CASE WHEN length(request) <= $3 THEN CAST(request AS BLOB) END, \
-                 CAST(1000 * (julianday('now') - 2440587.5) * 86400 - at AS INTEGER) \
-                 FROM ic_intake WHERE seq > $1 ORDER BY seq LIMIT $2"
-            }
-            Dialect::Postgres => {
-                "SELECT seq, convert_to(id, 'UTF8'), CASE WHEN length(request) <= $3 THEN convert_to(request, 'UTF8') END, \
-                 (1000 * EXTRACT(EPOCH FROM clock_timestamp()))::bigint - at \
-                 FROM ic_intake WHERE seq > $1 ORDER BY seq LIMIT $2"
-            }
+            Dialect::Sqlite => concat!(
+                "SELECT seq, CAST(id AS BLOB), CASE WHEN octet_length(request) <= $3 THEN CAST(request AS BLOB) END, \
+                 octet_length(request), CAST(1000 * (julianday('now') - 2440587.5) * 86400 - MAX(at, 0) AS INTEGER) ",
+                of_page!()
+            ),
+            Dialect::Postgres => concat!(
+                "SELECT seq, convert_to(id, 'UTF8'), \
+                 CASE WHEN octet_length(request) <= $3 THEN convert_to(request, 'UTF8') END, octet_length(request), \
+                 (1000 * EXTRACT(EPOCH FROM clock_timestamp()))::bigint - GREATEST(at, 0) ",
+                of_page!()
+            ),
         };
         let mut waiting = Vec::new();
-        for mut row in db.fetch(sql, args![page.after, page.rows, page.longest]).await? {
+        for mut row in db.fetch(sql, args![page.after, page.rows, page.longest, page.bytes]).await? {
             waiting.push(Waiting {
                 seq: row.int()?,
                 id: row.maybe_bytes()?.map(|id| String::from_utf8_lossy(&id).into_owned()),
                 request: row.maybe_bytes()?,
+                bytes: row.int()?,
                 age_ms: row.int()?.max(0),
             });
         }
@@ -59,12 +86,19 @@ pub(crate) fn read<'a>(page: &'a Page, db: Db<'a>, _: i64) -> BoxFuture<'a, Resu
     })
 }
 
-/// The rows that are to be moved, each with its job or with the reason for its refusal.
+/// A row that is to be moved.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedRow {
+    pub(crate) seq: i64,
+    /// The row's job, or the reason for its refusal.
+    pub(crate) job: Result<NewJob, String>,
+}
+
+/// The rows that are to be moved in one transaction: a range of those of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
-    pub(crate) jobs: Vec<(i64, NewJob)>,
-    /// Rows that are refused, with the reason.
-    pub(crate) refused: Vec<(i64, String)>,
+    pub(crate) rows: Arc<Vec<CheckedRow>>,
+    pub(crate) which: Range<usize>,
     /// How long refused rows are kept, in milliseconds.
     pub(crate) keep_ms: i64,
 }
@@ -79,24 +113,37 @@ pub(crate) struct Moved {
 
 /// The reason for refusing a row that has the id of another request.
 const ANOTHER: &str = "another request was accepted with this id";
+/// Characters of a reason; the rest is cut off. A reason may repeat a name from the request, of any length.
+const LONGEST_REASON: usize = 1_000;
+
+/// A reason as each database stores it: PostgreSQL accepts no NUL in a text.
+fn storable(why: &str) -> String {
+    why.chars().take(LONGEST_REASON).collect::<String>().replace('\0', "\\0")
+}
 
 /// Moves rows. If this step is run again because the reply to its commit was lost, it finds no row and moves nothing.
 pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Moved, DbError>> {
     Box::pin(async move {
-        let Move { jobs, refused, keep_ms } = rows;
-        let seqs = jobs.iter().map(|(seq, _)| *seq).chain(refused.iter().map(|(seq, _)| *seq)).collect();
-        let here = lock(seqs, db).await?;
-        let jobs: Vec<&(i64, NewJob)> = jobs.iter().filter(|(seq, _)| here.contains(seq)).collect();
-        let accepted = intake::take_all(&jobs.iter().map(|(_, job)| job).collect::<Vec<_>>(), db, now).await?;
+        let Move { rows, which, keep_ms } = rows;
+        let rows = &rows[which.clone()];
+        let here = lock(rows.iter().map(|row| row.seq).collect(), db).await?;
+        let (mut jobs, mut bad) = (Vec::new(), Vec::new());
+        for CheckedRow { seq, job } in rows.iter().filter(|row| here.contains(&row.seq)) {
+            match job {
+                Ok(job) => jobs.push((*seq, job)),
+                Err(why) => bad.push((*seq, &**why)),
+            }
+        }
+        let accepted = intake::take_all(&jobs.iter().map(|(_, job)| *job).collect::<Vec<_>>(), db, now).await?;
         let taken: Vec<(i64, Accepted)> = jobs.iter().zip(accepted).map(|((seq, _), result)| (*seq, result)).collect();
         let reused =
             taken.iter().filter(|(_, result)| *result == Accepted::KeyOfAnother).map(|(seq, _)| (*seq, ANOTHER));
-        let bad = refused.iter().filter(|(seq, _)| here.contains(seq)).map(|(seq, why)| (*seq, &**why));
         let mut count = 0;
         for (seq, why) in reused.chain(bad) {
             let keep = "INSERT INTO ic_intake_refused (id, request, at, why, refused_at, until) \
                         SELECT id, request, at, $2, $3, $4 FROM ic_intake WHERE seq = $1";
-            count += db.execute(keep, args![seq, why, now, now.saturating_add(*keep_ms)]).await?;
+            let why = storable(why);
+            count += db.execute(keep, args![seq, &why, now, now.saturating_add(*keep_ms)]).await?;
         }
         delete(here.into_iter().collect(), db).await?;
         Ok(Moved { taken, refused: count })

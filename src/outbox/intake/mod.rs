@@ -4,6 +4,7 @@ pub(crate) mod deliveries;
 mod feed;
 mod fingerprint;
 mod line;
+mod parts;
 mod room;
 mod source;
 mod table;

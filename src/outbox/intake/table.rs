@@ -1,17 +1,20 @@
 //! The hand-over from the table `ic_intake` of the store itself: see docs/INTAKE.md.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::line::Line;
+use super::parts::{BYTES_TOGETHER, Parts, Rejected};
 use super::room::{Room, place};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::accept::Origin;
 use crate::outbox::{Outbox, OutboxState};
-use crate::store::intake_table::{self, Move, Page, Waiting};
-use crate::store::jobs::Accepted;
+use crate::store::intake::is_rejection;
+use crate::store::intake_table::{self, CheckedRow, Move, Moved, Page, Waiting};
+use crate::store::jobs::{Accepted, NewJob};
 use crate::store::problems::Work;
 use crate::store::{is_down, millis_of};
-use std::sync::Arc;
 
 /// The most rows in one read, and in one transaction.
 const ROWS: i64 = 256;
@@ -28,9 +31,10 @@ impl Outbox {
     ///
     /// An application in any language inserts a row in a transaction of its own:
     /// `INSERT INTO ic_intake (request) VALUES ('{"tenant":"acme","vendor":"shopify","method":"POST","path":"/orders.json"}')`;
-    /// [`Line`] lists the fields. A row is moved in one transaction of the store, so that each becomes one job, whatever is
-    /// killed. A row that is no valid request goes into `ic_intake_refused` with the reason. Several processes may take
-    /// from one table.
+    /// [`Line`] lists the fields. A row is moved in one transaction of the store, so that each becomes one job, whatever
+    /// is killed. A row that is no valid request goes into `ic_intake_refused` with the reason. So does a row whose job
+    /// the database rejects, if it accepts other jobs of rows that were read together. Several processes may take from
+    /// one table.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store is unreachable, rows stay in the
     /// table.
@@ -44,20 +48,24 @@ impl Outbox {
         // A lane that was full counts as full until the end of the table is reached, so that its rows keep their
         // order.
         let mut room = Room::default();
+        let mut accepts = false;
         while !*stop.borrow() {
-            let wait = match self.page(&outbox, &mut room, after).await {
-                Ok(Found { jobs, last: Some(last) }) => {
-                    (new, after) = (new + jobs, last);
+            let failed = |error| Found { failure: Some(error), ..Found::default() };
+            let found = self.page(&outbox, &mut room, &mut accepts, after).await.unwrap_or_else(failed);
+            new += found.jobs;
+            accepts &= found.failure.is_none();
+            let wait = match (found.failure, found.last) {
+                (Some(error), _) if error.kind() == ErrorKind::Shutdown => break,
+                (Some(error), _) if is_down(&error) => AWAY,
+                (Some(error), _) => return Err(error),
+                (None, Some(last)) => {
+                    after = last;
                     Duration::ZERO
                 }
-                Ok(Found { jobs, last: None }) => {
-                    new += jobs;
+                (None, None) => {
                     (after, room) = (0, Room::default());
                     LOOK_EVERY
                 }
-                Err(error) if error.kind() == ErrorKind::Shutdown => break,
-                Err(error) if is_down(&error) => AWAY,
-                Err(error) => return Err(error),
             };
             if !wait.is_zero() {
                 // Either the time is over or the client has been shut down.
@@ -67,73 +75,71 @@ impl Outbox {
         Ok(new)
     }
 
-    /// Moves one page of rows behind `after`.
-    async fn page(&self, outbox: &Arc<OutboxState>, room: &mut Room, after: i64) -> Result<Found, Error> {
-        let limits = &outbox.store.limits;
-        let longest = i64::try_from(limits.max_payload).unwrap_or(i64::MAX);
-        let rows = outbox.store.read(Page { after, rows: ROWS, longest }, intake_table::read).await?;
-        let last = rows.last().map(|row| row.seq).filter(|_| rows.len() as i64 == ROWS);
-        let wall = outbox.clock.wall();
-        let mut moved = Move { jobs: Vec::new(), refused: Vec::new(), keep_ms: millis_of(limits.keep_dead) };
-        let (mut lanes, mut failed) = (Vec::new(), None);
-        for row in rows {
-            outbox.measured.intake.behind(Some(Duration::from_millis(row.age_ms.unsigned_abs())));
-            let job = match self.job_of(&row, wall, limits.max_payload) {
-                Ok(job) => job,
-                Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => {
-                    failed = Some(error);
-                    break;
-                }
-                Err(error) => {
-                    moved.refused.push((row.seq, error.to_string()));
-                    continue;
-                }
-            };
-            match place(outbox, room, &job.lane).await {
-                Ok(true) => {
-                    lanes.push((row.seq, job.lane.clone()));
-                    moved.jobs.push((row.seq, job));
-                }
-                Ok(false) if !room.is_open() => break,
-                Ok(false) => {}
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+    /// Moves one page of rows behind `after`. `accepts`: whether the database has accepted jobs of earlier pages, so that
+    /// a row which it rejects is at fault.
+    async fn page(
+        &self,
+        outbox: &Arc<OutboxState>,
+        room: &mut Room,
+        accepts: &mut bool,
+        after: i64,
+    ) -> Result<Found, Error> {
+        let longest = i64::try_from(outbox.store.limits.max_payload).unwrap_or(i64::MAX);
+        let page = Page { after, rows: ROWS, bytes: BYTES_TOGETHER as i64, longest };
+        let waiting = outbox.store.read(page, intake_table::read).await?;
+        let end = waiting.last().map(|row| row.seq).filter(|_| page.is_full(&waiting));
+        let mut rows = Vec::new();
+        let cut = match self.check_rows(outbox, room, waiting, &mut rows).await {
+            Ok(cut) => cut,
+            Err(error) => {
+                count_out(outbox, &rows);
+                return Err(error);
             }
-        }
-        if let Some(error) = failed {
-            lanes.iter().for_each(|(_, lane)| outbox.count_out(lane));
-            return Err(error);
-        }
-        if moved.jobs.is_empty() && moved.refused.is_empty() {
-            return Ok(Found { jobs: 0, last: last.filter(|_| room.is_open()) });
-        }
-        let result = outbox.store.write_as(Work::Accept, moved, intake_table::move_rows).await;
-        let mut taken = result.as_ref().map(|moved| moved.taken.iter()).into_iter().flatten().peekable();
-        let mut jobs = 0;
-        for (seq, lane) in lanes {
-            // Both are in the order of the rows; rows that another process has moved are missing in one.
-            match taken.next_if(|(of, _)| *of == seq) {
-                Some((_, Accepted::New)) => {
-                    jobs += 1;
-                    outbox.lane_has_job(lane);
-                }
-                _ => outbox.count_out(&lane),
-            }
-        }
-        let refused = result?.refused;
-        outbox.measured.intake.taken(jobs);
-        outbox.measured.intake.refused(refused);
-        if refused > 0 {
-            tracing::warn!(rows = refused, "rows of ic_intake were refused; ic_intake_refused says why");
-        }
-        Ok(Found { jobs, last: last.filter(|_| room.is_open()) })
+        };
+        let found = if rows.is_empty() { Found::default() } else { move_page(outbox, accepts, rows).await };
+        Ok(Found { last: cut.or(end).filter(|_| room.is_open()), ..found })
     }
 
-    fn job_of(&self, row: &Waiting, wall: SystemTime, longest: usize) -> Result<crate::store::jobs::NewJob, Error> {
+    /// Makes jobs of the rows of a page, and counts them in the backlogs of their lanes. Ends before a row whose job
+    /// would make the transaction too large, and then returns the row before it.
+    async fn check_rows(
+        &self,
+        outbox: &Arc<OutboxState>,
+        room: &mut Room,
+        waiting: Vec<Waiting>,
+        rows: &mut Vec<CheckedRow>,
+    ) -> Result<Option<i64>, Error> {
+        let (wall, longest) = (outbox.clock.wall(), outbox.store.limits.max_payload);
+        let (mut bytes, mut before) = (0usize, None);
+        for row in waiting {
+            let seq = row.seq;
+            outbox.measured.intake.behind(Some(Duration::from_millis(row.age_ms.unsigned_abs())));
+            match self.job_of(&row, wall, longest) {
+                Ok(job) => {
+                    let with_job = bytes.saturating_add(job.request.len());
+                    if bytes > 0 && with_job > BYTES_TOGETHER {
+                        return Ok(before);
+                    }
+                    match place(outbox, room, &job.lane).await? {
+                        true => {
+                            bytes = with_job;
+                            rows.push(CheckedRow { seq, job: Ok(job) });
+                        }
+                        false if !room.is_open() => break,
+                        false => {}
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Shutdown | ErrorKind::Store) => return Err(error),
+                Err(error) => rows.push(CheckedRow { seq, job: Err(error.to_string()) }),
+            }
+            before = Some(seq);
+        }
+        Ok(None)
+    }
+
+    fn job_of(&self, row: &Waiting, wall: SystemTime, longest: usize) -> Result<NewJob, Error> {
         let Some(text) = &row.request else {
-            let why = format!("the request is longer than {longest} characters (`max_payload_bytes`)");
+            let why = format!("the request is longer than {longest} bytes (`max_payload_bytes`)");
             return Err(Error::not_sent(ErrorKind::InvalidRequest, why));
         };
         let Line { tenant, priority, request } = Line::parse(text, wall)?;
@@ -146,8 +152,92 @@ impl Outbox {
 }
 
 /// The result of one page.
+#[derive(Default)]
 struct Found {
     jobs: u64,
-    /// The last row of the page, if others may follow.
+    /// The row behind which the next page begins, if others may follow.
     last: Option<i64>,
+    /// The error after which the other rows of the page are still in the table.
+    failure: Option<Error>,
+}
+
+/// Moves the rows of a page. A row that the database rejects is refused, if the database accepts others.
+async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRow>) -> Found {
+    let (mut parts, mut found, mut refused) = (Parts::new(std::iter::once(0..rows.len())), Found::default(), 0);
+    let rows = Arc::new(rows);
+    while let Some(part) = parts.pop() {
+        match write(outbox, rows.clone(), part.range.clone()).await {
+            Ok(moved) => {
+                let new = count_new(outbox, &rows[part.range.clone()], moved.taken);
+                if new > 0 {
+                    parts.accept(&part);
+                }
+                (found.jobs, refused) = (found.jobs + new, refused + moved.refused);
+            }
+            // One of the rows may be the cause.
+            Err(error) if is_rejection(&error) => parts.reject(part, error),
+            Err(error) => {
+                found.failure = Some(error);
+                parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
+                break;
+            }
+        }
+    }
+    *accepts |= found.jobs > 0;
+    if *accepts {
+        parts.accept_all();
+    }
+    let mut bad = Vec::new();
+    for Rejected { number, error, is_cause } in parts.rejected() {
+        count_out(outbox, &rows[number..=number]);
+        match is_cause {
+            true => bad.push(CheckedRow { seq: rows[number].seq, job: Err(error.to_string()) }),
+            // A database that accepts no other job of the page is at fault, and not the row.
+            false => {
+                found.failure.get_or_insert(error);
+            }
+        }
+    }
+    if found.failure.is_none() && !bad.is_empty() {
+        let all = 0..bad.len();
+        match write(outbox, Arc::new(bad), all).await {
+            Ok(moved) => refused += moved.refused,
+            Err(error) => found.failure = Some(error),
+        }
+    }
+    outbox.measured.intake.taken(found.jobs);
+    outbox.measured.intake.refused(refused);
+    if refused > 0 {
+        tracing::warn!(rows = refused, "rows of ic_intake were refused; ic_intake_refused says why");
+    }
+    found
+}
+
+/// Moves a range of rows in one transaction.
+async fn write(outbox: &OutboxState, rows: Arc<Vec<CheckedRow>>, which: Range<usize>) -> Result<Moved, Error> {
+    let keep_ms = millis_of(outbox.store.limits.keep_dead);
+    outbox.store.write_as(Work::Accept, Move { rows, which, keep_ms }, intake_table::move_rows).await
+}
+
+/// Tells the worker of the rows that became new jobs, and takes the others out of the backlogs. Returns the number of
+/// new jobs.
+fn count_new(outbox: &OutboxState, rows: &[CheckedRow], taken: Vec<(i64, Accepted)>) -> u64 {
+    let (mut taken, mut new) = (taken.into_iter().peekable(), 0);
+    for row in rows {
+        let Ok(job) = &row.job else { continue };
+        // Both are in the order of the rows; rows that another process has moved are missing in one.
+        match taken.next_if(|(seq, _)| *seq == row.seq) {
+            Some((_, Accepted::New)) => {
+                new += 1;
+                outbox.lane_has_job(job.lane.clone());
+            }
+            _ => outbox.count_out(&job.lane),
+        }
+    }
+    new
+}
+
+/// Takes the jobs of rows out of the backlogs of their lanes.
+fn count_out(outbox: &OutboxState, rows: &[CheckedRow]) {
+    rows.iter().filter_map(|row| row.job.as_ref().ok()).for_each(|job| outbox.count_out(&job.lane));
 }

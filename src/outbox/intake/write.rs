@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deliveries::DeliveryBound;
+use super::parts::{BYTES_TOGETHER, Parts, Rejected};
 use super::room::{Room, place};
 use super::source::{IntakeSource, MessageRef};
 use crate::BoxError;
@@ -19,14 +20,10 @@ use crate::store::problems::Work;
 
 /// The most messages of one fetch, and of one transaction. A sync to the disk takes as long as the writing of several hundred.
 pub(super) const TOGETHER: usize = 1024;
-/// The most bytes of one transaction, which must end in time: other writes of the process wait for it.
-const BYTES_TOGETHER: usize = 8 << 20;
 /// The wait before the client checks again whether a full outbox has room, or a store can be written.
 const FULL: Duration = Duration::from_millis(500);
 /// How long a message for a full lane is postponed, if its source can do so.
 const POSTPONE: Duration = Duration::from_secs(5);
-/// How often a job is written by itself before its message is refused because the database rejects it.
-const ALONE: u32 = 2;
 
 /// A message that has passed all checks.
 pub(super) struct CheckedMessage {
@@ -92,31 +89,15 @@ fn end_of_step(jobs: &[NewJob], from: usize) -> usize {
     from + jobs.iter().skip(from).take(TOGETHER).take_while(fits).count().max(1)
 }
 
-/// A range of jobs that are written in one transaction.
-struct Part {
-    range: Range<usize>,
-    /// The transaction in which the jobs were to be written at first.
-    first: usize,
-    /// How often the database rejected the range.
-    rejections: u32,
-}
-
-impl Part {
-    /// The transactions for all jobs.
-    fn all(jobs: &[NewJob]) -> VecDeque<Part> {
-        let (mut parts, mut from) = (VecDeque::new(), 0);
-        while from < jobs.len() {
-            let end = end_of_step(jobs, from);
-            parts.push_back(Part { range: from..end, first: parts.len(), rejections: 0 });
-            from = end;
-        }
-        parts
+/// The transactions for all jobs.
+fn transactions(jobs: &[NewJob]) -> Vec<Range<usize>> {
+    let (mut ranges, mut from) = (Vec::new(), 0);
+    while from < jobs.len() {
+        let end = end_of_step(jobs, from);
+        ranges.push(from..end);
+        from = end;
     }
-
-    fn halves(self) -> [Part; 2] {
-        let middle = self.range.start + self.range.len() / 2;
-        [self.range.start..middle, middle..self.range.end].map(|range| Part { range, first: self.first, rejections: 0 })
-    }
+    ranges
 }
 
 /// The messages of a write for whose jobs there is room, with their deliveries, and the jobs in the same order.
@@ -180,32 +161,20 @@ pub(super) async fn write_all(
 ) -> Result<Written, Error> {
     let mut written = Written::default();
     let Placed { checked, jobs } = place_all(outbox, batch, can_postpone, bound, &mut written).await?;
-    let mut parts = Part::all(&jobs);
+    let (mut parts, mut known) = (Parts::new(transactions(&jobs)), Vec::new());
     let jobs = Arc::new(jobs);
-    let (mut has_accepted, mut rejected, mut known) = (vec![false; parts.len()], Vec::new(), Vec::new());
-    while let Some(mut part) = parts.pop_front() {
+    while let Some(part) = parts.pop() {
         let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.range.clone()), intake::take).await
         {
             Ok(accepted) => accepted,
             // One of the jobs may be the cause.
-            Err(error) if intake::is_rejection(&error) && part.range.len() > 1 => {
-                part.halves().into_iter().rev().for_each(|half| parts.push_front(half));
-                continue;
-            }
             Err(error) if intake::is_rejection(&error) => {
-                part.rejections += 1;
-                match part.rejections < ALONE {
-                    true => parts.push_back(part),
-                    false => rejected.push((part, error)),
-                }
+                parts.reject(part, error);
                 continue;
             }
             Err(error) => {
                 // Messages that may have been written already are recognised when they are written again.
-                parts.push_front(part);
-                let mut rest: Vec<usize> = parts.drain(..).flat_map(|part| part.range).collect();
-                rest.sort_unstable();
-                let held = rest.into_iter().map(|number| {
+                let held = parts.rest(part).into_iter().map(|number| {
                     let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
                     outbox.count_out(&job.lane);
                     CheckedMessage { message, job, deliveries }
@@ -216,7 +185,9 @@ pub(super) async fn write_all(
                 break;
             }
         };
-        has_accepted[part.first] |= accepted.contains(&Accepted::New);
+        if accepted.contains(&Accepted::New) {
+            parts.accept(&part);
+        }
         for (number, accepted) in part.range.zip(accepted) {
             let ((message, deliveries), job) = (checked[number].clone(), &jobs[number]);
             match accepted {
@@ -241,10 +212,9 @@ pub(super) async fn write_all(
     if let Err(error) = bound.keep(known.iter().map(String::as_str).collect()).await {
         written.failure = Some(error);
     }
-    for (part, error) in rejected {
-        let number = part.range.start;
+    for Rejected { number, error, is_cause } in parts.rejected() {
         outbox.count_out(&jobs[number].lane);
-        match has_accepted[part.first] {
+        match is_cause {
             true => written.told.refused.push((checked[number].0.clone(), error)),
             // A database that accepts no other job of the transaction is at fault, and not the message.
             false => written.failure = Some(error),

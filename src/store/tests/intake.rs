@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::actor::Step;
 use super::super::driver::{Row, args};
 use super::super::intake::take;
-use super::super::intake_table::{Move, Moved, Page, Waiting, move_rows, read};
+use super::super::intake_table::{CheckedRow, Move, Moved, Page, Waiting, move_rows, read};
 use super::super::jobs::{Accepted, Message};
 use super::super::purge::{self, Retention, What};
 use super::*;
@@ -103,7 +103,21 @@ async fn message_id_outlives_its_job() {
     }
 }
 
-const PAGE: Page = Page { after: 0, rows: 100, longest: 50 };
+const PAGE: Page = Page { after: 0, rows: 100, bytes: 10_000, longest: 50 };
+/// The refused rows and the reasons, in order.
+const REFUSED: Step<(), Vec<(String, String)>> = |(), db, _| {
+    Box::pin(async move {
+        let sql = "SELECT request, why FROM ic_intake_refused ORDER BY seq";
+        db.fetch(sql, Vec::new()).await?.iter_mut().map(|row| Ok((row.text()?, row.text()?))).collect()
+    })
+};
+
+/// The move of rows that become jobs, or are refused for a reason.
+fn moving(rows: Vec<(i64, Result<NewJob, &str>)>) -> Move {
+    let rows: Vec<CheckedRow> =
+        rows.into_iter().map(|(seq, job)| CheckedRow { seq, job: job.map_err(str::to_owned) }).collect();
+    Move { which: 0..rows.len(), rows: Arc::new(rows), keep_ms: 60_000 }
+}
 
 async fn insert(store: &Opened, rows: &[(Option<&'static str>, &'static str)]) {
     for (id, request) in rows {
@@ -131,11 +145,13 @@ async fn rows_become_jobs_or_keep_a_reason() {
         let seq = |number: usize| rows[number].seq;
         let next = store.read(Page { after: seq(1), rows: 1, ..PAGE }, read).await.unwrap();
         assert_eq!(next.iter().map(|row| row.seq).collect::<Vec<_>>(), [seq(2)]);
-        let moved = Move {
-            jobs: vec![(seq(0), job("a")), (seq(1), message(1, 1)), (seq(2), message(1, 2))],
-            refused: vec![(seq(3), "too long".to_owned()), (seq(4), "not JSON".to_owned())],
-            keep_ms: 60_000,
-        };
+        let moved = moving(vec![
+            (seq(0), Ok(job("a"))),
+            (seq(1), Ok(message(1, 1))),
+            (seq(2), Ok(message(1, 2))),
+            (seq(3), Err("too long")),
+            (seq(4), Err("not JSON")),
+        ]);
         let expected = Moved {
             taken: vec![(seq(0), Accepted::New), (seq(1), Accepted::New), (seq(2), Accepted::KeyOfAnother)],
             refused: 3,
@@ -144,13 +160,7 @@ async fn rows_become_jobs_or_keep_a_reason() {
         // The step is run again, as after a commit whose reply was lost: nothing is moved twice.
         assert_eq!(store.write(moved, move_rows).await.unwrap(), Moved::default());
         assert_eq!(store.read(PAGE, read).await.unwrap(), []);
-        let whys: Step<(), Vec<(String, String)>> = |(), db, _| {
-            Box::pin(async move {
-                let sql = "SELECT request, why FROM ic_intake_refused ORDER BY seq";
-                db.fetch(sql, Vec::new()).await?.iter_mut().map(|row| Ok((row.text()?, row.text()?))).collect()
-            })
-        };
-        let kept = store.read((), whys).await.unwrap();
+        let kept = store.read((), REFUSED).await.unwrap();
         let kept: Vec<(&str, &str)> = kept.iter().map(|(request, why)| (&**request, &**why)).collect();
         let another = "another request was accepted with this id";
         assert_eq!(kept, [("other", another), (long, "too long"), ("bad", "not JSON")]);
@@ -163,6 +173,85 @@ async fn rows_become_jobs_or_keep_a_reason() {
 }
 
 #[tokio::test]
+async fn part_of_rows_is_moved() {
+    for store in stores().await {
+        let store = open(&store).await;
+        insert(&store, &[(None, "one"), (None, "two"), (None, "three")]).await;
+        let rows = store.read(PAGE, read).await.unwrap();
+        let moved = moving(rows.iter().map(|row| (row.seq, Ok(job("a")))).collect());
+        let expected = Moved { taken: vec![(rows[1].seq, Accepted::New)], refused: 0 };
+        assert_eq!(store.write(Move { which: 1..2, ..moved }, move_rows).await.unwrap(), expected);
+        assert_eq!(store.read(PAGE, read).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn reason_is_stored_whatever_it_holds() {
+    for store in stores().await {
+        let store = open(&store).await;
+        insert(&store, &[(None, "one"), (None, "two")]).await;
+        let rows = store.read(PAGE, read).await.unwrap();
+        let long = "\u{e9}".repeat(100_000);
+        let moved = moving(vec![(rows[0].seq, Err("unknown field `x\0`")), (rows[1].seq, Err(&*long))]);
+        assert_eq!(store.write(moved, move_rows).await.unwrap().refused, 2);
+        let whys: Vec<String> = store.read((), REFUSED).await.unwrap().into_iter().map(|(_, why)| why).collect();
+        assert_eq!(whys, ["unknown field `x\\0`", &long[..2_000]]);
+    }
+}
+
+#[tokio::test]
+async fn extreme_time_of_row_stops_no_other() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let sql = "INSERT INTO ic_intake (request, at) VALUES ('one', -9223372036854775808), \
+                   ('two', 9223372036854775807), ('three', -1), ('four', 0)";
+        store.write(sql, RUN).await.unwrap();
+        insert(&store, &[(None, "five")]).await;
+        let rows = store.read(PAGE, read).await.unwrap();
+        let ages: Vec<i64> = rows.iter().map(|row| row.age_ms).collect();
+        let since_1970 = |age: i64| (1_700_000_000_000..100_000_000_000_000).contains(&age);
+        assert!([0, 2, 3].into_iter().all(|number| since_1970(ages[number])), "{ages:?}");
+        assert!(ages[1] == 0 && ages[4] < 60_000, "{ages:?}");
+        let seq = |number: usize| rows[number].seq;
+        let moved = moving(vec![
+            (seq(0), Err("bad")),
+            (seq(1), Err("bad")),
+            (seq(2), Ok(job("a"))),
+            (seq(3), Ok(job("a"))),
+            (seq(4), Ok(job("a"))),
+        ]);
+        let moved = store.write(moved, move_rows).await.unwrap();
+        assert_eq!((moved.taken.len(), moved.refused), (3, 2));
+    }
+}
+
+#[tokio::test]
+async fn page_ends_by_number_and_by_bytes() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for size in [10, 40, 60, 40, 5] {
+            let step: Step<String, u64> =
+                |request, db, _| Box::pin(db.execute("INSERT INTO ic_intake (request) VALUES ($1)", args![request]));
+            store.write("\u{e9}".repeat(size / 2) + &"x".repeat(size % 2), step).await.unwrap();
+        }
+        for (bytes, count) in [(1, 1), (10, 1), (11, 2), (50, 2), (51, 3), (110, 3), (111, 4)] {
+            let page = Page { bytes, ..PAGE };
+            let rows = store.read(page, read).await.unwrap();
+            let sizes: Vec<i64> = rows.iter().map(|row| row.bytes).collect();
+            assert_eq!(sizes, [10, 40, 60, 40, 5][..count], "{bytes}");
+            let is_read = |row: &Waiting| row.request.as_ref().is_some_and(|request| request.len() as i64 == row.bytes);
+            assert!(rows.iter().all(|row| is_read(row) == (row.bytes <= PAGE.longest)), "{bytes}");
+            assert!(page.is_full(&rows), "{bytes}");
+        }
+        let page = Page { rows: 2, ..PAGE };
+        let rows = store.read(page, read).await.unwrap();
+        assert!(rows.len() == 2 && page.is_full(&rows));
+        let rest = store.read(Page { after: rows[1].seq, ..PAGE }, read).await.unwrap();
+        assert!(rest.len() == 3 && !PAGE.is_full(&rest));
+    }
+}
+
+#[tokio::test]
 async fn concurrent_moves_make_one_job_per_row() {
     for store in stores().await {
         let (one, other) = (open(&store).await, open(&store).await);
@@ -170,8 +259,7 @@ async fn concurrent_moves_make_one_job_per_row() {
             insert(&one, &[(None, "row")]).await;
         }
         let rows = one.read(PAGE, read).await.unwrap();
-        let moved =
-            || Move { jobs: rows.iter().map(|row| (row.seq, job("a"))).collect(), refused: Vec::new(), keep_ms: 0 };
+        let moved = || moving(rows.iter().map(|row| (row.seq, Ok(job("a")))).collect());
         let (one_moved, other_moved) = tokio::join!(one.write(moved(), move_rows), other.write(moved(), move_rows));
         assert_eq!(one_moved.unwrap().taken.len() + other_moved.unwrap().taken.len(), 40);
         assert_eq!(one.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 40);
@@ -188,7 +276,6 @@ async fn row_of_bytes_is_read_as_text() {
     let rows = store.read(PAGE, read).await.unwrap();
     let requests: Vec<_> = rows.iter().map(|row| row.request.as_deref()).collect();
     assert_eq!(requests, [Some(&b"\xff\x00"[..]), Some(b"8")]);
-    let moved =
-        Move { jobs: Vec::new(), refused: rows.iter().map(|row| (row.seq, "bad".to_owned())).collect(), keep_ms: 1 };
+    let moved = moving(rows.iter().map(|row| (row.seq, Err("bad"))).collect());
     assert_eq!(store.write(moved, move_rows).await.unwrap().refused, 2);
 }

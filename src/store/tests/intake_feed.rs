@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::intake_poison::REJECT;
 use crate::config::TenantEntry;
 use crate::store::Store;
 use crate::store::actor::Step;
 use crate::store::driver::{Row, args};
+use crate::store::faults::{Fault, Moment, Watch};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{ErrorKind, IntegrationClient};
 
@@ -26,6 +30,13 @@ const LEFT: Step<(), i64> = |(), db, _| {
     Box::pin(async move {
         let mut rows = db.fetch("SELECT count(*) FROM ic_intake", Vec::new()).await?;
         Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or_default())
+    })
+};
+/// The stored requests, in the order of their jobs.
+const JOBS: Step<(), Vec<Vec<u8>>> = |(), db, _| {
+    Box::pin(async move {
+        let sql = "SELECT request FROM ic_job ORDER BY seq";
+        db.fetch(sql, Vec::new()).await?.iter_mut().map(Row::bytes).collect()
     })
 };
 
@@ -102,4 +113,119 @@ async fn full_lanes_rows_hold_up_no_other() {
     tokio::time::timeout(Duration::from_secs(30), found).await.unwrap();
     let left = state.store.read((), LEFT).await.unwrap();
     assert!(left > 200, "{left} rows stay where they are");
+}
+
+/// Waits until no row is left, and this number of requests has reached the vendor.
+async fn wait_for(client: &IntegrationClient, transport: &FakeTransport, calls: usize) {
+    let outbox = client.outbox();
+    let state = outbox.state().unwrap();
+    while transport.calls().len() < calls || state.store.read((), LEFT).await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Inserts rows, hands them over, and then one more. Returns the refused rows with their reasons.
+async fn hand_over(client: &IntegrationClient, transport: &FakeTransport, rows: &[String]) -> Vec<(String, String)> {
+    let outbox = client.outbox();
+    let state = outbox.state().unwrap();
+    for row in rows {
+        state.store.write(row.clone(), INSERT).await.unwrap();
+    }
+    let good = rows.iter().filter(|row| row.contains("good")).count();
+    let inserting = async {
+        wait_for(client, transport, good).await;
+        state.store.write(post("acme", "/behind"), INSERT).await.unwrap();
+        wait_for(client, transport, good + 1).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    let fed = async { tokio::join!(client.outbox().feed_from_table(), inserting).0 };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), fed).await.unwrap().unwrap(), good as u64 + 1);
+    assert_eq!(transport.calls().len(), good + 1);
+    state.store.read((), REFUSED).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_row_is_refused_among_accepted_ones() {
+    for store in super::stores().await {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = client(&transport, store).await;
+        client.outbox().state().unwrap().store.write((), REJECT).await.unwrap();
+        let rows = [post("acme", "/good/0"), post("umbra", "/1"), post("acme", "/good/2")];
+        let refused = hand_over(&client, &transport, &rows).await;
+        assert_eq!((refused.len(), &refused[0].0), (1, &rows[1]));
+        assert!(refused[0].1.contains("not this one"), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_with_nul_stops_no_other() {
+    for store in super::stores().await {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = client(&transport, store).await;
+        let nul = r#"{"tenant":"acme","vendor":"v","method":"GET","path":"/","x\u0000":1}"#;
+        let rows = [nul.to_owned(), post("acme", "/good"), nul.replace(r#""x\u0000":1"#, r#""priority":"\u0000""#)];
+        let refused = hand_over(&client, &transport, &rows).await;
+        assert_eq!(refused.len(), 2);
+        assert!(refused[0].1.contains(r"unknown field `x\0`") && refused[1].1.contains(r"`\0`"), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejection_of_all_rows_ends_hand_over() {
+    for store in super::stores().await {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = client(&transport, store).await;
+        let outbox = client.outbox();
+        let state = outbox.state().unwrap();
+        state.store.write((), REJECT).await.unwrap();
+        for row in [post("umbra", "/0"), "{".to_owned(), post("umbra", "/2")] {
+            state.store.write(row, INSERT).await.unwrap();
+        }
+        let error = client.outbox().feed_from_table().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Store && error.to_string().contains("not this one"), "{error}");
+        assert_eq!(state.store.read((), LEFT).await.unwrap(), 2, "only the row that is no request is refused");
+    }
+}
+
+/// Counts the transactions that accept jobs.
+#[derive(Default)]
+struct Commits(AtomicUsize);
+
+impl Watch for Commits {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        if what == "accept" && moment == Moment::Committed {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Fault::None
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_rows_take_several_commits() {
+    let commits = Arc::new(Commits::default());
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(Duration::from_secs(3600)));
+    let store = store("large").max_payload_bytes(2 << 20).watched_by(commits.clone());
+    let client = client(&transport, store).await;
+    let outbox = client.outbox();
+    let state = outbox.state().unwrap();
+    let body = "x".repeat(1 << 20);
+    for number in 0..12 {
+        let row = post("acme", &format!("/{number}")).replace('}', &format!(r#","body":"{body}"}}"#));
+        state.store.write(row, INSERT).await.unwrap();
+    }
+    let moved = async {
+        tokio::select! {
+            fed = client.outbox().feed_from_table() => panic!("it ended: {fed:?}"),
+            () = wait_for(&client, &transport, 0) => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.unwrap();
+    let commits = commits.0.load(Ordering::Relaxed);
+    assert!((2..12).contains(&commits), "{commits} commits");
+    let jobs = state.store.read((), JOBS).await.unwrap();
+    assert_eq!(jobs.len(), 12);
+    for (number, job) in jobs.iter().enumerate() {
+        let path = format!(r#""path":"/{number}""#);
+        assert!(String::from_utf8_lossy(job).contains(&path), "job {number} is another");
+    }
 }

@@ -11,6 +11,7 @@ use crate::outbox::intake::deliveries::DeliveryBound;
 use crate::outbox::{Intake, IntakeSource, MessageRef};
 use crate::store::Store;
 use crate::store::actor::Step;
+use crate::store::driver::Dialect;
 use crate::store::faults::{Fault, Moment, Watch};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{BoxError, BoxFuture, Error, ErrorKind, IntegrationClient, Priority, Request};
@@ -20,9 +21,19 @@ const VENDORS: &str =
 const MOST: u64 = 4;
 
 /// Makes the database reject the jobs of tenant `umbra`.
-const REJECT: Step<(), u64> = |(), db, _| {
-    let sql = "CREATE TRIGGER rejects BEFORE INSERT ON ic_job WHEN NEW.tenant = 'umbra' \
-               BEGIN SELECT RAISE(ABORT, 'not this one'); END";
+pub(super) const REJECT: Step<(), u64> = |(), db, _| {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "CREATE TRIGGER rejects BEFORE INSERT ON ic_job WHEN NEW.tenant = 'umbra' \
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        }
+        Dialect::Postgres => {
+            "CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql \
+             AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$; \
+             CREATE TRIGGER rejects BEFORE INSERT ON ic_job FOR EACH ROW WHEN (NEW.tenant = 'umbra') \
+             EXECUTE FUNCTION reject()"
+        }
+    };
     Box::pin(db.execute(sql, Vec::new()))
 };
 

@@ -1,0 +1,138 @@
+//! The transactions of one write: a transaction that the database rejects is tried again in halves, until each job that
+//! the database rejects is alone.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::error::Error;
+
+/// The most bytes of requests in one transaction, which must end in time: other writes of the process wait for it.
+pub(super) const BYTES_TOGETHER: usize = 8 << 20;
+/// How often a job is written by itself before it is put aside because the database rejects it.
+const ALONE: u32 = 2;
+
+/// A range of jobs that are written in one transaction.
+pub(super) struct Part {
+    pub(super) range: Range<usize>,
+    /// The transaction in which the jobs were to be written at first.
+    first: usize,
+    /// How often the database rejected the range.
+    rejections: u32,
+}
+
+impl Part {
+    fn halves(self) -> [Part; 2] {
+        let middle = self.range.start + self.range.len() / 2;
+        [self.range.start..middle, middle..self.range.end].map(|range| Part { range, first: self.first, rejections: 0 })
+    }
+}
+
+/// A job that the database rejected each time it was written by itself.
+pub(super) struct Rejected {
+    pub(super) number: usize,
+    pub(super) error: Error,
+    /// Whether the database accepted another new job of the same transaction. If not, the database is more likely at
+    /// fault than the job.
+    pub(super) is_cause: bool,
+}
+
+/// The parts that are not written yet, and the jobs that the database rejected.
+pub(super) struct Parts {
+    left: VecDeque<Part>,
+    /// For each of the first transactions, whether the database accepted a new job of it.
+    has_accepted: Vec<bool>,
+    rejected: Vec<(Part, Error)>,
+}
+
+impl Parts {
+    /// Each range of jobs is one transaction at first.
+    pub(super) fn new(transactions: impl IntoIterator<Item = Range<usize>>) -> Parts {
+        let part = |(first, range)| Part { range, first, rejections: 0 };
+        let left: VecDeque<Part> = transactions.into_iter().enumerate().map(part).collect();
+        Parts { has_accepted: vec![false; left.len()], left, rejected: Vec::new() }
+    }
+
+    /// Takes out the part that is written next.
+    pub(super) fn pop(&mut self) -> Option<Part> {
+        self.left.pop_front()
+    }
+
+    /// Records that the database accepted a new job of a part.
+    pub(super) fn accept(&mut self, part: &Part) {
+        self.has_accepted[part.first] = true;
+    }
+
+    /// Records that the database accepts jobs, whatever it said about those of these parts.
+    pub(super) fn accept_all(&mut self) {
+        self.has_accepted.fill(true);
+    }
+
+    /// Puts a part back that the database rejected: the halves of several jobs at once, a single job behind all others.
+    pub(super) fn reject(&mut self, mut part: Part, error: Error) {
+        if part.range.len() > 1 {
+            part.halves().into_iter().rev().for_each(|half| self.left.push_front(half));
+            return;
+        }
+        part.rejections += 1;
+        match part.rejections < ALONE {
+            true => self.left.push_back(part),
+            false => self.rejected.push((part, error)),
+        }
+    }
+
+    /// Takes out all parts that are left, and `part` with them. Returns the numbers of their jobs, in order.
+    pub(super) fn rest(&mut self, part: Part) -> Vec<usize> {
+        self.left.push_front(part);
+        let mut rest: Vec<usize> = self.left.drain(..).flat_map(|part| part.range).collect();
+        rest.sort_unstable();
+        rest
+    }
+
+    /// The jobs that the database rejected, when no part is left.
+    pub(super) fn rejected(self) -> Vec<Rejected> {
+        let Parts { has_accepted, rejected, .. } = self;
+        let told = |(part, error): (Part, Error)| {
+            let (number, is_cause) = (part.range.start, has_accepted[part.first]);
+            Rejected { number, error, is_cause }
+        };
+        rejected.into_iter().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn rejected_jobs_are_alone_at_last() {
+        let mut parts = Parts::new([0..8, 8..10]);
+        let (mut written, mut tries) = (Vec::new(), 0);
+        while let Some(part) = parts.pop() {
+            tries += 1;
+            match part.range.clone().any(|number| [3, 8, 9].contains(&number)) {
+                true => parts.reject(part, Error::not_sent(ErrorKind::Store, "not this one")),
+                false => {
+                    parts.accept(&part);
+                    written.extend(part.range);
+                }
+            }
+        }
+        assert_eq!((written, tries), (vec![0, 1, 2, 4, 5, 6, 7], 13));
+        let rejected: Vec<_> = parts.rejected().iter().map(|job| (job.number, job.is_cause)).collect();
+        assert_eq!(rejected, [(3, true), (8, false), (9, false)], "no job of the second transaction was accepted");
+    }
+
+    #[test]
+    fn parts_that_are_left_keep_order() {
+        let mut parts = Parts::new([0..2, 2..3, 3..5]);
+        for _ in 0..2 {
+            let part = parts.pop().unwrap();
+            parts.reject(part, Error::not_sent(ErrorKind::Store, "not this one"));
+        }
+        // Job 0 is behind all others now.
+        let part = parts.pop().unwrap();
+        assert_eq!((part.range.clone(), parts.rest(part)), (1..2, vec![0, 1, 2, 3, 4]));
+        assert!(parts.pop().is_none() && parts.rejected().is_empty());
+    }
+}
