@@ -85,7 +85,7 @@ impl Outbox {
     /// # Errors
     /// The client has no store, or it cannot be read.
     pub async fn batch(self, name: &str) -> Result<Batch, Error> {
-        Batch::open(self, name, false).await
+        Batch::open(self, name, None).await
     }
 
     /// The names of the store's batches, at most 1,000.
@@ -98,7 +98,7 @@ impl Outbox {
 }
 
 impl Batch {
-    async fn open(outbox: Outbox, name: &str, anew: bool) -> Result<Batch, Error> {
+    async fn open(outbox: Outbox, name: &str, anew: Option<String>) -> Result<Batch, Error> {
         // The run's id comes from the time and a random number, so that the ids of later runs sort behind those of
         // earlier ones.
         let mut run = [0; 8];
@@ -108,17 +108,20 @@ impl Batch {
         Ok(Batch { outbox, name: name.to_owned(), run, mark, pages })
     }
 
-    /// Resets the mark and starts a new run: requests accepted from now on are new ones, even with the same numbers.
-    /// Requests of earlier runs are not changed.
+    /// Starts a new run with this mark, both in one transaction: requests accepted from now on are new ones, even with
+    /// the same numbers. Requests of earlier runs are not changed. An empty mark means that nothing of the source is
+    /// read; another one may say more, such as which run the new one follows.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`].
-    pub async fn begin_anew(&mut self) -> Result<(), Error> {
-        *self = Batch::open(self.outbox.clone(), &self.name, true).await?;
+    /// [`ErrorKind::Store`]. The new run may have begun nevertheless: [open the batch](Outbox::batch) again and compare
+    /// its [number](Self::run).
+    pub async fn begin_anew(&mut self, mark: &str) -> Result<(), Error> {
+        *self = Batch::open(self.outbox.clone(), &self.name, Some(mark.to_owned())).await?;
         Ok(())
     }
 
-    /// The mark of the last page; empty before the first.
+    /// The mark of the last page; before the first page the one that the run began with, which is empty unless
+    /// [`begin_anew`](Self::begin_anew) stated one.
     pub fn mark(&self) -> &str {
         &self.mark
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::sealing::{self, KeptLetter};
 use super::{Outbox, OutboxState};
 use crate::dead_letter::{DeadLetter, Reason};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::send::history::History;
 use crate::store::dead::{self, Filter};
-use crate::store::{Id, LaneTier};
+use crate::store::{Id, LaneTier, advise};
 
 /// The dead letters of a store, or those that match a filter.
 ///
@@ -138,13 +138,16 @@ impl DeadLetters {
     /// filter.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`].
+    /// [`ErrorKind::Store`]. With [`Delivery::Ambiguous`] the letter may be deleted: [`show`](Self::show) says whether
+    /// it is.
     pub async fn remove(&self, id: &str) -> Result<bool, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(false) };
         if self.find(&id).await?.is_none() {
             return Ok(false);
         }
-        Ok(self.outbox.store.write(id, dead::remove).await? > 0)
+        let removed = self.outbox.store.write_once(id, dead::remove).await;
+        let advice = "the letter may be deleted; look for it before you delete it again";
+        Ok(removed.map_err(|error| advise(error, advice))? > 0)
     }
 
     /// How many letters the store holds, whatever the filter says; counted up to a million.
@@ -160,23 +163,33 @@ impl DeadLetters {
     /// callers one succeeds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept. [`ErrorKind::Store`].
+    /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept. [`ErrorKind::Store`]: with
+    /// [`Delivery::Ambiguous`] the letter may be a job again, which its [receipt](Outbox::receipt) says.
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(false) };
         let Some((kept, is_sealed)) = self.find(&id).await? else { return Ok(false) };
         let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
-        match self.outbox.store.write((id, history), dead::redrive).await? {
-            dead::Redriven::Yes => {
-                let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
-                self.outbox.lane_has_job(LaneTier { tenant, vendor, tier: i64::from(priority.rank()) });
+        let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
+        let lane = LaneTier { tenant, vendor, tier: i64::from(priority.rank()) };
+        match self.outbox.store.write_once((id, history), dead::redrive).await {
+            Ok(dead::Redriven::Yes) => {
+                self.outbox.lane_has_job(lane);
                 Ok(true)
             }
-            dead::Redriven::Gone => Ok(false),
-            dead::Redriven::NoRequest => {
+            Ok(dead::Redriven::Gone) => Ok(false),
+            Ok(dead::Redriven::NoRequest) => {
                 let message =
                     format!("dead letter {id}: only an outline of its request was kept, so it cannot be sent again");
                 Err(Error::not_sent(ErrorKind::InvalidRequest, message))
+            }
+            Err(error) => {
+                if error.delivery() == Delivery::Ambiguous {
+                    // The worker need not search for the job, if there is one.
+                    self.outbox.lane_has_job(lane);
+                }
+                let id = id.simple();
+                Err(advise(error, &format!("the letter may be a job again; the receipt {id} says whether it is")))
             }
         }
     }
@@ -186,7 +199,8 @@ impl DeadLetters {
     /// is given up again while the call runs stays a letter.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs.
+    /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs. With
+    /// [`Delivery::Ambiguous`] one more letter may be a job.
     pub async fn redrive_all(&self, most: usize) -> Result<Redriven, Error> {
         // Read before the first page: a job that is given up again gets a later position than this.
         let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(Redriven::default()) };
@@ -218,7 +232,8 @@ impl DeadLetters {
     /// other writes take place.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]; letters that were deleted before the error stay deleted.
+    /// [`ErrorKind::Store`]; letters that were deleted before the error stay deleted. With [`Delivery::Ambiguous`] the
+    /// last transaction may have deleted up to 200 of them: count the letters before you delete more.
     pub async fn purge(&self, most: usize) -> Result<u64, Error> {
         let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(0) };
         let upto = Some(self.filter.upto.map_or(newest, |upto| upto.min(newest)));
@@ -226,7 +241,11 @@ impl DeadLetters {
         while gone < most {
             let step = PURGED_TOGETHER.min(most - gone);
             let filter = Filter { after, upto, most: step as i64, ..self.filter.clone() };
-            let purged = self.outbox.store.write(filter, dead::purge).await?;
+            let purged = self.outbox.store.write_once(filter, dead::purge).await;
+            let purged = purged.map_err(|error| {
+                let letters = gone + step;
+                advise(error, &format!("up to {letters} letters may be deleted; count them before you delete more"))
+            })?;
             // SQLite gives the position of the newest letter to the next one when it is deleted: never go back.
             after = purged.iter().copied().max().unwrap_or(after);
             gone += purged.len();

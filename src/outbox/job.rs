@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::can_be_sent::{CanBeSent, MAX_STARTED, may_be_resent};
 use super::lanes::Gauge;
 use super::payload::Payload;
 use super::prompt::end_after;
@@ -22,7 +23,6 @@ use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::template::template;
-use crate::retry::{idempotent, may_resend};
 use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::exchange_record::RecordExchange;
 use crate::send::history::History;
@@ -31,11 +31,6 @@ use crate::store::dead::NewDead;
 use crate::store::jobs::{Claimed, End, JobEnd, Start};
 use crate::store::{Id, LaneTier, millis_of};
 
-/// Exchanges without an outcome before a job is given up: the job may be what kills the process.
-const MAX_STARTED: i64 = 5;
-/// Claims without an outcome before a job is given up. Higher than [`MAX_STARTED`]: most likely the job only waited for
-/// its permit while processes were killed for another reason.
-const MAX_CLAIMS: i64 = 25;
 /// The wait until a job whose seal key is missing is tried again.
 const NO_KEY: Duration = Duration::from_secs(30);
 
@@ -127,7 +122,7 @@ pub(super) async fn run(
     unknown: bool,
     mut stop: watch::Receiver<bool>,
 ) -> Option<JobEnd> {
-    let (id, fence) = (job.id, job.fence);
+    let (id, fence, claimed_at) = (job.id, job.fence, core.clock.now());
     let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
     let history = history.and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
@@ -144,33 +139,28 @@ pub(super) async fn run(
         let mut record = AttemptRecord::new(now(&core), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
-        return bury(&core, &outbox, &job, &payload, Reason::Poison, history).await;
+        // Another version, which can read the row, may have begun the exchange.
+        let reason = if job.started > 0 { Reason::Ambiguous } else { Reason::Poison };
+        return bury(&core, &outbox, &job, &payload, reason, history).await;
     };
     drop(row);
     let route = core.registry.route(&job.lane.tenant, &job.lane.vendor);
     let tenant = route.ok().map(|route| route.tenant().clone());
     let request = stored.request(&job.lane.vendor);
-    let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
-        Some(Reason::Expired)
-    } else if job.claims > MAX_CLAIMS || job.started >= MAX_STARTED || request.is_none() {
-        Some(Reason::Poison)
-    } else if unknown && tenant.is_none() {
-        Some(Reason::NotConfigured)
-    } else {
-        None
+    let can_be_sent = CanBeSent {
+        again: may_be_resent(&stored, tenant.as_deref()),
+        is_readable: request.is_some(),
+        is_configured: !unknown || tenant.is_some(),
     };
+    let give_up = can_be_sent.reason_against(&job);
     for _ in 0..job.started.clamp(0, MAX_STARTED) {
         // The process that started the exchange ended before it could record an outcome.
         history.note(interrupted(now(&core)));
         history.exchanges += 1;
     }
-    let may_be_resent = may_be_resent(&stored, tenant.as_deref());
     let payload = Payload::Read { stored: Box::new(stored), was_sealed };
     if let Some(reason) = give_up {
         return bury(&core, &outbox, &job, &payload, reason, history).await;
-    }
-    if job.started > 0 && !may_be_resent {
-        return bury(&core, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
     let late = outbox.store.limits.latest_start();
@@ -230,12 +220,13 @@ pub(super) async fn run(
             given_up(&outbox, (&job, known), *letter, kept).await
         }
         ClaimEnd::Later { wait, history } => {
-            let left = job.expires_ms.unwrap_or(i64::MAX);
-            let after_ms = millis_of(wait).max(1).min(left.max(1));
+            let passed = millis_of(core.clock.now().since(claimed_at));
+            let left_ms = job.expires_ms.map(|left| left.saturating_sub(passed));
+            let after_ms = millis_of(wait).max(1).min(left_ms.map_or(i64::MAX, |left| left.max(1)));
             let known = known(history.attempts.last());
             let seals = seals(&outbox, &payload, tenant.as_deref());
             let history = sealing::history(&outbox.store, &id, &history, seals);
-            finish(known, End::Later { after_ms, history })
+            finish(known, End::Later { after_ms, expires_at: job.expires_at, history })
         }
         ClaimEnd::Back => finish(None, End::Back),
         ClaimEnd::Gone => None,
@@ -269,20 +260,8 @@ async fn sealed(
     }
     // The history cannot be read either, and goes back as it is.
     let history = job.history.clone().unwrap_or_default();
-    let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
+    let end = End::Later { after_ms: millis_of(NO_KEY).min(left), expires_at: None, history };
     Some(JobEnd { id: job.id, fence: job.fence, known: None, end })
-}
-
-/// Whether a stored request with an unknown outcome may be sent again. `false` if its tenant is missing, whose policy
-/// decides.
-fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
-    let Some(tenant) = tenant else { return false };
-    let policy = &tenant.vendor.retry;
-    let path = stored.request.path();
-    let path = path.split_once('?').map_or(path, |(path, _)| path);
-    let honours_key = |method: &_| stored.key.is_some() && tenant.vendor.idempotency.covers(method, path);
-    let idempotent = stored.method().is_some_and(|method| idempotent(&method, honours_key(&method)));
-    may_resend(idempotent, stored.resend, policy)
 }
 
 /// Makes the dead letter of a job that is given up before it is sent.

@@ -12,8 +12,9 @@
 //! whether the vendor acted on the request. The job is sent again if a repetition does no harm: its method is
 //! idempotent, or it carries a key as the vendor's entry says (`idempotency`). The idempotency key is made when the request
 //! is accepted and stays the same in all attempts, after restarts, and when a dead letter is sent again, so that a vendor
-//! that honours the key acts once. Any other job becomes a [dead letter](DeadLetters) with the reason `ambiguous`,
-//! unless `on_ambiguous = "resend"` is configured.
+//! that honours the key acts once. A request that is accepted without a key is sent without one, even if the entry
+//! names a place for keys by then. Any other job becomes a [dead letter](DeadLetters) with the reason `ambiguous`, even
+//! if its deadline has passed since, unless `on_ambiguous = "resend"` is configured.
 //!
 //! # When things go wrong
 //! - When an attempt is refused or fails, the job goes back to the store, due when its wait is over. It does not wait
@@ -40,6 +41,7 @@
 mod accept;
 mod batch;
 mod call_queue;
+mod can_be_sent;
 mod dead_letters;
 mod handler;
 mod in_hand;

@@ -81,7 +81,7 @@ impl Outbox {
             waiting: number(queue.waiting),
             under_way: number(queue.under_way),
             due_in: queue.due_in_ms.map(|after| Duration::from_millis(number(after))),
-            due_for: queue.due_in_ms.filter(|after| *after <= 0).map(|after| Duration::from_millis(number(-after))),
+            due_for: due_for(queue.due_in_ms),
         };
         Ok(found.into_iter().map(queue).collect())
     }
@@ -107,6 +107,12 @@ impl Outbox {
     pub fn problem(self) -> Option<String> {
         self.state.as_ref()?.store.problems.now()
     }
+}
+
+/// For how long a request has been due that is due in `after_ms` milliseconds. `None` if it is not due yet.
+fn due_for(after_ms: Option<i64>) -> Option<Duration> {
+    let since_ms = after_ms.filter(|after| *after <= 0)?.saturating_neg();
+    Some(Duration::from_millis(u64::try_from(since_ms).unwrap_or(0)))
 }
 
 /// The lanes and the sources in the text of a published status. Processes of earlier versions publish only a list of
@@ -137,6 +143,17 @@ pub(super) fn status_as_json(core: &Core, lanes: impl Iterator<Item = LaneTier>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn request_is_due_for_any_time() {
+        let ms = Duration::from_millis;
+        let cases = [(None, None), (Some(1), None), (Some(0), Some(ms(0))), (Some(-7), Some(ms(7)))];
+        for (after_ms, expected) in cases {
+            assert_eq!(due_for(after_ms), expected, "{after_ms:?}");
+        }
+        // A row can be edited by hand.
+        assert_eq!(due_for(Some(i64::MIN)), Some(ms(i64::MAX.unsigned_abs())));
+    }
 
     #[test]
     fn published_status_of_earlier_versions_is_read() {

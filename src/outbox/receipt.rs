@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::OutboxState;
 use crate::dead_letter::{Content, Reason};
 use crate::error::Error;
-use crate::store::records::{self, JobState};
-use crate::store::{Id, Opened};
+use crate::store::records::{self, Cancel, JobState};
+use crate::store::{Id, Opened, advise};
 
 /// The receipt of an accepted request. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
 #[derive(Clone)]
@@ -111,13 +111,15 @@ impl Receipt {
         self.outbox.store.read(self.id, records::lane).await
     }
 
-    /// Cancels the request, unless a process has claimed it or it has ended. Returns whether it was cancelled; then it
-    /// is never sent, or not again.
+    /// Cancels the request, unless a process has claimed it or it has ended. Returns whether this call cancelled it;
+    /// then the request is never sent, or not again. For a request that an earlier call has cancelled this is false.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store). With [`Delivery::Ambiguous`](crate::Delivery::Ambiguous) the
+    /// request may be cancelled: [`status`](Self::status) says whether it is.
     pub async fn cancel(&self) -> Result<bool, Error> {
-        self.outbox.store.write(self.id, records::cancel).await
+        let cancelled = self.outbox.store.write(Cancel::new(self.id), records::cancel_in_call).await;
+        cancelled.map_err(|error| advise(error, "the request's status says whether it is cancelled"))
     }
 }
 

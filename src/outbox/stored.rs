@@ -111,9 +111,10 @@ impl Stored {
         if let Some(resend) = self.resend {
             request = request.on_ambiguous(if resend { OnAmbiguous::Resend } else { OnAmbiguous::Park });
         }
-        if let Some(key) = &self.key {
-            request = request.accepted_key(key);
-        }
+        request = match &self.key {
+            Some(key) => request.accepted_key(key),
+            None => request.without_new_key(),
+        };
         for (name, value) in &self.metadata {
             request = request.metadata(name, value);
         }

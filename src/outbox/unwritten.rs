@@ -21,6 +21,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The most bytes of one transaction, which must end in time, unless a single outcome has more: after an outage of the
 /// store the responses of thousands of jobs may wait.
 const BYTES_TOGETHER: usize = 8 << 20;
+/// The most outcomes of one transaction: after a commit whose reply was lost, each takes several statements.
+const TOGETHER: usize = 512;
 
 /// A job that this process holds, and the amount that it takes of the pool.
 pub(super) struct HeldJob {
@@ -41,6 +43,8 @@ struct About {
 pub(super) struct Unwritten {
     waiting: Vec<(JobEnd, About)>,
     writing: Option<(Arc<Vec<JobEnd>>, Vec<About>)>,
+    /// When the first write failed since the last one that succeeded.
+    failing_since: Option<Time>,
     /// When the next outcomes may be written; in the future after a write that failed.
     pub(super) not_before: Time,
 }
@@ -53,6 +57,12 @@ impl Unwritten {
     /// Whether no outcome waits or is being written.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.writing.is_none()
+    }
+
+    /// Whether none of the outcomes says more than that this process has ended.
+    pub(super) fn say_nothing(&self) -> bool {
+        let says_nothing = |(finish, _): &(JobEnd, About)| matches!(finish.end, End::Back | End::Dropped);
+        !self.is_writing() && self.waiting.iter().all(says_nothing)
     }
 
     pub(super) fn is_writing(&self) -> bool {
@@ -78,7 +88,7 @@ impl Unwritten {
                     bytes = bytes.saturating_add(finish.end.bytes());
                     bytes <= BYTES_TOGETHER
                 };
-                let count = self.waiting.iter().take_while(fits).count().max(1);
+                let count = self.waiting.iter().take(TOGETHER).take_while(fits).count().max(1);
                 let rest = self.waiting.split_off(count);
                 std::mem::replace(&mut self.waiting, rest)
             }
@@ -91,6 +101,7 @@ impl Unwritten {
 
     /// The outcomes are written. Returns them, and the jobs that this process no longer holds.
     pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
+        self.failing_since = None;
         let (finishes, about) = self.writing.take().unwrap_or_default();
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
@@ -100,7 +111,8 @@ impl Unwritten {
     /// is known of the job, as if this process had ended. Returns the jobs for which even that could not be written.
     pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<HeldJob>> {
         self.not_before = now + WAIT;
-        let (finishes, about) = self.writing.take().unwrap_or_default();
+        let Some((finishes, about)) = self.writing.take() else { return Vec::new() };
+        self.failing_since.get_or_insert(now);
         let mut lost = Vec::new();
         for (finish, about) in Arc::unwrap_or_clone(finishes).into_iter().zip(about) {
             match (about.failed, &finish.end) {
@@ -115,9 +127,20 @@ impl Unwritten {
         lost
     }
 
-    /// Discards all outcomes when the process stops: other processes take the jobs over.
-    pub(super) fn give_up(&mut self) {
-        *self = Unwritten::default();
+    /// How long no write has succeeded; zero if the last one did.
+    pub(super) fn failing_for(&self, now: Time) -> Duration {
+        self.failing_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Forgets the failures so far: [`failing_for`](Self::failing_for) counts from the next one.
+    pub(super) fn count_failures_anew(&mut self) {
+        self.failing_since = None;
+    }
+
+    /// Discards all outcomes when the process stops: other processes take the jobs over. Returns how many.
+    pub(super) fn give_up(&mut self) -> usize {
+        let Unwritten { waiting, writing, .. } = std::mem::take(self);
+        waiting.len() + writing.map_or(0, |(finishes, _)| finishes.len())
     }
 }
 
@@ -136,7 +159,7 @@ mod tests {
     #[test]
     fn outcomes_are_written_together_up_to_a_size() {
         let mut ends = Unwritten::default();
-        let with = |bytes: usize| End::Later { after_ms: 0, history: vec![0; bytes] };
+        let with = |bytes: usize| End::Later { after_ms: 0, expires_at: None, history: vec![0; bytes] };
         for (number, bytes) in [(1, BYTES_TOGETHER + 1), (2, BYTES_TOGETHER - 1), (3, 1), (4, 1)] {
             ends.add(JobEnd { end: with(bytes), ..end(number) }, None);
         }
@@ -170,5 +193,35 @@ mod tests {
             }
         }
         assert_eq!((dropped, ends.is_empty()), (1, true));
+    }
+
+    #[test]
+    fn failures_are_timed_until_a_write_succeeds() {
+        let (mut ends, began) = (Unwritten::default(), Time::ZERO + WAIT);
+        ends.add(end(1), None);
+        assert!(ends.failed(began, true).is_empty());
+        assert_eq!(ends.failing_for(began + WAIT), Duration::ZERO, "nothing was being written");
+        let mut now = began + WAIT;
+        let first = now;
+        for is_down in [true, false, true] {
+            ends.next(now).unwrap();
+            assert!(ends.failed(now, is_down).is_empty());
+            now = now + WAIT;
+            assert_eq!(ends.failing_for(now), now.since(first));
+        }
+        ends.count_failures_anew();
+        assert_eq!(ends.failing_for(now), Duration::ZERO);
+        ends.next(now).unwrap();
+        assert!(ends.failed(now, true).is_empty());
+        now = now + WAIT;
+        assert_eq!(ends.failing_for(now), WAIT);
+        ends.next(now).unwrap();
+        ends.written();
+        assert_eq!(ends.failing_for(now + WAIT), Duration::ZERO);
+        assert_eq!(ends.give_up(), 0);
+        ends.add(end(2), None);
+        ends.next(now).unwrap();
+        ends.add(end(3), None);
+        assert_eq!((ends.give_up(), ends.is_empty()), (2, true));
     }
 }

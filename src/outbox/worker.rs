@@ -3,7 +3,9 @@
 //! One loop spawns tasks and never waits for the store itself, so that a slow query delays no heartbeat. Claims are
 //! made one at a time; outcomes gather while a batch of them is being written. To stop, the worker claims nothing more,
 //! releases jobs without a permit, lets jobs with a permit end, and only then deregisters from the store: another
-//! process could start a job that was released earlier while it is still in flight here.
+//! process could start a job that was released earlier while it is still in flight here. Outcomes that cannot be
+//! written are kept for as long as a shutdown waits for the worker. When nothing waits for it, it discards them after a
+//! lease in which no write has succeeded, so that a client that was dropped releases the file of a SQLite store.
 
 mod chores;
 mod claiming;
@@ -83,6 +85,8 @@ struct Worker {
     /// Jobs of this process, by the task that runs them.
     running: HashMap<TaskId, HeldJob>,
     ends: Unwritten,
+    /// Whether the worker claims nothing more, and ends when its jobs have ended.
+    is_stopping: bool,
     /// The claim in flight: how many jobs of which lanes, and how many bytes at most.
     claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
     /// Whether claims whose result was lost are being released.
@@ -114,6 +118,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         tasks: JoinSet::new(),
         running: HashMap::new(),
         ends: Unwritten::default(),
+        is_stopping: false,
         claiming: None,
         unclaiming: false,
         claim_at: Time::ZERO,
@@ -162,6 +167,10 @@ impl Worker {
                 // Set the flag only once: each further change would wake this loop again, and it would do nothing
                 // else.
                 self.outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
+                if !std::mem::replace(&mut self.is_stopping, true) {
+                    // The store gets a whole lease, even if it failed before.
+                    self.ends.count_failures_anew();
+                }
                 if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
                 }
@@ -210,13 +219,20 @@ impl Worker {
     }
 
     fn not_flushed(&mut self, is_down: bool) {
-        if *self.outbox.stop.borrow() {
-            return self.ends.give_up();
-        }
-        for hand in self.ends.failed(self.outbox.clock.now(), is_down) {
+        let now = self.outbox.clock.now();
+        for hand in self.ends.failed(now, is_down) {
             // The job stays claimed for as long as this process works; `unclaim` finds it.
             self.doubtful = true;
             self.release(hand);
+        }
+        // A shutdown has a receiver while it waits for the worker.
+        let is_awaited = self.outbox.ended.receiver_count() > 0;
+        let is_over = !is_awaited && self.ends.failing_for(now) >= self.outbox.store.limits.lease;
+        if self.is_stopping && (is_over || (self.running.is_empty() && self.ends.say_nothing())) {
+            let jobs = self.ends.give_up();
+            if jobs > 0 {
+                tracing::error!(jobs, "the client has ended, and could not write the outcomes of jobs to its store");
+            }
         }
     }
 

@@ -287,7 +287,8 @@ impl Request {
 
     /// Sets the idempotency key, by which the vendor recognizes a request that it has already seen. Retries and
     /// redrives of the request carry the same key. The vendor's entry (`[vendors.NAME.idempotency]`) states where the
-    /// key goes and which requests carry one; such a request without a key gets one of 128 random bits.
+    /// key goes and which requests carry one; such a request without a key gets one of 128 random bits. A request that
+    /// is [accepted](crate::outbox::Outbox::enqueue) gets its key then, or never.
     ///
     /// A key that cannot be sent with this request is an error before the request is sent, unless the entry says
     /// `on_unsendable = "warn"`.
@@ -359,6 +360,12 @@ impl Request {
     pub(crate) fn accepted_key(mut self, key: &str) -> Request {
         self.parts.notes.get_or_insert_default().key_was_accepted = true;
         self.idempotency_key(key)
+    }
+
+    /// States that the request was accepted without an idempotency key. None is made when it is sent.
+    pub(crate) fn without_new_key(mut self) -> Request {
+        self.parts.notes.get_or_insert_default().accepted_without_key = true;
+        self
     }
 
     /// Adds an encoded pair to the query.

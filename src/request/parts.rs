@@ -44,6 +44,9 @@ pub(crate) struct Notes {
     /// Whether the key was set when the request was accepted. The request then carries the key already, at the place
     /// that the vendor's entry named at that time.
     pub(crate) key_was_accepted: bool,
+    /// Whether the request was accepted without a key. It gets none later: a key that is in no row of the store would
+    /// be another one in each claim of the job.
+    pub(crate) accepted_without_key: bool,
     pub(crate) metadata: BTreeMap<String, String>,
     /// The stated sizes of the request body and of the response body, in bytes.
     pub(crate) bytes: Option<(u32, u32)>,

@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
 pub(crate) struct RetryInput {
     /// A second execution has no further effect: see [`idempotent`].
     pub(crate) idempotent: bool,
-    /// Its body is in memory and can be sent again.
+    /// Its body can be sent again: it is in memory, or in the store.
     pub(crate) replayable: bool,
     /// It was sent with a credential that can be refreshed.
     pub(crate) had_credential: bool,

@@ -23,11 +23,21 @@ impl Job {
         // An immediate request is never retried.
         let once = self.immediate.then(|| RetryPolicy { max_retries: 0, ..policy.clone() });
         let policy = once.as_ref().unwrap_or(policy);
-        let replayable = self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
+        let is_stored = self.stored.is_some();
+        // The store holds the body of a stored job between its attempts, whatever the body's size.
+        let fits = || self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
+        let replayable = is_stored || fits();
         let traits =
             RetryInput { idempotent: self.idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
         let tried = self.past.as_ref().map(|past| past.tried).unwrap_or_default();
-        retry::decide(outcome, &traits, &tried, policy, now)
+        match (retry::decide(outcome, &traits, &tried, policy, now), *outcome) {
+            // Without retries a caller reads in the response that the vendor did not act. A stored job has no such
+            // caller, so the job is given up: the status alone may look like a success.
+            (Verdict::Done, Outcome::Answered { status, class, .. }) if is_stored && retry::may_pass(status, class) => {
+                Verdict::GiveUp(GiveUpReason::Retries)
+            }
+            (verdict, _) => verdict,
+        }
     }
 
     /// Classifies a response that is not simply returned to the caller: reports it to the limits, and decides what

@@ -292,9 +292,7 @@ impl Job {
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        // A response that may pass later is final only if the vendor's entry allows no retry.
-        let all_tried = crate::retry::may_pass(status.as_u16(), class);
-        self.bury(core, if all_tried { Reason::Exhausted } else { Reason::Rejected })
+        self.bury(core, Reason::Rejected)
     }
 
     /// The part of a response body that the letter keeps: usually the reason of a refusal.

@@ -8,13 +8,14 @@
 //! **Group commit.** A sync to the disk costs milliseconds, however much is written. Work that arrives during one sync
 //! goes into the next transaction together. When a piece of work fails, the transaction is rolled back and each piece
 //! is run in a transaction of its own, so that none fails because of another. Hence every piece of work can be run
-//! twice: work that already took effect (in a commit whose reply was lost) is recognised by ids and fences. Claims
-//! cannot be recognised by anything, and are not run again once they may have been committed.
+//! twice: work that already took effect (in a commit whose reply was lost) is recognised by ids and fences. Claims and
+//! changes of dead letters cannot be recognised by anything, and are not run again once they may have been committed.
 //!
 //! **Time limit.** Every transaction must end within [`TRANSACTION`], the round trips to the database included. A
 //! transaction that takes longer is given up and its connection closed, because a connection that was abandoned in the
 //! middle of a round trip must not be used again. The caller learns whether the transaction may have been committed:
-//! that is open only for errors after `COMMIT` was sent ([`DbError::in_doubt`]).
+//! that is open only for errors after `COMMIT` was sent ([`DbError::in_doubt`]). A later try that fails does not remove
+//! this doubt, and neither does a transaction for each piece of work by itself.
 //!
 //! **An unreachable store.** No single piece of work causes this error, so the whole group is retried, and everything
 //! that waits behind the group fails with it. If each piece of work were retried alone, each caller would wait for the
@@ -283,28 +284,31 @@ impl Task {
             {
                 group.push(more);
             }
-            match self.commit(&mut group).await {
+            match self.commit(&mut group, false).await {
                 Ok(()) => end_all(group, &Ok(())),
                 Err(failed) if failed.is_of_the_store() => self.fail_all(group, failed.error),
                 Err(failed) if group.len() == 1 => end_all(group, &Err(failed.error)),
                 Err(failed) => {
                     let error = &failed.error;
                     tracing::debug!(%error, together = group.len(), "a group of writes failed; each is tried by itself");
-                    self.each_alone(group).await;
+                    self.each_alone(group, error.may_be_committed()).await;
                 }
             }
         }
     }
 
-    async fn each_alone(&mut self, group: Group) {
+    /// Runs each piece of work in a transaction of its own. `in_doubt` says that the group may have been committed.
+    async fn each_alone(&mut self, group: Group, in_doubt: bool) {
         let mut group = group.into_iter();
         while let Some(work) = group.next() {
             let mut alone = vec![work];
-            match self.commit(&mut alone).await {
+            match self.commit(&mut alone, in_doubt).await {
                 Ok(()) => end_all(alone, &Ok(())),
                 Err(failed) if failed.is_of_the_store() => {
-                    let left = alone.into_iter().chain(group).collect();
-                    return self.fail_all(left, failed.error);
+                    end_all(alone, &Err(failed.error.clone()));
+                    // The others were not part of this transaction.
+                    let error = if in_doubt { failed.error } else { failed.error.certain() };
+                    return self.fail_all(group.collect(), error);
                 }
                 Err(failed) => end_all(alone, &Err(failed.error)),
             }
@@ -322,13 +326,14 @@ impl Task {
     }
 
     /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] if a retry may help. Work that must not be
-    /// run again leaves the group with the error once it may have been committed.
-    async fn commit(&mut self, group: &mut Group) -> Result<(), Failed> {
+    /// run again leaves the group with the error once it may have been committed. `in_doubt` says that an earlier
+    /// transaction with this work may have been committed.
+    async fn commit(&mut self, group: &mut Group, mut in_doubt: bool) -> Result<(), Failed> {
         let clock = Clock::system();
-        let (began, mut wait, mut in_doubt) = (clock.now(), FIRST_WAIT, false);
+        let (began, mut wait) = (clock.now(), FIRST_WAIT);
         for number in 1u32.. {
             let mut stage = Stage::Begin;
-            let run = self.transaction(group, number == 1, &mut stage);
+            let run = self.transaction(group, number == 1 && !in_doubt, &mut stage);
             let result = timeout(TRANSACTION, run).await.unwrap_or_else(|_| {
                 let message = format!("the database did not answer within {} s", TRANSACTION.as_secs());
                 Err(DbError::new(DbKind::Unreachable, message))

@@ -19,23 +19,28 @@ pub(crate) struct Found {
     pub(crate) begun_at: i64,
 }
 
-/// Returns the batch of this name, and creates it with `run` if there is none. With `anew`, `run` replaces the run of
-/// an existing batch.
+/// Returns the batch of this name, and creates it with `run` if there is none. With a mark to begin anew with, `run`
+/// and the mark replace those of an existing batch.
 pub(crate) fn open<'a>(
-    (name, run, anew): &'a (String, Run, bool),
+    (name, run, anew): &'a (String, Run, Option<String>),
     db: Db<'a>,
     now: i64,
 ) -> BoxFuture<'a, Result<Found, DbError>> {
     Box::pin(async move {
-        if *anew {
+        let run = run.as_slice();
+        if anew.is_some() {
             // The notes of the replaced run stay for the run that replaces it. The notes of earlier runs are deleted.
-            let sql = "DELETE FROM ic_note WHERE batch = $1 AND run NOT IN (SELECT run FROM ic_batch WHERE name = $1)";
-            db.execute(sql, args![name]).await?;
-            db.execute("DELETE FROM ic_batch WHERE name = $1 AND run <> $2", args![name, run.as_slice()]).await?;
+            // If this very step was committed before and its reply lost, the batch has the new run already, and the
+            // replaced run is one of the earlier ones: nothing is deleted then.
+            let sql = "DELETE FROM ic_note WHERE batch = $1 AND run NOT IN (SELECT run FROM ic_batch WHERE name = $1) \
+                       AND EXISTS (SELECT 1 FROM ic_batch WHERE name = $1 AND run <> $2)";
+            db.execute(sql, args![name, run]).await?;
+            db.execute("DELETE FROM ic_batch WHERE name = $1 AND run <> $2", args![name, run]).await?;
         }
-        let sql = "INSERT INTO ic_batch (name, run, mark, pages, begun_at) VALUES ($1, $2, '', 0, $3) \
+        let mark = anew.as_deref().unwrap_or_default();
+        let sql = "INSERT INTO ic_batch (name, run, mark, pages, begun_at) VALUES ($1, $2, $3, 0, $4) \
                    ON CONFLICT (name) DO NOTHING";
-        db.execute(sql, args![name, run.as_slice(), now]).await?;
+        db.execute(sql, args![name, run, mark, now]).await?;
         find(name, db).await?.ok_or_else(gone)
     })
 }

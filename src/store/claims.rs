@@ -33,6 +33,8 @@ pub(crate) struct Claimed {
     pub(crate) started: i64,
     /// Milliseconds until the job expires.
     pub(crate) expires_ms: Option<i64>,
+    /// When the job expires, by the store's clock.
+    pub(crate) expires_at: Option<i64>,
     pub(crate) keep_result: bool,
     pub(crate) request: Vec<u8>,
     pub(crate) history: Option<Vec<u8>>,
@@ -50,10 +52,11 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
     let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (fence, claims, started) = (row.int()?, row.int()?, row.int()?);
-    let expires_ms = row.maybe_int()?.map(|at| at.saturating_sub(now));
+    let expires_at = row.maybe_int()?;
+    let expires_ms = expires_at.map(|at| at.saturating_sub(now));
     let keep_result = row.int()? != 0;
     let (request, history) = (row.bytes()?, row.maybe_bytes()?);
-    let job = Claimed { id, lane, fence, claims, started, expires_ms, keep_result, request, history };
+    let job = Claimed { id, lane, fence, claims, started, expires_ms, expires_at, keep_result, request, history };
     Ok((run_at, seq, job))
 }
 

@@ -60,12 +60,13 @@ pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_
 }
 
 /// Turns a letter with the reason `ambiguous` into a job again, because the outcome of its exchange number `known` is
-/// known. Returns false if there is no such letter, or if its request was not kept.
+/// known. The job expires at `expires_at`, as before. Returns false if there is no such letter, or if its request was
+/// not kept.
 pub(super) async fn revive(
     id: &[u8],
     fence: i64,
     known: i64,
-    (run_at, history): (i64, &[u8]),
+    (run_at, expires_at, history): (i64, Option<i64>, &[u8]),
     db: Db<'_>,
     now: i64,
 ) -> Result<bool, DbError> {
@@ -73,7 +74,7 @@ pub(super) async fn revive(
                RETURNING tenant, vendor, tier, keep_result, request, fence, begun";
     let mut gone = db.fetch(sql, args![id, fence, known]).await?;
     let Some(row) = gone.first_mut() else { return Ok(false) };
-    again(id, row, (0, run_at, Some(history)), db, now).await?;
+    again(id, row, (0, run_at, expires_at, Some(history)), db, now).await?;
     Ok(true)
 }
 
@@ -83,16 +84,17 @@ pub(super) async fn revive(
 async fn again(
     id: &[u8],
     row: &mut Row,
-    (exchanges, run_at, history): (i64, i64, Option<&[u8]>),
+    (exchanges, run_at, expires_at, history): (i64, i64, Option<i64>, Option<&[u8]>),
     db: Db<'_>,
     now: i64,
 ) -> Result<(), DbError> {
     let (tenant, vendor, tier, keep) = (row.text()?, row.text()?, row.int()?, row.int()?);
     let (request, fence, begun) = (row.bytes()?, row.int()?, row.int()?);
     let (fence, begun) = (fence.saturating_add(1), begun.saturating_add(exchanges));
-    let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, keep_result, request, history, fence, begun) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (id) DO NOTHING";
-    let args = args![id, &tenant, &vendor, tier, run_at, now, keep, &request, history, fence, begun];
+    let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request, \
+               history, fence, begun) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+               ON CONFLICT (id) DO NOTHING";
+    let args = args![id, &tenant, &vendor, tier, run_at, expires_at, now, keep, &request, history, fence, begun];
     db.execute(sql, args).await.map(drop)
 }
 
@@ -190,8 +192,9 @@ pub(crate) fn redrive<'a>(
             let left = db.fetch("SELECT 1 FROM ic_dead WHERE id = $1", args![bytes]).await?;
             return Ok(if left.is_empty() { Redriven::Gone } else { Redriven::NoRequest });
         };
-        // Counted like an exchange, so that outcomes of earlier claims do not apply to the new job.
-        again(bytes, &mut row, (1, now, history.as_deref()), db, now).await?;
+        // Counted like an exchange, so that outcomes of earlier claims do not apply to the new job. The new job has no
+        // deadline: whoever sends a letter again wants it sent.
+        again(bytes, &mut row, (1, now, None, history.as_deref()), db, now).await?;
         Ok(Redriven::Yes)
     })
 }

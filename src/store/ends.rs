@@ -87,7 +87,7 @@ async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbErr
             Some(known) => dead::bury_known(dead, fence, known, db, now).await,
             None => dead::bury(dead, fence, 1, db, now).await,
         },
-        End::Later { after_ms, history } => {
+        End::Later { after_ms, expires_at, history } => {
             let run_at = now.saturating_add(*after_ms);
             let Some(known) = known else {
                 let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
@@ -102,7 +102,7 @@ async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbErr
             if db.execute(sql, args![id, fence, run_at, history, known]).await? > 0 {
                 return Ok(true);
             }
-            dead::revive(id, fence, known, (run_at, history), db, now).await
+            dead::revive(id, fence, known, (run_at, *expires_at, history), db, now).await
         }
         End::Back | End::Dropped => {
             // `run_at` stays, so that the job keeps its position in the queue.

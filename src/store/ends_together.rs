@@ -189,7 +189,7 @@ async fn dead(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError
 async fn later(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbError> {
     let (mut known, mut times, mut histories) = (Vec::new(), Vec::new(), Vec::new());
     for end in ends {
-        if let End::Later { after_ms, history } = &end.end {
+        if let End::Later { after_ms, history, .. } = &end.end {
             known.push(i64::from(end.known.is_some()));
             times.push(now.saturating_add(*after_ms));
             histories.push(Some(&**history));

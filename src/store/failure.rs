@@ -12,6 +12,17 @@ pub(crate) fn failed(error: DbError) -> Error {
     Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
 }
 
+/// Adds `advice` to an error that leaves open whether the write was committed.
+pub(crate) fn advise(error: Error, advice: &str) -> Error {
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<DbError>()).cloned();
+    match source {
+        Some(source) if source.may_be_committed() => {
+            Error::new(ErrorKind::Store, Delivery::Ambiguous, format!("{error}; {advice}")).with_source(source)
+        }
+        _ => error,
+    }
+}
+
 /// Whether the store or the connection to it failed, as opposed to an error about the data that was to be written.
 pub(crate) fn is_down(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());

@@ -30,9 +30,12 @@ pub(crate) enum End {
         reply: Option<String>,
     },
     Dead(Box<NewDead>),
-    /// Retried after this many milliseconds, with the history of attempts.
+    /// Retried after `after_ms` milliseconds, with the history of attempts.
     Later {
         after_ms: i64,
+        /// When the job expires, by the store's clock. The job's row states it, but the row of a letter does not, from
+        /// which a known outcome may take the job back.
+        expires_at: Option<i64>,
         history: Vec<u8>,
     },
     /// Nothing was tried: the claim is undone and not counted.

@@ -101,7 +101,8 @@ impl Opened {
         self.noted(work, self.writer.call(input, step, false)).await
     }
 
-    /// Runs a step whose repetition cannot be detected: the step is not retried once it may have been committed.
+    /// Runs a step whose repetition cannot be detected: the step is not retried once it may have been committed. The
+    /// error then leaves open whether the write was committed.
     pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,

@@ -1,5 +1,6 @@
 //! The state of a job, the counts of jobs, and cancellation.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::driver::{Db, DbError, Row, args};
@@ -141,5 +142,35 @@ pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Resu
         let mut rows = db.fetch(look, args![id]).await?;
         let Some(fence) = rows.first_mut().map(Row::int).transpose()? else { return Ok(false) };
         done(db, id, fence, 0, (1, 0, 0), None, now).await
+    })
+}
+
+/// One call that cancels a job.
+#[derive(Debug)]
+pub(crate) struct Cancel {
+    id: Id,
+    /// Whether a run of this call has cancelled the job, in a transaction that may have been committed or not.
+    was_waiting: AtomicBool,
+}
+
+impl Cancel {
+    pub(crate) fn new(id: Id) -> Cancel {
+        Cancel { id, was_waiting: AtomicBool::new(false) }
+    }
+}
+
+/// [`cancel`], for a call that may be run again after a commit whose reply was lost: the call then finds its own
+/// cancellation.
+pub(crate) fn cancel_in_call<'a>(call: &'a Cancel, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        if cancel(&call.id, db, now).await? {
+            call.was_waiting.store(true, Relaxed);
+            return Ok(true);
+        }
+        if !call.was_waiting.load(Relaxed) {
+            return Ok(false);
+        }
+        let sql = "SELECT 1 FROM ic_done WHERE id = $1 AND outcome = 1";
+        Ok(!db.fetch(sql, args![call.id.as_bytes().as_slice()]).await?.is_empty())
     })
 }

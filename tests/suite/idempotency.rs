@@ -5,6 +5,8 @@
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
+use integration_client::dead_letter::Reason;
+use integration_client::outbox::Status;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
@@ -169,6 +171,33 @@ async fn accepted_request_outlives_its_key_entry() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(transport.calls()[0].header("idempotency-key"), Some("order-17"));
+    client.shutdown(Duration::from_secs(5)).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A request that was accepted without a key gets none from an entry that names a place for keys by then: a key of each
+/// claim's own would not keep the vendor from acting twice.
+#[tokio::test]
+async fn request_accepted_without_a_key_gets_none() {
+    let folder = std::env::temp_dir().join(format!("ic-idempotency-late-entry-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let store = Store::sqlite(folder.join("store.db"));
+    let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));
+    let client = builder("", &transport).store(store.clone()).build().await.unwrap();
+    let id = client.outbox().enqueue("a", Priority::Normal, order()).await.unwrap().id();
+    client.shutdown(Duration::from_secs(5)).await;
+    let entry = "retry = { first_wait = \"50ms\", longest_wait = \"100ms\" }\n\
+                 idempotency = { header = \"idempotency-key\" }";
+    let client = builder(entry, &transport).store(store).work().build().await.unwrap();
+    let receipt = client.outbox().receipt(&id).unwrap();
+    let mut status = receipt.status().await.unwrap();
+    while matches!(status, Status::Waiting { .. } | Status::UnderWay) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        status = receipt.status().await.unwrap();
+    }
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+    let calls = transport.calls();
+    assert_eq!((calls.len(), calls[0].header("idempotency-key")), (1, None));
     client.shutdown(Duration::from_secs(5)).await;
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -19,6 +19,8 @@ use integration_client::testing::{
 use integration_client::transport::SecretString;
 use integration_client::{Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+mod refusals;
+
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
@@ -512,6 +514,26 @@ fn process_death_leaves_letter_or_same_key() {
                 assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
                 assert_eq!(vendor.arrivals().len(), 1, "nobody knows whether it acted: not sent again");
             }
+        });
+    }
+}
+
+/// The deadline of the job passes before the next process starts.
+#[test]
+fn possibly_sent_job_expires_as_ambiguous() {
+    const DEADLINE: Duration = Duration::from_secs(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for (retry, expected) in [(RETRY, Reason::Expired), ("", Reason::Ambiguous)] {
+        let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);
+        let vendor = runtime.block_on(vendor(stalls));
+        let store = Store::sqlite(folder().join("s.db"));
+        let id = enqueue_in_dying_process(&vendor, &store, retry, post("/a").deadline(DEADLINE));
+        runtime.block_on(async {
+            tokio::time::sleep(DEADLINE).await;
+            let next = client(&vendor, &store, retry).work().build().await.unwrap();
+            let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
+            assert!(matches!(status, Status::Dead { reason: Some(reason), .. } if reason == expected), "{status:?}");
+            assert_eq!(vendor.arrivals().len(), 1, "{expected:?}: it is too late to send it again");
         });
     }
 }

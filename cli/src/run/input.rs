@@ -16,7 +16,8 @@ use crate::output::Failure;
 const PAGE: usize = 256;
 /// Bytes of one page: a page ends with the line that reaches this size.
 const PAGE_BYTES: usize = 1 << 20;
-/// Bytes of the longest line. A longer line is refused, because a line is held in memory as a whole.
+/// Bytes of the longest line, without its line feed. A longer line is refused, because a line is held in memory as a
+/// whole.
 pub(super) const LONGEST: u64 = 16 << 20;
 
 /// The part of the input that is in the store. The batch keeps it as its mark.
@@ -143,14 +144,15 @@ impl Input {
             }
             self.at.lines += 1;
             let number = self.at.lines;
-            if read as u64 > LONGEST {
+            let has_end = text.last() == Some(&b'\n');
+            if read as u64 > LONGEST && !has_end {
                 self.skip_line()?;
                 let most = LONGEST >> 20;
                 let why = format!("the line is longer than {most} MiB; send what is that large by other means");
                 lines.push(Line { number, job: Err(why), begin, text: hash_of(&text) });
                 continue;
             }
-            self.open_line = text.last() != Some(&b'\n');
+            self.open_line = !has_end;
             if !is_empty {
                 lines.push(Line { number, job: job::parse(number, &text, now), begin, text: hash_of(&text) });
             }
@@ -204,8 +206,9 @@ fn hex(hash: &Sha256) -> String {
 mod tests {
     use super::*;
 
-    fn input(text: &'static [u8]) -> Input {
-        let reader: Box<dyn Read + Send> = Box::new(text);
+    fn input(text: impl Into<Vec<u8>>) -> Input {
+        let text: Vec<u8> = text.into();
+        let reader: Box<dyn Read + Send> = Box::new(io::Cursor::new(text));
         let reader = BufReader::new(reader);
         Input { reader, size: Some(1), shown: String::new(), at: Place::default(), open_line: false }
     }
@@ -231,5 +234,27 @@ mod tests {
         assert_eq!(second.end.mark(0, 0, true), whole.end.mark(0, 0, true));
         // The beginning of a line is a position too: a run that stops at a bad line continues there.
         assert_eq!(whole.lines[2].begin.mark(2, 0, false).offset, 7);
+    }
+
+    #[test]
+    fn longest_line_ends_at_its_line_feed() {
+        let longest = usize::try_from(LONGEST).unwrap();
+        for (length, is_too_long) in [(longest - 1, false), (longest, false), (longest + 1, true)] {
+            let mut text = vec![b'x'; length];
+            text.extend(b"\n{}\n{}\n");
+            let size = text.len() as u64;
+            let (mut file, mut lines) = (input(text), Vec::new());
+            let end = loop {
+                let page = file.page(SystemTime::UNIX_EPOCH).unwrap();
+                lines.extend(page.lines);
+                if page.complete {
+                    break page.end;
+                }
+            };
+            assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3], "{length}");
+            assert_eq!((end.offset, end.lines), (size, 3), "{length}");
+            let why = lines[0].job.as_ref().err().unwrap();
+            assert_eq!(why.contains("longer than 16 MiB"), is_too_long, "{length}: {why}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use integration_client::outbox::{Batch, BatchCounts};
 
 use super::args::{Args, name};
-use super::input::{self, Input, Mark};
+use super::input::{self, Input, Mark, Place};
 use super::results::Results;
 use super::sent::{self, Sent};
 use crate::connect::Named;
@@ -64,7 +64,7 @@ impl Beginning {
         let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
         if is_same {
             let Some(since) = mark.since else { return Ok(Beginning::GoOn(mark, None)) };
-            let known = Sent::by(batch, since).await?.unwrap_or_default();
+            let known = Sent::by(batch, since).await?.ok_or_else(|| Failure::Input(forgotten_lines(&shown, named)))?;
             return Ok(Beginning::GoOn(mark, Some((known.without_those_of(batch).await?, since))));
         }
         if !has_ended {
@@ -93,15 +93,15 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
         Beginning::GoOn(left, lines) => (mark, sent) = (left, lines),
         Beginning::Changed(known) => {
             let since = batch.run();
-            batch.begin_anew().await?;
-            (counts, mark) = (BatchCounts::default(), Mark { since: Some(since), ..Mark::default() });
-            // The new mark is stored first, so that the same command without `--changed` can continue this run.
-            let text = serde_json::to_string(&mark).unwrap_or_default();
-            batch.accept(Vec::new(), &text).await?;
+            counts = BatchCounts::default();
+            mark = Mark { since: Some(since), ..Place::default().mark(0, 0, false) };
+            // Written together with the new run, so that the same command, with or without `--changed`, continues it
+            // whenever this process ends. Serializing cannot fail, because all keys are strings.
+            batch.begin_anew(&serde_json::to_string(&mark).unwrap_or_default()).await?;
             sent = Some((known, since));
         }
         Beginning::Anew => {
-            batch.begin_anew().await?;
+            batch.begin_anew("").await?;
             counts = BatchCounts::default();
         }
     }
@@ -129,6 +129,16 @@ fn unknown_lines(shown: &str) -> String {
     format!(
         "{shown} differs from the file whose run has ended here, and an earlier version of this program sent that one, \
          which kept no note of its lines. Nothing was sent. --anew sends all of it"
+    )
+}
+
+/// The message for a run of changed lines if the store does not hold the lines of the run before any more.
+fn forgotten_lines(shown: &str, named: &Named) -> String {
+    format!(
+        "{shown}: this run sends only lines that the run before has not sent, and {} no longer holds which these are. \
+         Nothing was sent. Put the lines that are left into a file of their own; the results of the run before (--out) \
+         name the others",
+        named.shown()
     )
 }
 

@@ -22,7 +22,8 @@ const NAMED: usize = 10;
 pub(super) struct Sent(HashMap<LineHash, u32>);
 
 impl Sent {
-    /// The lines of `run`; `None` if an older version of the program made the run and stored no hashes.
+    /// The lines of `run`; `None` if the store holds no hashes of them, because an older version of the program made
+    /// the run, or because they were deleted.
     pub(super) async fn by(batch: &Batch, run: u64) -> Result<Option<Sent>, Failure> {
         let mut sent = Sent::default();
         each(batch, run, |line| *sent.0.entry(line).or_default() += 1).await?;

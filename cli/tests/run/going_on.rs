@@ -1,5 +1,8 @@
 //! Interrupted runs continue: no job is lost, and no job that has ended is sent twice.
 
+use integration_client::IntegrationClient;
+use integration_client::store::Store;
+
 use super::*;
 
 /// A vendor with a limit of 400 requests a second: a run of 2,000 jobs takes five seconds.
@@ -231,4 +234,38 @@ async fn run_of_changed_lines_resumes_after_kill() {
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.figures(), ran.code), ([1_200, 0, 0], 0), "{}", ran.err);
     assert_eq!(place.effects(), (1_600, 1_600), "none of the 200 was sent again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_run_resumes_before_first_line() {
+    for again in [&["jobs.jsonl", "--changed"][..], &["jobs.jsonl"][..]] {
+        let place = RunFolder::new(FakeVendor::builder()).await;
+        place.jobs("jobs.jsonl", 1..=40);
+        assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
+        place.jobs("jobs.jsonl", 21..=50);
+        // The results cannot be written, so the process ends after it has begun the new run in the store and before it
+        // accepts a line.
+        let ran = place.run(&["jobs.jsonl", "--changed", "--out", "missing/results.jsonl"]).await;
+        assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
+        let ran = place.run(again).await;
+        assert_eq!((ran.figures(), ran.code, place.effects()), ([10, 0, 0], 0, (50, 50)), "{again:?}: {}", ran.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_without_notes_sends_nothing() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=40);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
+    let store = Store::sqlite(place.path("jobs.jsonl.sqlite"));
+    let client = IntegrationClient::builder().without_catalogue().store(store).build().await.unwrap();
+    let mut batch = client.outbox().batch("run jobs.jsonl").await.unwrap();
+    let mut mark: Value = serde_json::from_str(batch.mark()).unwrap();
+    // The new run follows one of which the store holds nothing.
+    mark["since"] = batch.run().wrapping_add(1).into();
+    batch.begin_anew(&mark.to_string()).await.unwrap();
+    client.shutdown(SECOND).await;
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
+    assert!(ran.err.contains("no longer holds which these are. Nothing was sent"), "{}", ran.err);
 }

@@ -45,6 +45,8 @@ impl Worker {
                 Chore::Beat => true,
                 Chore::Recover => !stopping && self.recovers,
                 Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
+                // The release of unknown claims would take the jobs of this claim for unknown ones.
+                Chore::Expire => !stopping && !self.unclaiming,
                 _ => !stopping,
             };
             if runs || !wanted {

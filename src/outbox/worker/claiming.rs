@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_FAILURE, CLAIM_BYTES, Done, Worker};
+use super::{AFTER_FAILURE, CLAIM_BYTES, Chore, Done, Worker};
 use crate::BoxFuture;
 use crate::clock::Time;
 use crate::core::Core;
@@ -42,8 +42,9 @@ impl Worker {
         }
         let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
         if self.doubtful {
-            if self.ends.is_writing() {
-                // The ids of outcomes that are being written are in no list, so `unclaim` would release their jobs.
+            if self.ends.is_writing() || self.chores[Chore::Expire as usize].1 {
+                // The ids of outcomes that are being written are in no list, and neither are those of expired jobs that
+                // are being claimed, so `unclaim` would release these jobs.
                 return;
             }
             self.unclaiming = true;

@@ -64,15 +64,27 @@ fn as_key(text: &str) -> Carried {
     if is_key { Carried::Key(text.into()) } else { Carried::Other }
 }
 
-/// Adds `key` to a request that has no value at its place.
-pub(super) fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Result<(), &'static str> {
+/// A key that fits into a request with no value at its place.
+pub(super) enum Fit<'c> {
+    Header(HeaderName, HeaderValue),
+    /// The name of the query parameter.
+    Query(&'c str),
+    /// The name of the member, the body, and whether the body has no member yet.
+    Body(&'c str, Bytes, bool),
+}
+
+/// Checks whether `key` can be put into a request that has no value at its place.
+///
+/// # Errors
+/// The reason why it cannot.
+pub(super) fn fit<'c>(request: &Request, carrier: &'c KeyCarrier, key: &str) -> Result<Fit<'c>, &'static str> {
     const UNFIT: &str = "it cannot stand in the header that the vendor's entry names";
-    match carrier {
+    Ok(match carrier {
         KeyCarrier::Header(name) => {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UNFIT)?;
-            request.parts.headers.insert(name, HeaderValue::from_str(key).map_err(|_| UNFIT)?);
+            Fit::Header(name, HeaderValue::from_str(key).map_err(|_| UNFIT)?)
         }
-        KeyCarrier::Query(name) => request.push_query(name, key),
+        KeyCarrier::Query(name) => Fit::Query(name),
         KeyCarrier::Body(name) => {
             let Some(body) = request.parts.body.bytes() else {
                 return Err("it goes into the body, which is a stream here; give the body as JSON in memory");
@@ -80,10 +92,22 @@ pub(super) fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Res
             let Some(found) = members(body, name) else {
                 return Err("it goes into the body as a member of a JSON object, and this body is none");
             };
-            request.parts.body = with_member(body, name, key, found.is_empty).into();
+            Fit::Body(name, body.clone(), found.is_empty)
+        }
+    })
+}
+
+impl Fit<'_> {
+    /// Puts `key` into the request. Both are those for which [`fit`] was called.
+    pub(super) fn put(self, request: &mut Request, key: &str) {
+        match self {
+            Fit::Header(name, value) => {
+                request.parts.headers.insert(name, value);
+            }
+            Fit::Query(name) => request.push_query(name, key),
+            Fit::Body(name, body, is_empty) => request.parts.body = with_member(&body, name, key, is_empty).into(),
         }
     }
-    Ok(())
 }
 
 /// Inserts a member at the beginning of a JSON object. All other bytes stay as they are: serializing the object again
@@ -143,6 +167,10 @@ mod tests {
 
     fn body(text: &'static str) -> Request {
         Request::post("v", "/pay").body(text)
+    }
+
+    fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Result<(), &'static str> {
+        fit(request, carrier, key).map(|fit| fit.put(request, key))
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 mod carried;
 
+use std::borrow::Cow;
+
 use url::Url;
 
-use crate::config::OnUnsendable;
+use crate::config::{KeyCarrier, OnUnsendable};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request};
 use crate::route::Route;
-use carried::Carried;
+use carried::{Carried, Fit};
 
 /// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other
 /// keys; otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key.
@@ -19,17 +21,67 @@ fn new_key() -> Option<Box<str>> {
     Some(format!("{:032x}", u128::from_be_bytes(bytes)).into())
 }
 
-/// Whether the caller has stated an idempotency key, by which the vendor recognises a repeated request.
+/// What becomes of the idempotency key of a request.
+enum Decision<'r> {
+    /// The request is sent without a key, and its caller stated none that counts here.
+    NoKey,
+    /// The caller put this key where the vendor reads it.
+    InPlace(Box<str>),
+    /// This key, which the caller stated, is put where the vendor reads it.
+    Put(Fit<'r>, &'r str),
+    /// The caller stated no key, and the request gets a new one.
+    Make(&'r KeyCarrier),
+    /// The key that the caller stated cannot be sent, for this reason.
+    Unsendable(Cow<'static, str>),
+}
+
+/// Decides what becomes of the key of a request. `stated` is the key that the caller stated beside the request.
+///
+/// # Errors
+/// The request has another key already, or is for another host.
+fn decide<'r>(request: &Request, stated: Option<&'r str>, route: &'r Route, base: &Url) -> Result<Decision<'r>, Error> {
+    let how = &route.vendor.idempotency;
+    let Some(carrier) = &how.carrier else {
+        let unsendable = || Decision::Unsendable(no_carrier(&route.vendor.name).into());
+        return Ok(stated.map_or(Decision::NoKey, |_| unsendable()));
+    };
+    if !how.covers(&request.parts.method, request.path_below(base)?) {
+        let unsendable = || Decision::Unsendable(not_covered(route, request).into());
+        return Ok(stated.map_or(Decision::NoKey, |_| unsendable()));
+    }
+    Ok(match (stated, carried::find(request, carrier)) {
+        (Some(key), Carried::Key(there)) if *key == *there => Decision::InPlace(there),
+        (Some(_), Carried::Key(_) | Carried::Other) => {
+            let why =
+                format_args!("the request has another key in {} already; state one of them", carried::place(carrier));
+            return Err(route.not_sent(ErrorKind::InvalidRequest, why));
+        }
+        (None, Carried::Key(there)) => Decision::InPlace(there),
+        (None, Carried::Other) => Decision::NoKey,
+        (Some(key), Carried::Nothing) if key.len() > how.max_length => {
+            let why = format!("it has {} characters, and this vendor takes at most {}", key.len(), how.max_length);
+            Decision::Unsendable(why.into())
+        }
+        (Some(key), Carried::Nothing) => match carried::fit(request, carrier, key) {
+            Ok(fit) => Decision::Put(fit, key),
+            Err(why) => Decision::Unsendable(why.into()),
+        },
+        (None, Carried::Nothing) => Decision::Make(carrier),
+    })
+}
+
+/// Whether the request will be sent with an idempotency key that its caller stated and the vendor reads. A repetition
+/// by the caller then has the same key. A key that the client makes is another one in each repetition.
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway asks"))]
 pub(crate) fn is_stated(request: &Request, route: &Route) -> bool {
-    let has_note = request.parts.notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
-    let carrier = route.vendor.idempotency.carrier.as_ref();
-    has_note || carrier.is_some_and(|carrier| matches!(carried::find(request, carrier), Carried::Key(_)))
+    let stated = request.parts.notes.as_ref().and_then(|notes| notes.idempotency_key.as_deref());
+    let Ok(base) = route.base() else { return false };
+    matches!(decide(request, stated, route, &base), Ok(Decision::InPlace(_) | Decision::Put(..)))
 }
 
 /// Puts the idempotency key of a request where the vendor's entry says. The key is the caller's, or else a new one if
-/// the entry covers the request. Returns whether the request carries a key now. A request without a key is not sent
-/// again if the vendor may have acted.
+/// the entry covers the request; a request that was accepted without a key gets none. Returns whether the request
+/// carries a key now. A request without a key is not sent again if the vendor may have acted.
 ///
 /// # Errors
 /// The caller stated a key that cannot be sent, and the entry does not allow such a request to be sent without it.
@@ -39,44 +91,22 @@ pub(super) fn add_key(
     route: &Route,
     base: &Url,
 ) -> Result<bool, Error> {
-    let how = &route.vendor.idempotency;
     let stated = notes.as_ref().and_then(|notes| notes.idempotency_key.clone());
-    let Some(carrier) = &how.carrier else {
-        if stated.is_none() {
-            return Ok(false);
+    let key = match decide(request, stated.as_deref(), route, base)? {
+        Decision::NoKey => return Ok(false),
+        Decision::InPlace(key) => key,
+        Decision::Put(fit, key) => {
+            fit.put(request, key);
+            key.into()
         }
-        return unsendable(notes, route, &no_carrier(&route.vendor.name));
-    };
-    if !how.covers(&request.parts.method, request.path_below(base)?) {
-        if stated.is_none() {
-            return Ok(false);
-        }
-        return unsendable(notes, route, &not_covered(route, request));
-    }
-    let key = match (stated, carried::find(request, carrier)) {
-        (Some(key), Carried::Key(there)) if key == there => key,
-        (Some(_), Carried::Key(_) | Carried::Other) => {
-            let why =
-                format_args!("the request has another key in {} already; state one of them", carried::place(carrier));
-            return Err(route.not_sent(ErrorKind::InvalidRequest, why));
-        }
-        (None, Carried::Key(there)) => there,
-        (None, Carried::Other) => return Ok(false),
-        (Some(key), Carried::Nothing) if key.len() > how.max_length => {
-            let why = format!("it has {} characters, and this vendor takes at most {}", key.len(), how.max_length);
-            return unsendable(notes, route, &why);
-        }
-        (Some(key), Carried::Nothing) => match carried::put(request, carrier, &key) {
-            Ok(()) => key,
-            Err(why) => return unsendable(notes, route, why),
-        },
-        (None, Carried::Nothing) => {
+        Decision::Make(_) if notes.as_ref().is_some_and(|notes| notes.accepted_without_key) => return Ok(false),
+        Decision::Make(carrier) => {
             let Some(key) = new_key() else { return Ok(false) };
-            if carried::put(request, carrier, &key).is_err() {
-                return Ok(false);
-            }
+            let Ok(fit) = carried::fit(request, carrier, &key) else { return Ok(false) };
+            fit.put(request, &key);
             key
         }
+        Decision::Unsendable(why) => return unsendable(notes, route, &why),
     };
     notes.get_or_insert_default().idempotency_key = Some(key);
     Ok(true)
@@ -132,7 +162,66 @@ fn unsendable(notes: &mut Option<Box<Notes>>, route: &Route, why: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{Config, Sources};
+
+    fn route(idempotency: &str) -> Arc<Route> {
+        let text = format!(
+            "[vendors.v]\nbase_url = \"https://v.example/base\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n\
+             [vendors.v.idempotency]\n{idempotency}\n[[tenants]]\nid = \"a\"\nvendor = \"v\"\n"
+        );
+        let config = Config::load(&Sources::new().without_catalogue().file("vendors.toml", text), 1).unwrap();
+        Route::alone(Arc::unwrap_or_clone(config.tenant("a", "v").unwrap()))
+    }
+
+    /// What [`is_stated`] says of a request is what [`add_key`] does with it.
+    #[test]
+    fn stated_key_counts_if_it_is_sent() {
+        let header = "header = \"idempotency-key\"";
+        let keyed = "header = \"idempotency-key\"\npaths = [\"/keyed/**\"]";
+        let posts = "header = \"idempotency-key\"\nmethods = [\"POST\"]\non_unsendable = \"warn\"";
+        let short = "header = \"idempotency-key\"\nmax_length = 32\non_unsendable = \"warn\"";
+        let (query, member) = ("query = \"requestid\"", "body = \"key\"\non_unsendable = \"warn\"");
+        let nowhere = "on_unsendable = \"warn\"";
+        let post = |path: &str| Request::post("v", path).body("{}");
+        let with_header = |request: Request| request.header("Idempotency-Key", "key-7");
+        let stated = |request: Request| request.idempotency_key("key-7");
+        for (number, (entry, request, is_sent)) in [
+            (header, with_header(post("/x")), true),
+            (header, stated(post("/x")), true),
+            (header, stated(with_header(post("/x"))), true),
+            (header, with_header(post("/x")).idempotency_key("key-8"), false),
+            (header, post("/x"), false),
+            (header, post("/x").header("Idempotency-Key", ""), false),
+            (header, with_header(Request::put("v", "/x")), false),
+            (keyed, with_header(post("/keyed/1?a=b")), true),
+            (keyed, with_header(post("/x")), false),
+            (keyed, stated(post("/x")), false),
+            (posts, with_header(Request::patch("v", "/x")), false),
+            (posts, stated(Request::patch("v", "/x")), false),
+            (short, stated(post("/x")), true),
+            (short, post("/x").idempotency_key("key-7".repeat(7)), false),
+            (query, post("/x?requestid=key-7"), true),
+            (query, stated(post("/x?a=b")), true),
+            (member, post("/x").body("{\"key\":\"key-7\"}"), true),
+            (member, stated(post("/x")), true),
+            (member, stated(post("/x").body("a=b")), false),
+            (nowhere, with_header(post("/x")), false),
+            (nowhere, stated(post("/x")), false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (mut request, route) = (request, route(entry));
+            assert_eq!(is_stated(&request, &route), is_sent, "{number}");
+            let mut notes = request.parts.notes.take();
+            let has_key = add_key(&mut request, &mut notes, &route, &route.base().unwrap()).unwrap_or(false);
+            let key = notes.and_then(|notes| notes.idempotency_key).filter(|_| has_key);
+            assert_eq!(key.as_deref() == Some("key-7"), is_sent, "{number}: {key:?}");
+        }
+    }
 
     #[test]
     fn new_keys_are_32_hex_digits() {

@@ -21,7 +21,7 @@ async fn batch_page_is_accepted_once() {
         let store = open(&store).await;
         let run = [7; 8];
         let name = "labels".to_owned();
-        let found = store.write((name.clone(), run, false), batches::open).await.unwrap();
+        let found = store.write((name.clone(), run, None), batches::open).await.unwrap();
         assert_eq!((found.run, &*found.mark, found.pages), (run, "", 0));
         let page = |before, mark: &str, numbers| Page {
             name: name.clone(),
@@ -48,7 +48,7 @@ async fn batch_page_is_accepted_once() {
         assert!(!store.write(page(0, "50", 40..50), batches::accept).await.unwrap());
         assert!(store.write(page(1, "50", 40..50), batches::accept).await.unwrap());
         assert_eq!(count().await.unwrap().waiting, 47);
-        let found = store.write((name.clone(), [8; 8], false), batches::open).await.unwrap();
+        let found = store.write((name.clone(), [8; 8], None), batches::open).await.unwrap();
         assert_eq!((found.run, &*found.mark, found.pages), (run, "50", 2), "it is the same batch");
         let ended = store.read((run, None, 2), batches::ended).await.unwrap();
         assert_eq!(ended.len(), 2);
@@ -59,8 +59,8 @@ async fn batch_page_is_accepted_once() {
         assert_eq!(notes, [(0, b"40".to_vec()), (1, b"50".to_vec())], "one for each page");
         assert_eq!(store.read((run, 0, 10), batches::notes).await.unwrap(), notes[1..]);
         // After a new run has begun, the batch has other requests, and those of the old run are unchanged.
-        let found = store.write((name.clone(), [9; 8], true), batches::open).await.unwrap();
-        assert_eq!((found.run, found.pages), ([9; 8], 0));
+        let found = store.write((name.clone(), [9; 8], Some("0".to_owned())), batches::open).await.unwrap();
+        assert_eq!((found.run, &*found.mark, found.pages), ([9; 8], "0", 0));
         assert!(!store.read([9; 8], batches::goes_on).await.unwrap());
         assert!(!store.write(page(2, "60", 50..60), batches::accept).await.unwrap(), "that batch is over");
         assert_eq!(store.read((), batches::names).await.unwrap(), std::slice::from_ref(&name));
@@ -131,7 +131,7 @@ async fn schema_of_earlier_version_is_migrated() {
             store.write((), back).await.unwrap();
         }
         let store = open(&kind).await;
-        store.write(("labels".to_owned(), [7; 8], false), batches::open).await.unwrap();
+        store.write(("labels".to_owned(), [7; 8], None), batches::open).await.unwrap();
         assert_eq!(store.read(10, batches::queues).await.unwrap().len(), 1, "what was there is there");
     }
 }
@@ -141,7 +141,6 @@ async fn notes_outlive_exactly_one_more_run() {
     for store in stores().await {
         let store = open(&store).await;
         let name = "labels".to_owned();
-        store.write((name.clone(), [1; 8], false), batches::open).await.unwrap();
         let page = |run| Page {
             name: name.clone(),
             run,
@@ -155,12 +154,21 @@ async fn notes_outlive_exactly_one_more_run() {
             async move { store.read((run, -1, 10), batches::notes).await.unwrap().len() }
         };
         for run in [[1; 8], [2; 8], [3; 8]] {
-            store.write((name.clone(), run, run != [1; 8]), batches::open).await.unwrap();
+            let anew = (run != [1; 8]).then(|| format!("begin {}", run[0]));
+            // Each step is run twice, as after a commit whose reply was lost.
+            for _ in 0..2 {
+                let found = store.write((name.clone(), run, anew.clone()), batches::open).await.unwrap();
+                let mark = anew.clone().unwrap_or_default();
+                assert_eq!((found.run, found.mark, found.pages), (run, mark, 0), "the run and its mark");
+            }
+            if run != [1; 8] {
+                assert_eq!(kept([run[0] - 1; 8]).await, 1, "the notes of the replaced run");
+            }
             assert!(store.write(page(run), batches::accept).await.unwrap());
         }
         assert_eq!((kept([1; 8]).await, kept([2; 8]).await, kept([3; 8]).await), (0, 1, 1));
         // A new run of another batch deletes no notes of this one.
-        store.write(("other".to_owned(), [4; 8], true), batches::open).await.unwrap();
+        store.write(("other".to_owned(), [4; 8], Some(String::new())), batches::open).await.unwrap();
         assert_eq!(kept([2; 8]).await, 1);
     }
 }

@@ -196,9 +196,11 @@ fn stale_claim_changes_nothing() {
         let owner = id();
         let new = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((new.id, new.fence, new.claims), (old.id, old.fence + 1, 2));
-        for end in
-            [End::Dead(Box::new(dead(old.id, "ambiguous"))), End::Later { after_ms: 0, history: Vec::new() }, End::Back]
-        {
+        for end in [
+            End::Dead(Box::new(dead(old.id, "ambiguous"))),
+            End::Later { after_ms: 0, expires_at: None, history: Vec::new() },
+            End::Back,
+        ] {
             assert!(
                 !finish(&store, JobEnd { id: old.id, fence: old.fence, known: None, end: end.clone() }).await,
                 "{end:?}"
@@ -237,7 +239,7 @@ fn untried_claim_is_not_counted() {
         store.write(id(), owners::recover).await.unwrap();
         let third = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
-        let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
+        let later = End::Later { after_ms: 60_000, expires_at: None, history: b"history".to_vec() };
         assert!(finish(&store, JobEnd { id: third.id, fence: third.fence, known: None, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
         let found = store.read(third.id, records::find).await.unwrap();

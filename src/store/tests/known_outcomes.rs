@@ -3,7 +3,7 @@
 use super::super::actor::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::driver::args;
-use super::super::jobs::{self, End, JobEnd, Start};
+use super::super::jobs::{self, End, JobEnd, Most, Start};
 use super::super::owners;
 use super::super::records::{self, JobState};
 use super::*;
@@ -19,7 +19,8 @@ enum Meanwhile {
     Started,
     /// Another process has made the job a dead letter with the reason `ambiguous`.
     Ambiguous,
-    /// Another process has made the job a dead letter with another reason.
+    /// Another process has made the job a dead letter with another reason, because its request may be sent again after
+    /// an exchange with an unknown outcome.
     Expired,
     /// The job was a dead letter, and an operator has sent it again.
     Redriven,
@@ -168,7 +169,7 @@ async fn known_refusal_counts_until_another_exchange_begins() {
         let store = open(&kind).await;
         for meanwhile in ALL {
             let (claimed, other) = claim_and_lose(&store, meanwhile).await;
-            let end = End::Later { after_ms: 60_000, history: b"refused".to_vec() };
+            let end = End::Later { after_ms: 60_000, expires_at: None, history: b"refused".to_vec() };
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
             // The same outcome is written again, as after a commit whose reply was lost.
             for _ in 0..2 {
@@ -187,6 +188,32 @@ async fn known_refusal_counts_until_another_exchange_begins() {
 }
 
 #[tokio::test]
+async fn job_taken_back_keeps_its_deadline() {
+    for kind in stores().await {
+        let store = open(&kind).await;
+        let now = store.read((), |(), _, now| Box::pin(async move { Ok(now) })).await.unwrap();
+        for expires_at in [None, Some(now + 60_000)] {
+            let end = End::Later { after_ms: 0, expires_at, history: Vec::new() };
+            let (lost, _) = claim_and_lose(&store, Ambiguous).await;
+            assert!(finish(&store, &lost, Some(1), end).await);
+            // The lane is that of the letter.
+            let again = claim(&store, id(), "a", 1).await.remove(0);
+            assert_eq!((again.id, again.started), (lost.id, 0));
+            assert_eq!(again.expires_at, expires_at);
+            let end = End::Delivered { status: 200, attempts: 2, result: None, reply: None };
+            assert!(finish(&store, &again, None, end).await);
+        }
+        // A job whose deadline has passed meanwhile is found with the other expired ones.
+        let (lost, _) = claim_and_lose(&store, Ambiguous).await;
+        let end = End::Later { after_ms: 1, expires_at: Some(now - 1), history: Vec::new() };
+        assert!(finish(&store, &lost, Some(1), end).await);
+        let most = Most { owner: id(), lease_ms: 20_000, jobs: 10, bytes: 1 << 20 };
+        let expired = store.write(most, jobs::expired).await.unwrap();
+        assert_eq!(expired.iter().map(|job| job.id).collect::<Vec<_>>(), [lost.id]);
+    }
+}
+
+#[tokio::test]
 async fn outcome_counts_after_a_lost_start_reply() {
     for kind in stores().await {
         let store = open(&kind).await;
@@ -196,7 +223,7 @@ async fn outcome_counts_after_a_lost_start_reply() {
         assert_eq!(start(&store, &claimed, owner).await, Some(1));
         // The start is committed, but its caller never gets the reply.
         assert_eq!(start(&store, &claimed, owner).await, Some(2));
-        let end = End::Later { after_ms: 60_000, history: Vec::new() };
+        let end = End::Later { after_ms: 60_000, expires_at: None, history: Vec::new() };
         assert!(finish(&store, &claimed, Some(1), end).await);
     }
 }

@@ -20,6 +20,7 @@ mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
 mod purge;
+mod repeated_writes;
 mod replies;
 #[cfg(feature = "sqlite")]
 mod sqlite;

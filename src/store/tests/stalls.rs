@@ -21,8 +21,12 @@ struct Script {
     stalls: HashSet<&'static str>,
     /// Statements at which the connection breaks.
     breaks: HashSet<&'static str>,
-    /// Statements that fail only on the first connection that runs them.
+    /// Statements that fail as on a full disk.
+    full: HashSet<&'static str>,
+    /// Statements that fail only the first time that they are run.
     once: HashSet<&'static str>,
+    /// Statements that fail as on a full disk after a statement of `once` has failed.
+    full_after_once: HashSet<&'static str>,
     connections: usize,
     committed: usize,
 }
@@ -36,18 +40,23 @@ impl Scripted {
     }
 
     async fn at(&self, word: &'static str) -> Result<(), DbError> {
-        let (stalls, breaks) = {
+        let (stalls, breaks, is_full) = {
             let mut script = self.0.lock();
             let (stalls, breaks) = (script.stalls.contains(word), script.breaks.contains(word));
+            let is_full = script.full.contains(word);
             if script.once.remove(word) {
                 script.stalls.remove(word);
                 script.breaks.remove(word);
+                script.full.remove(word);
+                let full = std::mem::take(&mut script.full_after_once);
+                script.full.extend(full);
             }
-            (stalls, breaks)
+            (stalls, breaks, is_full)
         };
-        match (stalls, breaks) {
-            (true, _) => std::future::pending().await,
-            (_, true) => Err(DbError::new(DbKind::Unreachable, "the connection broke")),
+        match (stalls, breaks, is_full) {
+            (true, ..) => std::future::pending().await,
+            (_, true, _) => Err(DbError::new(DbKind::Unreachable, "the connection broke")),
+            (.., true) => Err(DbError::new(DbKind::Storage, "the disk is full")),
             _ => Ok(()),
         }
     }
@@ -182,4 +191,35 @@ async fn claim_is_retried_only_if_uncommitted() {
     let error = store.write_once((), WORK).await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Ambiguous);
     assert_eq!(script.0.lock().committed, 3, "it was not run again");
+}
+
+/// The deliveries of the errors of two writes in one group.
+async fn failing_group(store: &Opened) -> [Delivery; 2] {
+    let (first, second) = tokio::join!(store.write((), WORK), store.write((), WORK));
+    [first, second].map(|result| result.expect_err("it must fail").delivery())
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_remains_when_a_group_is_split() {
+    let (script, store) = scripted().await;
+    script.set(|script| {
+        (script.breaks, script.once) = (HashSet::from(["COMMIT"]), HashSet::from(["COMMIT"]));
+        script.full_after_once = HashSet::from(["WORK"]);
+    });
+    // The group is committed and the reply lost. The disk is full when the group is tried again.
+    assert_eq!(failing_group(&store).await, [Delivery::Ambiguous; 2]);
+    assert_eq!(script.0.lock().committed, 2, "one at opening, one of the group");
+    assert_eq!(failing_group(&store).await, [Delivery::NotSent; 2], "the doubt is about the first group only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_about_one_write_concerns_no_other() {
+    let (script, store) = scripted().await;
+    script.set(|script| {
+        // The group fails, and each write is tried by itself. The reply to the first one's commit is lost, and no
+        // connection can be made then.
+        (script.full, script.once) = (HashSet::from(["WORK"]), HashSet::from(["WORK"]));
+        script.breaks = HashSet::from(["COMMIT", "connect"]);
+    });
+    assert_eq!(failing_group(&store).await, [Delivery::Ambiguous, Delivery::NotSent]);
 }

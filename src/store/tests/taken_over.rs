@@ -108,7 +108,7 @@ fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
             "done",
         ),
         ("dead", End::Dead(Box::new(dead)), "dead"),
-        ("later", End::Later { after_ms: 60_000, history: Vec::new() }, "job"),
+        ("later", End::Later { after_ms: 60_000, expires_at: None, history: Vec::new() }, "job"),
         ("back", End::Back, "job"),
         ("dropped", End::Dropped, "job"),
     ]

@@ -115,7 +115,11 @@ async fn jobs_end_together_unless_taken_over() {
         assert_eq!(store.start(start_of(&started, owner)).await.unwrap(), Some(1));
         let end = |number: usize| {
             let end = match number / 30 {
-                0 => End::Later { after_ms: 60_000 + number as i64 * 1_000, history: vec![number as u8, 0xff] },
+                0 => End::Later {
+                    after_ms: 60_000 + number as i64 * 1_000,
+                    expires_at: None,
+                    history: vec![number as u8, 0xff],
+                },
                 1 => End::Dead(Box::new(NewDead {
                     id: claimed[number].id,
                     lane: lane("a"),

@@ -1,0 +1,70 @@
+//! Stored jobs that the vendor refuses: they are sent again whatever the size of their body, and a refusal is never
+//! taken for a delivery.
+
+use integration_client::testing::{FakeAnswer, FakeOutcome, FakeTransport};
+
+use super::*;
+
+/// A vendor without retries, whose dialect decides by the body whether a 200 is a refusal and a 429 is none.
+const ONCE: &str = r#"
+[vendors.v.retry]
+max_retries = 0
+[vendors.v.dialect]
+answers = [
+    { status = [200], from = "body#/error", is = ["THROTTLED"], throttled = true },
+    { status = [429], from = "body#/error", is = ["quota"], throttled = false },
+]
+"#;
+
+/// Accepts a request in a client whose vendor answers as `script` says, by the number of the call. Returns how the job
+/// ends, its dead letter and the number of calls.
+async fn outcome(
+    store: Store,
+    entry: &str,
+    request: Request,
+    script: impl Fn(usize) -> FakeAnswer + Send + Sync + 'static,
+) -> (Status, Option<DeadLetter>, usize) {
+    let transport = FakeTransport::new(move |call| script(call.number));
+    let vendor = vendor(FakeVendor::builder()).await;
+    let client = client(&vendor, &store, entry).transport(transport.clone()).work().build().await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    let status = until_ended(&receipt).await;
+    let kept = client.outbox().dead_letters().unwrap().show(&receipt.id()).await.unwrap();
+    (status, kept.map(|kept| kept.letter), transport.calls().len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_job_is_retried_after_refusal() {
+    // Larger than the body that a plain send keeps for its retries.
+    let large = || Request::post("v", "/a").body(vec![b'x'; 3 << 19]);
+    for refusal in [FakeAnswer::status(429).header("retry-after", "1"), FakeAnswer::status(503)] {
+        let store = Store::sqlite(folder().join("s.db")).max_payload_bytes(4 << 20);
+        let first = refusal.clone();
+        let script = move |number: usize| if number == 0 { first.clone() } else { FakeAnswer::status(200) };
+        let (status, _, calls) = outcome(store, RETRY, large(), script).await;
+        assert!(matches!(status, Status::Delivered { status: 200, attempts: 2, .. }), "{refusal:?}: {status:?}");
+        assert_eq!(calls, 2, "{refusal:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusal_without_retries_is_no_delivery() {
+    let throttled = FakeAnswer::status(200).body("{\"error\":\"THROTTLED\"}");
+    for (answer, expected) in [
+        (throttled, Reason::Exhausted),
+        (FakeAnswer::status(429), Reason::Exhausted),
+        (FakeAnswer::status(429).body("{\"error\":\"quota\"}"), Reason::Rejected),
+    ] {
+        let given = answer.clone();
+        let store = Store::sqlite(folder().join("s.db"));
+        let (status, letter, calls) = outcome(store, ONCE, post("/a"), move |_| given.clone()).await;
+        let is_expected = matches!(status, Status::Dead { reason: Some(reason), .. } if reason == expected);
+        assert!(is_expected, "{answer:?}: {status:?}");
+        let letter = letter.unwrap();
+        assert_eq!((letter.attempts.len(), calls), (1, 1), "{answer:?}: {letter:?}");
+        let FakeOutcome::Response { status, body, .. } = answer.outcome else { panic!("it is an answer") };
+        assert_eq!(letter.attempts[0].status, Some(status.as_u16()));
+        let said = letter.attempts[0].answer.clone().unwrap_or_default();
+        assert_eq!(said.as_bytes(), &body[..], "the letter holds the vendor's words");
+    }
+}
