@@ -6,6 +6,7 @@
 //! message is stored in a stream of refused messages before the server is told not to deliver it any more, so that it
 //! cannot get lost.
 
+mod headers;
 mod spread;
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, Config as ConsumerConfig, PullConsumer, pull};
-use async_nats::jetstream::{self, AckKind, Context, stream};
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
+use async_nats::jetstream::{self, AckKind, Context, ErrorCode, stream};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
@@ -23,7 +25,6 @@ use parking_lot::Mutex;
 use self::spread::{MAX_UNACKNOWLEDGED, Spread};
 use crate::address::Address;
 use crate::error::Error;
-use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -37,12 +38,6 @@ const MAX_DELIVERIES: u64 = 25;
 const SHORTEST_ROUND: Duration = Duration::from_millis(100);
 /// The time for which the stream of refused messages keeps a message.
 const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
-/// The header of a refused message that holds the reason.
-const WHY: &str = "X-Refused-Because";
-/// The header in which a publisher puts the id of a message.
-const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// The header of a refused message that holds the id which its publisher gave it.
-const REFUSED_ID: &str = "X-Refused-Id";
 
 /// A stream of NATS JetStream as a source of requests.
 ///
@@ -50,16 +45,18 @@ const REFUSED_ID: &str = "X-Refused-Id";
 /// `ack_wait` of five minutes. An existing consumer must have explicit acknowledgements and no limit of deliveries
 /// (`max_deliver`). Processes with the same consumer share its messages. A message that is not a valid request is
 /// stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header
-/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. So is a message that comes again
-/// after more than 25 deliveries and a last try without an end; `max_deliveries` in the URL states another number, or 0
-/// for no bound.
+/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. Its other headers are kept, except
+/// those that begin with `Nats-`. If the server or that stream does not take a message of its size, its content is cut,
+/// and the header `X-Refused-Cut` holds the number of bytes that it had. A message that comes again after more than 25
+/// deliveries and a last try without an end is stored there too; `max_deliveries` in the URL states another number, or
+/// 0 for no bound.
 ///
 /// A postponed message is delivered again after the wait that the outbox asks for; with more than 4,096 postponed messages
 /// the wait is longer, at most sixteen times as long. A consumer that the source creates allows 65,536 of them. While
 /// there are as many, the server delivers no other message.
 ///
-/// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it, and otherwise by its
-/// sequence number in the stream.
+/// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it and it is not empty, and
+/// otherwise by its sequence number in the stream.
 ///
 /// Drop the source when `feed_from` has ended: the messages that it still holds are not delivered to others for as long as
 /// it exists.
@@ -87,8 +84,9 @@ impl Nats {
     /// `tls://…`. The consumer is `integration-client` unless the URL names one.
     ///
     /// # Errors
-    /// The URL names no stream, the server refuses the connection, the stream does not exist, or the consumer exists
-    /// and would lose messages: its acknowledgements are not explicit, or its deliveries are limited.
+    /// The URL names no stream, the server refuses the connection, the stream does not exist, it stores the subject
+    /// `NAME_REFUSED` itself, or the consumer exists and would lose messages: its acknowledgements are not explicit, or
+    /// its deliveries are limited.
     pub async fn connect(url: &str) -> Result<Nats, Error> {
         let address = Address::read("NATS", url, &["stream", "consumer", "max_deliveries"])?;
         let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
@@ -100,9 +98,11 @@ impl Nats {
             let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
             let client = options.connect(address.url.as_str()).await?;
             let context = jetstream::new(client);
+            let found = context.get_stream(&stream).await?;
+            check_subjects(&stream, &found.cached_info().config.subjects)?;
             // A stream that was deleted and created again repeats sequence numbers, so its creation time is part of the
             // source's name.
-            let made = context.get_stream(&stream).await?.cached_info().created.unix_timestamp();
+            let made = found.cached_info().created.unix_timestamp();
             let (messages, config) = messages_of(&context, &stream, &consumer).await?;
             Ok::<_, BoxError>((context, made, messages, config))
         };
@@ -133,10 +133,9 @@ impl Nats {
     fn hand_over(&self, message: jetstream::Message) -> Intake {
         let content = message.payload.to_vec();
         let info = message.info().ok();
-        let intake = match (message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_ID)), &info) {
-            (Some(id), _) => Intake::json(format!("id:{id}"), content),
-            (None, Some(info)) => Intake::json(format!("seq:{}", info.stream_sequence), content),
-            (None, None) => Intake::invalid("", "the message has no sequence number"),
+        let intake = match headers::id(message.headers.as_ref(), info.as_ref().map(|info| info.stream_sequence)) {
+            Some(id) => Intake::json(id, content),
+            None => Intake::invalid("", "the message has no sequence number"),
         };
         let count = info.as_ref().and_then(|info| u64::try_from(info.delivered).ok());
         let intake = intake.deliveries(count.unwrap_or_default());
@@ -148,21 +147,38 @@ impl Nats {
 
     /// Stores a refused message in the stream of refused messages, then tells the server not to deliver it any more.
     async fn put_aside(&self, message: &jetstream::Message, why: &Refusal) -> Result<(), BoxError> {
-        let name = format!("{}_REFUSED", self.stream);
+        let name = refused_stream(&self.stream);
         let stream = stream::Config { name: name.clone(), max_age: KEEP_REFUSED, ..stream::Config::default() };
         let stream = stream::Config { subjects: vec![name.clone()], ..stream };
-        self.context.get_or_create_stream(stream).await?;
-        let mut headers = message.headers.clone().unwrap_or_default();
-        headers.insert(WHY, reason::line(&why.to_string()).as_str());
-        // Two refused messages may have the same id. The server would drop the second as a repetition of the first.
-        if let Ok(info) = message.info() {
-            if let Some(id) = headers.get(MESSAGE_ID).map(ToString::to_string) {
-                headers.insert(REFUSED_ID, id.as_str());
-            }
-            headers.insert(MESSAGE_ID, format!("{}:{}", self.name, info.stream_sequence).as_str());
+        let stream = self.context.get_or_create_stream(stream).await;
+        let stream = stream.map_err(|error| not_created(&name, error))?;
+        // Both the server and the stream may limit the size of a message. 0 or less is no limit of the stream.
+        let most = usize::try_from(stream.cached_info().config.max_message_size).ok().filter(|most| *most > 0);
+        let most = most.unwrap_or(usize::MAX).min(self.context.client().max_payload());
+        let id = message.info().ok().map(|info| format!("{}:{}", self.name, info.stream_sequence));
+        let (own, length) = (message.headers.as_ref(), message.payload.len());
+        let (headers, kept) = headers::of_refused(own, &why.to_string(), id.as_deref(), length, most);
+        if kept < length {
+            tracing::warn!(source = self.name, length, kept, "a refused message is too large to be put aside whole");
         }
-        self.context.publish_with_headers(name, headers, message.payload.clone()).await?.await?;
+        self.context.publish_with_headers(name, headers, message.payload.slice(..kept)).await?.await?;
         message.ack_with(AckKind::Term).await
+    }
+}
+
+/// The stream of refused messages, which is also its subject.
+fn refused_stream(stream: &str) -> String {
+    format!("{stream}_REFUSED")
+}
+
+/// What to do if the stream of refused messages could not be created because another stream stores its subject.
+fn not_created(name: &str, error: CreateStreamError) -> BoxError {
+    match error.kind() {
+        CreateStreamErrorKind::JetStream(told) if told.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP => {
+            let advice = "another stream stores its subject: limit that stream to other subjects";
+            format!("the stream {name} could not be created, because {advice} ({error})").into()
+        }
+        _ => error.into(),
     }
 }
 
@@ -219,6 +235,20 @@ fn too_few(stream: &str, consumer: &str, max_ack_pending: i64) -> Option<String>
              number: nats consumer edit {stream} {consumer} --max-pending={MAX_UNACKNOWLEDGED}"
         )
     })
+}
+
+/// Fails if the stream stores the subject of refused messages itself. The server allows no second stream to store it,
+/// and a refused message that is published to it would come again.
+fn check_subjects(stream: &str, subjects: &[String]) -> Result<(), Error> {
+    let refused = refused_stream(stream);
+    let Some(subject) = subjects.iter().find(|subject| [">", "*", refused.as_str()].contains(&subject.as_str())) else {
+        return Ok(());
+    };
+    Err(Error::new(format!(
+        "the stream {stream:?} stores {refused} too, by its subject {subject:?}, and messages that are no valid request \
+         need {refused} in a stream of their own: limit this stream to other subjects (nats stream edit {stream} \
+         --subjects=SUBJECT)"
+    )))
 }
 
 /// Fails if the consumer's settings would lose messages.
@@ -363,6 +393,18 @@ mod tests {
     fn batch_is_within_the_limit_of_the_consumer() {
         for (limit, expected) in [(0, PREFETCH), (-1, PREFETCH), (1, 1), (100, 100), (i64::MAX, PREFETCH)] {
             assert_eq!(batch(limit), expected, "{limit}");
+        }
+    }
+
+    #[test]
+    fn stream_of_refused_subject_is_an_error() {
+        let checked = |subject: &str| check_subjects("S", &["A".to_owned(), subject.to_owned()]);
+        for subject in [">", "*", "S_REFUSED"] {
+            let error = checked(subject).unwrap_err().to_string();
+            assert!(error.contains(subject) && error.contains("nats stream edit S --subjects"), "{error}");
+        }
+        for subject in ["S", "S.>", "S.*", "S_REFUSED.>", "s_refused"] {
+            assert!(checked(subject).is_ok(), "{subject}");
         }
     }
 

@@ -42,9 +42,11 @@ const MAX_DELIVERIES: u64 = 15;
 /// A queue of RabbitMQ as a source of requests.
 ///
 /// The queue must exist. The source declares two more queues when it needs them: `NAME.refused` holds messages that are
-/// not valid requests, with the reason in the header `x-refused-because`; `NAME.later` holds messages for a full lane
-/// for a few seconds, after which the broker puts them back into the queue. The copies in these queues have no property
-/// `user_id`, because the broker accepts it from the user of that name only, and a refused message never expires.
+/// not valid requests, with the reason in the header `x-refused-because`; `NAME.postponed` holds messages for a full lane
+/// for a few seconds, after which the broker puts them back into the queue. `NAME.postponed` is a quorum queue, for which
+/// RabbitMQ 3.10 or later is needed: a message stays in it until the source's queue has taken it back. The copies in
+/// these queues have no property `user_id`, because the broker accepts it from the user of that name only, and no
+/// headers `CC` and `BCC`, by which it would route them to further queues. A refused message never expires.
 ///
 /// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may
 /// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
@@ -212,7 +214,8 @@ impl RabbitMq {
         let put = async {
             let side = side.ok_or("no channel is open")?;
             let (queue, arguments) = aside.queue(&self.queue);
-            side.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments).await?;
+            let declared = side.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments).await;
+            declared.map_err(|error| aside::not_declared(&queue, error))?;
             let properties = aside.properties(&delivery.properties);
             let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             let told = side.basic_publish("".into(), queue.into(), publish, &delivery.data, properties).await?.await?;

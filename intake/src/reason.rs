@@ -1,13 +1,24 @@
 //! The reason that is put aside with a refused message.
 
-/// Characters of the reason; the rest is cut off.
-pub(crate) const LONGEST: usize = 500;
+/// Bytes of the reason; the rest is cut off.
+const LONGEST: usize = 500;
+
+/// The reason without what is cut off.
+pub(crate) fn short(why: &str) -> &str {
+    why.get(..why.floor_char_boundary(LONGEST)).unwrap_or(why)
+}
 
 /// The reason as the value of a header or an attribute, which must be a single line without control characters.
 #[cfg(any(feature = "kafka", feature = "nats", feature = "sqs"))]
 pub(crate) fn line(why: &str) -> String {
-    let why: String = why.chars().take(LONGEST).collect();
-    why.replace(char::is_control, " ")
+    short(why).replace(is_replaced, " ")
+}
+
+/// Whether a character is a control character or one of the two others that XML does not allow. SQS accepts only the
+/// characters of XML.
+#[cfg(any(feature = "kafka", feature = "nats", feature = "sqs"))]
+fn is_replaced(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(all(test, any(feature = "kafka", feature = "nats", feature = "sqs")))]
@@ -17,6 +28,17 @@ mod tests {
     #[test]
     fn reason_is_one_line_of_bounded_length() {
         assert_eq!(line("not\nJSON\t1"), "not JSON 1");
-        assert_eq!(line(&"é".repeat(LONGEST + 1)), "é".repeat(LONGEST));
+        assert_eq!(line(&"é".repeat(LONGEST)), "é".repeat(LONGEST / 2));
+        assert_eq!(line(&format!("a{}", "é".repeat(LONGEST))).len(), LONGEST - 1, "no character is cut in two");
+    }
+
+    #[test]
+    fn reason_has_characters_of_xml_only() {
+        let is_of_xml = |character: char| matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+        for character in ['\0'..='\u{100}', '\u{d7f0}'..='\u{e010}', '\u{fff0}'..='\u{10010}'].into_iter().flatten() {
+            let line = line(&character.to_string());
+            assert!(line.chars().count() == 1 && line.chars().all(is_of_xml), "{character:?}");
+        }
+        assert_eq!(line("\u{fffd}\u{fffe}\u{ffff}\u{10000}"), "\u{fffd}  \u{10000}");
     }
 }

@@ -8,16 +8,17 @@
 
 mod place;
 pub(crate) mod problem;
+mod refused;
 mod visibility;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{
-    DeleteMessageBatchRequestEntry as Delete, Message, MessageAttributeValue, MessageSystemAttributeName as Of,
-    QueueAttributeName,
+    DeleteMessageBatchRequestEntry as Delete, Message, MessageSystemAttributeName as Of, QueueAttributeName,
 };
 use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
@@ -27,7 +28,6 @@ pub(crate) use self::place::Place;
 use self::place::WAIT_S;
 use self::problem::Problem;
 use crate::error::Error;
-use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::Waits;
 
@@ -45,17 +45,15 @@ const LEAST_INVISIBLE_S: i32 = 2;
 const MAX_INVISIBLE_S: i32 = 43_200;
 /// The timeout of a request for which other work must not wait long.
 const SOON: Duration = Duration::from_secs(2);
-/// The attribute of a refused message that holds the reason.
-const WHY: &str = "refused-because";
-/// Attributes that SQS allows a message.
-const MAX_ATTRIBUTES: usize = 10;
 
 /// A queue of Amazon SQS, or of a server that speaks its protocol, as a source of requests.
 ///
 /// The queue must exist. The source uses the queue's visibility timeout, and extends it for as long as it holds a
 /// message. A message that is not a valid request is sent to the queue that the URL names by `dead`, with the reason in
-/// the attribute `refused-because`. If the URL names none, the message is left to the queue's redrive policy, which
-/// moves it after `maxReceiveCount` deliveries. If there is no redrive policy either, [`connect`](Self::connect) fails.
+/// the attribute `refused-because`. If it is larger than that queue takes, its content is cut, and the attribute
+/// `refused-cut` holds the number of bytes that it had. If the URL names none, the message is left to the queue's
+/// redrive policy, which moves it after `maxReceiveCount` deliveries. If there is no redrive policy either,
+/// [`connect`](Self::connect) fails.
 ///
 /// A redelivered message is recognised by the message id that SQS gave it. If a producer sends a message twice, because
 /// it did not get the first response, these are two messages with two ids. An `idempotency_key` in the content lets the
@@ -70,6 +68,8 @@ pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
     dead_url: Option<String>,
+    /// Bytes of the largest message of the queue of refused messages, as it said last.
+    most_refused: AtomicUsize,
     max_deliveries: Option<u64>,
     /// Whether the queue has a redrive policy, which moves messages that were received too often.
     has_redrive: bool,
@@ -124,9 +124,12 @@ impl Sqs {
         let Place { queue_url, dead_url, name, max_deliveries, .. } = place;
         let of_queue = attributes(&client, &queue_url).await;
         let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;
+        let mut most_refused = AtomicUsize::new(0);
         if let Some(dead) = &dead_url {
             let found = attributes(&client, dead).await;
-            found.map_err(|problem| Error::new(format!("{name}: the queue of refused messages {dead}: {problem}")))?;
+            let dead = format!("{name}: the queue of refused messages {dead}");
+            let found = found.map_err(|problem| Error::new(format!("{dead}: {problem}")))?;
+            most_refused = refused::most(&found).into();
         }
         let has_redrive = of_queue.get(&QueueAttributeName::RedrivePolicy).is_some_and(|policy| !policy.is_empty());
         if !has_redrive && dead_url.is_none() {
@@ -143,7 +146,7 @@ impl Sqs {
         });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
         let extending = tokio::spawn(visibility::extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, max_deliveries, has_redrive, are_keys_renewed, extending })
+        Ok(Sqs { shared, name, dead_url, most_refused, max_deliveries, has_redrive, are_keys_renewed, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, account and queue. Set a
@@ -185,23 +188,31 @@ impl Sqs {
     async fn put_aside(&self, dead_url: &str, delivery: &Delivery, why: &Refusal) -> Result<(), BoxError> {
         let shared = &self.shared;
         let message = &delivery.message;
-        let mut attributes = message.message_attributes().cloned().unwrap_or_default();
-        if attributes.len() < MAX_ATTRIBUTES || attributes.contains_key(WHY) {
-            let why = reason::line(&why.to_string());
-            let why = MessageAttributeValue::builder().data_type("String").string_value(why);
-            attributes.insert(WHY.to_owned(), why.build()?);
+        let most = self.most_refused.load(Ordering::Relaxed);
+        let (content, own) = refused::copy(message, &why.to_string(), most)?;
+        let (length, kept) = (message.body().map_or(0, str::len), content.len());
+        if kept < length {
+            tracing::warn!(source = self.name, length, kept, "a refused message is too large to be put aside whole");
         }
         let request = shared.client.send_message().queue_url(dead_url);
-        let request = request.message_body(message.body().unwrap_or_default()).set_message_attributes(Some(attributes));
+        let request = request.message_body(content).set_message_attributes(Some(own));
         let request = if dead_url.ends_with(".fifo") {
             let group = delivery.attribute(&Of::MessageGroupId).unwrap_or("refused");
             request.message_group_id(group).message_deduplication_id(message.message_id().unwrap_or_default())
         } else {
             request
         };
-        request.send().await.map_err(|error| problem::text(&error))?;
-        self.delete(std::slice::from_ref(delivery)).await;
-        Ok(())
+        let sent = request.send().await.map(drop);
+        let sent = sent.map_err(|error| (problem::text(&error), error.as_service_error().is_some()));
+        let Err((problem, is_answer)) = sent else {
+            self.delete(std::slice::from_ref(delivery)).await;
+            return Ok(());
+        };
+        // The limit of that queue may be lower than it was. The message comes again, and its copy then fits.
+        if is_answer && let Ok(found) = attributes(&shared.client, dead_url).await {
+            self.most_refused.store(refused::most(&found), Ordering::Relaxed);
+        }
+        Err(problem.into())
     }
 
     /// Deletes messages from the queue, which acknowledges them. A failure is only logged: SQS redelivers the message,

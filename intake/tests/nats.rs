@@ -73,8 +73,10 @@ async fn unsettled_messages(context: &Context, name: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn nats() {
     missing_stream_is_said().await;
+    stream_of_refused_subject_is_an_error().await;
     limits_of_existing_consumer_are_read().await;
     bad_messages_are_refused_with_reason().await;
+    refused_message_fits_its_stream().await;
     message_for_full_lane_comes_again().await;
     full_lane_stops_no_other().await;
     deliveries_are_counted().await;
@@ -90,6 +92,16 @@ async fn missing_stream_is_said() {
     assert!(error.contains("stream=NAME"), "{error}");
     let error = Nats::connect("nats://u:hunter2@127.0.0.1:1?stream=Q").await.unwrap_err().to_string();
     assert!(!error.contains("hunter2"), "{error}");
+}
+
+async fn stream_of_refused_subject_is_an_error() {
+    let context = context().await;
+    let _ = context.delete_stream("BROAD").await;
+    let subjects = vec!["BROAD".to_owned(), "BROAD_REFUSED".to_owned()];
+    let config = stream::Config { name: "BROAD".to_owned(), subjects, ..stream::Config::default() };
+    context.create_stream(config).await.unwrap();
+    let error = Nats::connect(&format!("{}?stream=BROAD", url())).await.unwrap_err().to_string();
+    assert!(error.contains("BROAD_REFUSED") && error.contains("nats stream edit BROAD --subjects"), "{error}");
 }
 
 async fn limits_of_existing_consumer_are_read() {
@@ -158,6 +170,38 @@ async fn bad_messages_are_refused_with_reason() {
         assert_eq!(id.as_deref(), Some("1"));
     }
     assert!(of("{\"tenant\":\"nobody").0.contains("nobody"));
+}
+
+/// One message has headers by which the server would refuse its copy, and another leaves no room for the reason.
+async fn refused_message_fits_its_stream() {
+    let context = publish("BULKY", std::iter::empty()).await;
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Expected-Stream", "BULKY");
+    headers.insert("Own", "1");
+    context.publish_with_headers("BULKY", headers, "{".into()).await.unwrap().await.unwrap();
+    let length = context.client().max_payload() - 100;
+    context.publish("BULKY", "x".repeat(length).into()).await.unwrap().await.unwrap();
+    let (client, _) = client(&store_path("nats-bulky"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=BULKY", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || unsettled_messages(&context, "BULKY").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 0);
+    let stream = context.get_stream("BULKY_REFUSED").await.unwrap();
+    let consumer = stream.create_consumer(jetstream::consumer::pull::Config::default()).await.unwrap();
+    let refused = consumer.fetch().max_messages(2).messages().await.unwrap();
+    let mut refused: Vec<jetstream::Message> = refused.map(|message| message.unwrap()).collect().await;
+    refused.sort_by_key(|message| message.payload.len());
+    let [small, large] = &refused[..] else { panic!("{} messages", refused.len()) };
+    let header =
+        |message: &jetstream::Message, name: &str| message.headers.as_ref().unwrap().get(name).map(ToString::to_string);
+    assert!(header(small, "X-Refused-Because").is_some_and(|why| why.contains("not JSON")), "{small:?}");
+    assert_eq!(&small.payload[..], b"{");
+    assert_eq!((header(small, "Own").as_deref(), header(small, "Nats-Expected-Stream")), (Some("1"), None));
+    assert!(header(large, "X-Refused-Because").is_some_and(|why| why.contains("not JSON")));
+    assert_eq!(header(large, "X-Refused-Cut"), Some(length.to_string()));
+    assert!((length - 1_000..length).contains(&large.payload.len()), "{}", large.payload.len());
 }
 
 async fn message_for_full_lane_comes_again() {

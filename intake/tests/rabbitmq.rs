@@ -87,12 +87,14 @@ impl Server {
     }
 }
 
-/// Runs all tests one after the other, because they share the server that the last one kills.
+/// Runs all tests one after the other, because they share the server that two of them kill.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq() {
     missing_queue_is_said_without_password().await;
     bad_messages_are_refused_with_reason().await;
+    refused_copy_goes_to_one_queue().await;
     message_for_full_lane_goes_back().await;
+    postponed_messages_outlast_full_queue().await;
     deliveries_are_counted().await;
     replies_go_to_queue_of_sender().await;
     killed_workers_lose_no_reply().await;
@@ -153,6 +155,33 @@ async fn bad_messages_are_refused_with_reason() {
     has(3, "nobody", "nobody");
 }
 
+/// The broker routes a message to the queues in its header `CC` too. The copy of a refused message has no such header.
+async fn refused_copy_goes_to_one_queue() {
+    let server = Server::connect().await;
+    for queue in ["named", "named.refused", "other"] {
+        server.empty_queue(queue).await;
+    }
+    let named = AMQPValue::FieldArray(vec![AMQPValue::LongString("named".into())].into());
+    let mut headers = FieldTable::default();
+    headers.insert("CC".into(), named);
+    let properties = BasicProperties::default().with_message_id("1".into()).with_headers(headers);
+    let publish = BasicPublishOptions::default();
+    let sent = server.channel.basic_publish("".into(), "other".into(), publish, b"{", properties);
+    assert!(sent.await.unwrap().await.unwrap().is_ack());
+    let (client, _) = client(&store_path("named"), |store| store).await;
+    let source = RabbitMq::connect(&format!("{}?queue=named", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || server.waiting_messages("named.refused").await > 0).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 0);
+    drop(source);
+    for (queue, messages) in [("named.refused", 1), ("named", 0), ("other", 1)] {
+        assert_eq!(server.waiting_messages(queue).await, messages, "{queue}");
+    }
+}
+
 async fn message_for_full_lane_goes_back() {
     let (server, queue) = (Server::connect().await, "full");
     server.empty_queue(queue).await;
@@ -165,7 +194,7 @@ async fn message_for_full_lane_goes_back() {
     let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
     let feeding = accepting.outbox().feed_from(&source);
     let looking = async {
-        wait_until(async || server.waiting_messages("full.later").await == 1).await;
+        wait_until(async || server.waiting_messages("full.postponed").await == 1).await;
         let (working, transport) = client(&store, |store| store).await;
         // The broker puts the postponed message back into the queue, and it is accepted now that there is room.
         wait_until(async || transport.calls().len() == 3).await;
@@ -174,6 +203,51 @@ async fn message_for_full_lane_goes_back() {
     };
     assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
     assert_eq!(server.waiting_messages(queue).await, 0);
+}
+
+/// Postponed messages return to a queue that is full and refuses them. The broker keeps them, and tries again after
+/// three minutes and when it starts.
+async fn postponed_messages_outlast_full_queue() {
+    if std::env::var_os("IC_TEST_RABBITMQ_DIR").is_none() {
+        return;
+    }
+    let (server, queue) = (Server::connect().await, "narrow");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-max-length".into(), AMQPValue::LongInt(2));
+    arguments.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    server.channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await.unwrap();
+    server.channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await.unwrap();
+    let message = |number: usize| (Some(number.to_string()), line("acme", &format!("/{number}")));
+    server.publish(queue, (0..2).map(message)).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let mut postponed = Vec::new();
+    while postponed.len() < 2 {
+        postponed.extend(source.fetch(2).await.unwrap().iter().map(|message| message.message().clone()));
+    }
+    source.later(&postponed, Duration::from_secs(5)).await.unwrap();
+    drop(source);
+    assert_eq!(server.waiting_messages("narrow.postponed").await, 2);
+    server.publish(queue, (2..4).map(message)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(server.waiting_messages("narrow.postponed").await, 0);
+    for number in 2..4 {
+        assert_eq!(server.next(queue).await.unwrap().0, message(number).1);
+    }
+    assert_eq!(server.next(queue).await, None);
+    // RabbitMQ does not write acknowledgements to the disk at once. With those lost, the queue would be full again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(server);
+    support::run_script("rabbitmq.sh", "kill");
+    support::run_script("rabbitmq.sh", "serve");
+    wait_until(async || Connection::connect(&url(), ConnectionProperties::default()).await.is_ok()).await;
+    let server = Server::connect().await;
+    wait_until(async || server.try_waiting_messages(queue).await == Some(2)).await;
+    let mut returned = Vec::new();
+    while let Some((content, _)) = server.next(queue).await {
+        returned.push(content);
+    }
+    returned.sort();
+    assert_eq!(returned, [message(0).1, message(1).1]);
 }
 
 /// A quorum queue counts how often a message was delivered and not acknowledged.

@@ -134,10 +134,11 @@ async fn missing_queues_are_said() {
 async fn bad_messages_are_refused_with_reason() {
     let queue =
         Queue::create("bad.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::ContentBasedDeduplication, "true")]);
-    let refused = Queue::create("bad-refused.fifo", &[(Attribute::FifoQueue, "true")]);
+    let refused =
+        Queue::create("bad-refused.fifo", &[(Attribute::FifoQueue, "true"), (Attribute::MaximumMessageSize, "1024")]);
     let (queue, refused) = tokio::join!(queue, refused);
     let contents = ["{".to_owned(), line("acme", "/two"), line("nobody", "/three"), line("acme", "/four")];
-    queue.send(contents).await;
+    queue.send(contents.into_iter().chain(["x".repeat(2_000)])).await;
     let (client, transport) = client(&store_path("sqs-bad"), |store| store).await;
     let source = Sqs::connect(&url("bad.fifo?dead=bad-refused.fifo")).await.unwrap();
     let looking = async {
@@ -146,9 +147,16 @@ async fn bad_messages_are_refused_with_reason() {
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
     let messages = refused.receive().await;
-    let why = |number: usize| messages[number].message_attributes().unwrap()["refused-because"].string_value().unwrap();
-    assert_eq!((messages.len(), messages[0].body()), (2, Some("{")));
+    let attribute = |number: usize, name: &str| {
+        messages[number].message_attributes().unwrap().get(name).and_then(|value| value.string_value())
+    };
+    let why = |number: usize| attribute(number, "refused-because").unwrap();
+    assert_eq!((messages.len(), messages[0].body()), (3, Some("{")));
     assert!(why(0).contains("not JSON") && why(1).contains("nobody"), "{} {}", why(0), why(1));
+    // The last message is larger than the queue of refused messages takes.
+    let cut = messages[2].body().unwrap();
+    assert!((500..1_024).contains(&cut.len()) && why(2).contains("not JSON"), "{cut}: {}", why(2));
+    assert_eq!((attribute(1, "refused-cut"), attribute(2, "refused-cut")), (None, Some("2000")));
 }
 
 async fn redrive_policy_moves_refused_messages() {

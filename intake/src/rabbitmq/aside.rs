@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use integration_client::Error as Refusal;
-use lapin::BasicProperties;
+use integration_client::{BoxError, Error as Refusal};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, ErrorKind};
 
 use crate::reason;
 
@@ -14,6 +15,11 @@ use crate::reason;
 const WHY: &str = "x-refused-because";
 /// The header in which a quorum queue counts how often it delivered a message before.
 const DELIVERED_BEFORE: &str = "x-delivery-count";
+/// Headers that a copy does not have. RabbitMQ routes a message to the queues in `CC` and `BCC` too: the producer would
+/// put the copy into any queue with the rights of this process, also into the source's own, where it would be copied
+/// again. The copy is a new message, whose deliveries are counted anew. If `x-death` says that a message was
+/// dead-lettered from the source's queue before, RabbitMQ 3 takes its return for a cycle, and does not return it.
+const NOT_COPIED: [&str; 4] = ["CC", "BCC", DELIVERED_BEFORE, "x-death"];
 /// The delivery mode of persistent messages, which survive a restart of the broker.
 const KEEP: u8 = 2;
 
@@ -47,11 +53,22 @@ impl Aside<'_> {
         match self {
             Aside::Refused(_) => (format!("{queue}.refused"), arguments),
             Aside::Later(_) => {
-                // When a message expires, the broker routes it back to the source's queue through the default exchange,
-                // to which every queue is bound by its name.
-                arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
-                arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));
-                (format!("{queue}.later"), arguments)
+                let settings = [
+                    // When a message expires, the broker routes it back to the source's queue through the default
+                    // exchange, to which every queue is bound by its name.
+                    ("x-dead-letter-exchange", ""),
+                    ("x-dead-letter-routing-key", queue),
+                    // A quorum queue keeps an expired message until the source's queue has confirmed it. A classic
+                    // queue loses it if the source's queue does not take it just then. The strategy requires this
+                    // overflow.
+                    ("x-queue-type", "quorum"),
+                    ("x-dead-letter-strategy", "at-least-once"),
+                    ("x-overflow", "reject-publish"),
+                ];
+                for (name, value) in settings {
+                    arguments.insert(name.into(), AMQPValue::LongString(value.into()));
+                }
+                (format!("{queue}.postponed"), arguments)
             }
         }
     }
@@ -62,13 +79,25 @@ impl Aside<'_> {
         match self {
             Aside::Refused(why) => {
                 let mut headers = kept.headers().clone().unwrap_or_default();
-                let why: String = why.to_string().chars().take(reason::LONGEST).collect();
-                headers.insert(WHY.into(), AMQPValue::LongString(why.into()));
+                headers.insert(WHY.into(), AMQPValue::LongString(reason::short(&why.to_string()).into()));
                 kept.with_headers(headers)
             }
             Aside::Later(after) => kept.with_expiration(after.as_millis().to_string().into()),
         }
     }
+}
+
+/// The error of a queue of that name that could not be declared, and what to do if there is one with other arguments.
+pub(super) fn not_declared(queue: &str, error: lapin::Error) -> BoxError {
+    let other = AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
+    if !matches!(error.kind(), ErrorKind::ProtocolError(told) if *told.kind() == other) {
+        return error.into();
+    }
+    format!(
+        "the queue {queue} exists with other arguments than are needed: delete it when it is empty (rabbitmqctl \
+         delete_queue {queue} --if-empty), and it is declared anew ({error})"
+    )
+    .into()
 }
 
 /// The properties of a persistent copy of a message. The broker refuses a `user_id` that is not the name of this
@@ -88,15 +117,17 @@ fn copied(of: &BasicProperties) -> BasicProperties {
     of.cluster_id().iter().cloned().fold(copy, BasicProperties::with_cluster_id)
 }
 
-/// The headers of a copy. The copy is a new message, whose deliveries are counted anew.
+/// The headers of a copy.
 fn headers(of: &BasicProperties) -> Option<FieldTable> {
-    let kept = of.headers().as_ref()?.inner().iter().filter(|(name, _)| name.as_str() != DELIVERED_BEFORE);
+    let kept = of.headers().as_ref()?.inner().iter().filter(|(name, _)| !NOT_COPIED.contains(&name.as_str()));
     let kept: BTreeMap<_, _> = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
     Some(kept.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use lapin::protocol::AMQPError;
+
     use super::*;
 
     fn all_but_two() -> BasicProperties {
@@ -122,10 +153,14 @@ mod tests {
         assert_eq!(properties, all_but_two().with_expiration("5000".into()));
     }
 
-    fn delivered(before: AMQPValue) -> BasicProperties {
+    fn with_header(name: &str, value: AMQPValue) -> BasicProperties {
         let mut headers = all_but_two().headers().clone().unwrap();
-        headers.insert(DELIVERED_BEFORE.into(), before);
+        headers.insert(name.into(), value);
         all_but_two().with_headers(headers)
+    }
+
+    fn delivered(before: AMQPValue) -> BasicProperties {
+        with_header(DELIVERED_BEFORE, before)
     }
 
     #[test]
@@ -138,7 +173,42 @@ mod tests {
     }
 
     #[test]
-    fn copy_has_no_count_of_deliveries() {
+    fn copy_has_no_headers_for_the_broker() {
         assert_eq!(copied(&delivered(AMQPValue::LongLongInt(3))), all_but_two());
+        for name in ["CC", "BCC", "x-death"] {
+            let queues = AMQPValue::FieldArray(vec![AMQPValue::LongString("requests".into())].into());
+            assert_eq!(copied(&with_header(name, queues)), all_but_two(), "{name}");
+        }
+    }
+
+    #[test]
+    fn postponed_copies_return_at_least_once() {
+        let (name, arguments) = Aside::Later(Duration::from_secs(5)).queue("requests");
+        let argument = |name: &str| arguments.inner()[name].as_long_string().unwrap().to_string();
+        assert_eq!(name, "requests.postponed");
+        for (name, value) in [
+            ("x-queue-type", "quorum"),
+            ("x-dead-letter-strategy", "at-least-once"),
+            ("x-overflow", "reject-publish"),
+            ("x-dead-letter-exchange", ""),
+            ("x-dead-letter-routing-key", "requests"),
+        ] {
+            assert_eq!(argument(name), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn queue_with_other_arguments_is_named() {
+        let error = |kind: AMQPSoftError| {
+            let told = AMQPError::new(AMQPErrorKind::Soft(kind), "inequivalent arg".into());
+            not_declared("requests.postponed", ErrorKind::ProtocolError(told).into()).to_string()
+        };
+        let other = error(AMQPSoftError::PRECONDITIONFAILED);
+        assert!(
+            other.contains("delete_queue requests.postponed --if-empty") && other.contains("inequivalent"),
+            "{other}"
+        );
+        let refused = error(AMQPSoftError::ACCESSREFUSED);
+        assert!(!refused.contains("delete_queue") && refused.contains("ACCESS"), "{refused}");
     }
 }
