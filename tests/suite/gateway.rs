@@ -19,6 +19,7 @@ mod async_requests;
 mod bounds;
 mod ending;
 mod json;
+mod keys;
 mod nested;
 mod thousand;
 

@@ -39,9 +39,13 @@ const VENDOR: &str = r#"
 "#;
 
 async fn client(transport: &FakeTransport) -> IntegrationClient {
+    client_of(VENDOR, transport).await
+}
+
+async fn client_of(vendor: &str, transport: &FakeTransport) -> IntegrationClient {
     IntegrationClient::builder()
         .without_catalogue()
-        .vendors_toml(VENDOR)
+        .vendors_toml(vendor)
         .credential_resolver("literal", literal)
         .transport(transport.clone())
         .tenant(TenantEntry::new("acme", "v").credential("literal:s3cr3t"))
@@ -290,4 +294,20 @@ async fn errors_become_answers_on_request() {
         (400, &b"application/problem+json"[..])
     );
     assert!(String::from_utf8_lossy(&body).contains("not_sent"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_key_makes_no_request_repeatable() {
+    let transport = FakeTransport::new(|_| FakeAnswer::reset());
+    let keys = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\npaths = [\"/keyed\"]\n";
+    let client = client_of(&format!("{VENDOR}{keys}"), &transport).await;
+    let mut service = client.lane("acme", "v").unwrap().service().errors_as_responses();
+    for (path, is_read) in [("/elsewhere", false), ("/keyed", true)] {
+        transport.reset_calls();
+        let request = http::Request::post(path).header("idempotency-key", "order-7");
+        let Ok(answer) = service.call(request.body(Full::<Bytes>::from("{}")).unwrap()).await;
+        assert_eq!(answer.status() != 422, is_read, "{path}");
+        assert_eq!(answer.headers().contains_key("x-should-retry"), !is_read, "{path}");
+        assert_eq!(transport.calls().len() > 1, is_read, "{path}: {:?}", transport.calls());
+    }
 }

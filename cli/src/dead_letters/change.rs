@@ -6,7 +6,7 @@ use integration_client::ErrorKind;
 use integration_client::outbox::DeadLetters;
 use serde_json::json;
 
-use super::find::{counted, find, missing};
+use super::find::{counted, find, missing, present};
 use crate::consent::Consent;
 use crate::notes;
 use crate::output::{Failure, Outcome};
@@ -62,7 +62,8 @@ pub(super) async fn redrive_all(
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
-    let (found, can_be_sent) = counted(letters).await?;
+    let letters = present(letters).await?;
+    let (found, can_be_sent) = counted(&letters).await?;
     if found == 0 {
         // Said on standard error, also with `--json`: a misspelt tenant or vendor would look like success.
         notes::say(match is_narrowed {
@@ -75,7 +76,7 @@ pub(super) async fn redrive_all(
     let mut again = can_be_sent;
     if !consent.dry_run && can_be_sent > 0 {
         consent.ask(&what)?;
-        again = letters.redrive_all(usize::MAX).await?.jobs;
+        again = letters.redrive_all(can_be_sent).await?.jobs;
     }
     print_redriven(again, skipped, consent.dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
@@ -113,12 +114,14 @@ pub(super) async fn purge(
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
-    let (found, _) = counted(letters).await?;
+    let letters = present(letters).await?;
+    // The list would leave out rows that hold no readable letter, which are deleted too.
+    let found = usize::try_from(letters.count_matching().await?).unwrap_or(usize::MAX);
     let what = count(found, "dead letter");
     let mut gone = found as u64;
     if !consent.dry_run && found > 0 {
         consent.ask(&format!("this would delete {what} for good, requests and all"))?;
-        gone = letters.purge(usize::MAX).await?;
+        gone = letters.purge(found).await?;
     }
     match (json, consent.dry_run) {
         (true, true) => writeln!(out, "{}", json!({ "would_delete": gone }))?,

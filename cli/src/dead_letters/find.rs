@@ -42,6 +42,12 @@ pub(super) fn missing(id: &str) -> Outcome {
     Outcome::Found
 }
 
+/// The letters that match now, and none that are added later: a change affects the letters that it was announced for.
+pub(super) async fn present(letters: &DeadLetters) -> Result<DeadLetters, Failure> {
+    let newest = letters.newest().await?;
+    Ok(letters.clone().upto(newest.unwrap_or(0)))
+}
+
 /// The number of letters that match, and how many of those can be sent again.
 pub(super) async fn counted(letters: &DeadLetters) -> Result<(usize, usize), Failure> {
     let (mut after, mut found, mut can_be_sent) = (None, 0, 0);
@@ -51,5 +57,46 @@ pub(super) async fn counted(letters: &DeadLetters) -> Result<(usize, usize), Fai
         after = Some(last.place);
         found += page.len();
         can_be_sent += page.iter().filter(|kept| kept.can_be_sent).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use integration_client::config::TenantEntry;
+    use integration_client::store::Store;
+    use integration_client::testing::{FakeAnswer, FakeTransport};
+    use integration_client::{IntegrationClient, Priority, Request};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn letters_added_later_are_not_present() {
+        let folder = std::env::temp_dir().join(format!("ic-present-letters-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let entry = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+        let refusing = FakeTransport::new(|_| FakeAnswer::status(422));
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry).transport(refusing);
+        let builder = builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(folder.join("store.db")));
+        let client = builder.work().build().await.unwrap();
+        let all = client.outbox().dead_letters().unwrap();
+        let die = async |total: u64| {
+            client.outbox().enqueue("acme", Priority::High, Request::post("v", "/x")).await.unwrap();
+            while all.count().await.unwrap() < total {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let none = present(&all).await.unwrap();
+        die(1).await;
+        assert_eq!(counted(&none).await.unwrap(), (0, 0));
+        let one = present(&all).await.unwrap();
+        die(2).await;
+        assert_eq!(counted(&one).await.unwrap().0, 1);
+        assert_eq!(one.purge(usize::MAX).await.unwrap(), 1);
+        assert_eq!(all.count().await.unwrap(), 1);
+        client.shutdown(Duration::from_secs(5)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -44,8 +44,8 @@ enum What {
     List {
         #[command(flatten)]
         which: Which,
-        /// The most letters to list.
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        /// The most letters to list: 1 to 1,000,000.
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = most)]
         most: usize,
         /// Prints one JSON object per line.
         #[arg(long)]
@@ -117,6 +117,14 @@ enum Why {
     Expired,
     Poison,
     NotConfigured,
+}
+
+/// The most letters that can be listed at once.
+const MOST: usize = 1_000_000;
+
+fn most(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("write a number from 1 to {MOST}"))
 }
 
 fn moment(text: &str) -> Result<jiff::Timestamp, String> {

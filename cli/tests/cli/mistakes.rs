@@ -47,6 +47,8 @@ const MISTAKES: &[&[&str]] = &[
     &["dead-letters", "list", "--store", "jobs.jsonl"],
     &["dead-letters", "list", "--store", "ok.sqlite", "--reason", "boring"],
     &["dead-letters", "list", "--store", "ok.sqlite", "--before", "yesterday"],
+    &["dead-letters", "list", "--store", "ok.sqlite", "--most", "0"],
+    &["dead-letters", "list", "--store", "ok.sqlite", "--most", "18446744073709551615"],
     &["dead-letters", "show", "17", "--store", "ok.sqlite"],
     &["dead-letters", "redrive", "--store", "ok.sqlite"],
     &["tenants", "set", "umbra", "v"],

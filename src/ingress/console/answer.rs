@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::access::Access;
-use super::call::{Call, call};
+use super::call::{Call, NoCall, call};
 use super::caller::Who;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
@@ -42,7 +42,11 @@ async fn attempt(
     peer: Option<IpAddr>,
     callers: &Callers,
 ) -> Result<Reply, Failed> {
-    let call = call(&parts.method, parts.uri.path()).map_err(|status| Failed::new(status, "there is no such call"))?;
+    let call = match call(&parts.method, parts.uri.path()) {
+        Ok(call) => call,
+        Err(NoCall::Path) => return Err(Failed::new(StatusCode::NOT_FOUND, "there is no such call")),
+        Err(NoCall::Method(allowed)) => return Ok(reply::method(allowed)),
+    };
     match &call {
         Call::Slash => return Ok(reply::slash()),
         // Files are served to requests from other sites too, because a user may follow a link to the page.

@@ -1,6 +1,6 @@
 //! Finds the call of a method and a path, and states the right that the call needs. Pure functions.
 
-use http::{Method, StatusCode};
+use http::Method;
 use percent_encoding::percent_decode_str;
 
 use super::access::Access;
@@ -52,15 +52,24 @@ impl Call {
     }
 }
 
+/// Why a method and a path name no call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoCall {
+    /// No call has this path.
+    Path,
+    /// The call has other methods: these, in the form of an `Allow` header.
+    Method(&'static str),
+}
+
 /// Returns the call of a method and a path.
 ///
 /// # Errors
-/// 404 if no call has this path, 405 if the call has another method.
-pub(super) fn call(method: &Method, path: &str) -> Result<Call, StatusCode> {
+/// No call has this path, or the call has another method.
+pub(super) fn call(method: &Method, path: &str) -> Result<Call, NoCall> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let Some(api) = path.strip_prefix("api/") else {
         let found = if path == "." { Some(Call::Slash) } else { file(path).map(Call::File) };
-        return only(method, &Method::GET, found.ok_or(StatusCode::NOT_FOUND)?);
+        return only(method, &Method::GET, found.ok_or(NoCall::Path)?);
     };
     let parts: Vec<String> =
         api.split('/').map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect();
@@ -84,14 +93,17 @@ pub(super) fn call(method: &Method, path: &str) -> Result<Call, StatusCode> {
         ["events"] => (Method::GET, Call::Events),
         ["vendors"] => (Method::GET, Call::Vendors),
         ["processes"] => (Method::GET, Call::Processes),
-        _ => return Err(StatusCode::NOT_FOUND),
+        _ => return Err(NoCall::Path),
     };
     only(method, &wanted, call)
 }
 
-fn only(method: &Method, wanted: &Method, call: Call) -> Result<Call, StatusCode> {
-    let is_it = method == wanted || (*wanted == Method::GET && *method == Method::HEAD);
-    if is_it { Ok(call) } else { Err(StatusCode::METHOD_NOT_ALLOWED) }
+fn only(method: &Method, wanted: &Method, call: Call) -> Result<Call, NoCall> {
+    let is_get = *wanted == Method::GET;
+    if method == wanted || (is_get && *method == Method::HEAD) {
+        return Ok(call);
+    }
+    Err(NoCall::Method(if is_get { "GET, HEAD" } else { "POST" }))
 }
 
 #[cfg(test)]
@@ -127,7 +139,8 @@ mod tests {
             assert!(needs != Some(Access::Operate) || method == Method::POST, "{path}");
             let other = if method == Method::GET { Method::POST } else { Method::GET };
             let is_letter = path.starts_with("/api/letters/") && other == Method::GET;
-            assert!(is_letter || call(&other, &path) == Err(StatusCode::METHOD_NOT_ALLOWED), "{path}");
+            let allowed = if method == Method::GET { "GET, HEAD" } else { "POST" };
+            assert!(is_letter || call(&other, &path) == Err(NoCall::Method(allowed)), "{path}");
         }
     }
 
@@ -137,10 +150,10 @@ mod tests {
         assert_eq!(lane("/api/lanes/a%2Fb/c%20d"), Ok(Call::Lane("a/b".to_owned(), "c d".to_owned())));
         assert_eq!(lane("/api/lanes/%2561/v"), Ok(Call::Lane("%61".to_owned(), "v".to_owned())));
         for path in ["/api", "/api/", "/api/lanes/a", "/api/lanes/a/b/c", "/nothing", "/../x", "/api/nothing", "//"] {
-            assert_eq!(call(&Method::GET, path), Err(StatusCode::NOT_FOUND), "{path}");
+            assert_eq!(call(&Method::GET, path), Err(NoCall::Path), "{path}");
         }
         assert!(matches!(call(&Method::HEAD, "/"), Ok(Call::File(_))));
-        assert_eq!(call(&Method::POST, "/"), Err(StatusCode::METHOD_NOT_ALLOWED));
+        assert_eq!(call(&Method::POST, "/"), Err(NoCall::Method("GET, HEAD")));
         assert_eq!(call(&Method::GET, "/."), Ok(Call::Slash));
     }
 }

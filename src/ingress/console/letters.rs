@@ -7,17 +7,21 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::caller::{Who, audit};
+use super::caller::{Action, Who};
 use super::query;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
 use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Reason};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::outbox::{DeadLetters, KeptLetter};
 
 /// The number of letters in a page, unless the call states another.
 const PAGE: usize = 50;
 /// The most letters that one call may name.
 const NAMED: usize = 1_000;
+/// The number of letters that are deleted between two counts of those that an action has deleted: a purge deletes as
+/// many in one transaction.
+const STEP: usize = 200;
 
 /// A filter that selects letters.
 #[derive(Debug, Default, Deserialize)]
@@ -184,26 +188,45 @@ pub(super) async fn redrive(shared: &Shared, who: &Who, chosen: Chosen) -> Resul
         Ok(choice) => choice,
         Err(conflict) => return Ok(conflict),
     };
-    let failed = |error| Failed::of(&error);
-    let done = match choice {
+    let mut action = Action::begin(who, "redrive", expect);
+    let result = redrive_chosen(&choice, expect, &mut action.changed).await;
+    let done = action.end(result).map_err(|error| Failed::of(&error))?;
+    Ok(reply::value(&json!({ "redriven": done, "left": expect - done.min(expect) })))
+}
+
+/// Makes the chosen letters jobs again, and counts them in `changed`.
+async fn redrive_chosen(choice: &Choice, expect: u64, changed: &mut Option<u64>) -> Result<(), Error> {
+    let (letters, ids) = match choice {
+        Choice::Named(letters, ids) => (letters, ids),
         Choice::All(letters) => {
-            letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?.jobs as u64
-        }
-        Choice::Named(letters, ids) => {
-            let mut done = 0;
-            for id in ids {
-                done += match letters.redrive(&id).await {
-                    Ok(done) => u64::from(done),
-                    // The request of this letter was not kept. The other letters are sent all the same.
-                    Err(error) if error.kind() == crate::ErrorKind::InvalidRequest => 0,
-                    Err(error) => return Err(failed(error)),
-                };
-            }
-            done
+            // Unknown until the call returns.
+            *changed = None;
+            let result = letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await;
+            *changed = match &result {
+                Ok(redriven) => Some(redriven.jobs as u64),
+                // The letters before the error are jobs, and no longer match.
+                Err(_) => {
+                    let left = letters.count_matching().await.ok();
+                    left.filter(|left| *left <= expect).map(|left| expect - left)
+                }
+            };
+            return result.map(drop);
         }
     };
-    audit(who, "redrive", "dead letters", Some(done));
-    Ok(reply::value(&json!({ "redriven": done, "left": expect - done.min(expect) })))
+    let mut done = 0;
+    for id in ids {
+        done += match letters.redrive(id).await {
+            Ok(done) => u64::from(done),
+            // The request of this letter was not kept. The other letters are sent all the same.
+            Err(error) if error.kind() == ErrorKind::InvalidRequest => 0,
+            Err(error) => {
+                forget_if_in_doubt(&error, changed);
+                return Err(error);
+            }
+        };
+        *changed = Some(done);
+    }
+    Ok(())
 }
 
 pub(super) async fn purge(shared: &Shared, who: &Who, chosen: Chosen) -> Result<Reply, Failed> {
@@ -212,17 +235,40 @@ pub(super) async fn purge(shared: &Shared, who: &Who, chosen: Chosen) -> Result<
         Ok(choice) => choice,
         Err(conflict) => return Ok(conflict),
     };
-    let failed = |error| Failed::of(&error);
-    let done = match choice {
-        Choice::All(letters) => letters.purge(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?,
-        Choice::Named(letters, ids) => {
-            let mut done = 0;
-            for id in ids {
-                done += u64::from(letters.remove(&id).await.map_err(failed)?);
-            }
-            done
-        }
-    };
-    audit(who, "purge", "dead letters", Some(done));
+    let mut action = Action::begin(who, "purge", expect);
+    let result = purge_chosen(&choice, expect, &mut action.changed).await;
+    let done = action.end(result).map_err(|error| Failed::of(&error))?;
     Ok(reply::value(&json!({ "purged": done })))
+}
+
+/// After an error that leaves open whether letters were changed, their number is not known.
+fn forget_if_in_doubt(error: &Error, changed: &mut Option<u64>) {
+    if error.delivery() == Delivery::Ambiguous {
+        *changed = None;
+    }
+}
+
+/// Deletes the chosen letters, and counts them in `changed`.
+async fn purge_chosen(choice: &Choice, expect: u64, changed: &mut Option<u64>) -> Result<(), Error> {
+    let mut done = 0;
+    match choice {
+        Choice::Named(letters, ids) => {
+            for id in ids {
+                done += u64::from(letters.remove(id).await.inspect_err(|error| forget_if_in_doubt(error, changed))?);
+                *changed = Some(done);
+            }
+        }
+        Choice::All(letters) => {
+            while done < expect {
+                let step = usize::try_from(expect - done).unwrap_or(usize::MAX).min(STEP);
+                let gone = letters.purge(step).await.inspect_err(|error| forget_if_in_doubt(error, changed))?;
+                done += gone;
+                *changed = Some(done);
+                if gone < step as u64 {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
 }

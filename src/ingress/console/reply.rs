@@ -1,7 +1,7 @@
 //! The console's responses: the headers of every response, and the forms that a body has.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE};
 use http::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
@@ -79,6 +79,14 @@ pub(super) fn value(value: &impl Serialize) -> Reply {
 pub(super) fn failed(Failed(status, why): &Failed) -> Reply {
     let body = json!({ "error": why }).to_string();
     with(*status, "application/json", GatewayBody::own(body.into()))
+}
+
+/// A response to a method that the call does not have; `allowed` are those that it has.
+pub(super) fn method(allowed: &'static str) -> Reply {
+    let why = format!("the call has another method: {allowed}");
+    let mut reply = failed(&Failed::new(StatusCode::METHOD_NOT_ALLOWED, why));
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    reply
 }
 
 /// A response about a conflict, with the number of letters that there are.

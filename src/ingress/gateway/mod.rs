@@ -40,8 +40,9 @@
 //!
 //! # What it speaks
 //! HTTP/1.1 without TLS, on loopback or behind a mesh. The gateway's own errors are RFC 9457 problem documents with
-//! `Proxy-Status` (RFC 9209). If a POST or PATCH without an idempotency key fails and it is unknown whether the vendor
-//! acted, the gateway responds 422, and does not send the same request again for ten minutes.
+//! `Proxy-Status` (RFC 9209). If a POST or PATCH without an idempotency key that the vendor reads fails and it is
+//! unknown whether the vendor acted, the gateway responds 422, and does not send the same request again for ten
+//! minutes.
 
 mod aim;
 pub(crate) mod answer;
@@ -63,6 +64,8 @@ mod reply;
 mod serve;
 mod service;
 mod shared;
+#[cfg(unix)]
+mod socket_file;
 mod wire;
 
 pub use answer::GatewayBody;

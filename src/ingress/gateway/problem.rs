@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::error::Delivery;
+use crate::telemetry::Outcome;
 
 pub(super) use crate::ingress::Problem;
 
@@ -61,9 +62,44 @@ impl Problem {
     pub(super) fn repeated(why: &str) -> Problem {
         let detail = format!(
             "not sent: the same request went to the vendor in the last ten minutes, and nobody knows whether the vendor acted \
-             ({why}). Look first. Then send it with an idempotency key, or with the header Integration-Send-Again: true"
+             ({why}). Look first. Then send it with an idempotency key that the vendor reads, or with the header \
+             Integration-Send-Again: true"
         );
         let problem = Problem::refused(StatusCode::UNPROCESSABLE_ENTITY, "repeated", detail);
         Problem { delivery: Delivery::Ambiguous, is_repeated: true, ..problem }
+    }
+
+    /// How the request ended, for the metrics.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.delivery {
+            _ if self.kind == "unauthorized" => Outcome::Unauthorized,
+            // `delivery` is that of the first request, and this one was not sent.
+            _ if self.is_repeated => Outcome::NotSent,
+            Delivery::NotSent => Outcome::NotSent,
+            Delivery::Rejected | Delivery::Delivered => Outcome::Answered,
+            Delivery::Ambiguous => Outcome::Ambiguous,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+
+    #[test]
+    fn outcomes_of_problems_are_true() {
+        let of = |kind, delivery| Problem::of(&Error::new(kind, delivery, "why"), false);
+        for (problem, outcome) in [
+            (Problem::refused(StatusCode::UNAUTHORIZED, "unauthorized", "no token"), Outcome::Unauthorized),
+            (Problem::closing(), Outcome::NotSent),
+            (Problem::repeated("no answer"), Outcome::NotSent),
+            (of(ErrorKind::QueueFull, Delivery::NotSent), Outcome::NotSent),
+            (of(ErrorKind::RetryLater, Delivery::Rejected), Outcome::Answered),
+            (of(ErrorKind::ResponseTooLarge, Delivery::Delivered), Outcome::Answered),
+            (of(ErrorKind::Timeout, Delivery::Ambiguous), Outcome::Ambiguous),
+        ] {
+            assert_eq!(problem.outcome(), outcome, "{problem:?}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Remembers requests of which nobody knows whether the vendor acted.
 //!
 //! Many SDKs repeat a POST after every error, whatever the response says. A request without an idempotency key that
-//! ends with an unknown outcome is remembered for ten minutes; a repetition of it is answered with 422 (`problem.rs`)
-//! and not sent, unless it has the header `Integration-Send-Again: true` or a key (`service.rs`).
+//! the vendor reads is remembered for ten minutes if it ends with an unknown outcome; a repetition of it is answered
+//! with 422 (`problem.rs`) and not sent, unless it has the header `Integration-Send-Again: true` or such a key
+//! (`service.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -21,6 +21,8 @@ use super::door::{Door, Shutdown};
 use super::listen::{At, Listen};
 use super::problem::Problem;
 use super::shared::Shared;
+#[cfg(unix)]
+use super::socket_file::{self, SocketFile};
 use super::wire::{Busy, Wire};
 use crate::error::Error;
 
@@ -41,8 +43,11 @@ pub struct Serving {
     token: Option<String>,
     phase: watch::Sender<Phase>,
     tasks: JoinSet<()>,
+    /// The console's work in the background. It does not end while the gateway has another listener, so a shutdown does
+    /// not wait for it.
+    background: JoinSet<()>,
     #[cfg(unix)]
-    _socket: Option<SocketFile>,
+    socket: Option<Arc<SocketFile>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,18 +55,6 @@ enum Phase {
     Open,
     /// The gateway accepts no new connections; each open connection ends with its current request.
     Closing,
-}
-
-/// Removes a Unix socket's file when the gateway ends.
-#[cfg(unix)]
-#[derive(Debug)]
-struct SocketFile(std::path::PathBuf);
-
-#[cfg(unix)]
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 impl Serving {
@@ -120,6 +113,11 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        // The listener's task has removed the file, or is still there.
+        #[cfg(unix)]
+        if let Some(file) = &self.socket {
+            file.remove();
+        }
         self.shared.servings.fetch_sub(1, Relaxed);
     }
 }
@@ -164,8 +162,9 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         token,
         phase,
         tasks: JoinSet::new(),
+        background: JoinSet::new(),
         #[cfg(unix)]
-        _socket: None,
+        socket: None,
     };
     let accepting = |door: Door| {
         let door = Door { shutdown: shutdown.clone(), ..door };
@@ -180,15 +179,16 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         }
         #[cfg(unix)]
         At::Unix(path) => {
-            let listener = bind_unix(path).await.map_err(|error| failed(&path.display(), error))?;
-            serving._socket = Some(SocketFile(path.clone()));
-            serving.tasks.spawn(accepting(Door::default()).unix(listener));
+            let (listener, file) = socket_file::bind(path).await.map_err(|error| failed(&path.display(), error))?;
+            let file = Arc::new(file);
+            serving.socket = Some(file.clone());
+            serving.tasks.spawn(accepting(Door::default()).unix(listener, file));
         }
         #[cfg(not(unix))]
         At::Unix(_) => return Err(Error::config("this system has no Unix sockets")),
     }
     if let Some(console) = &shared.console {
-        serving.tasks.spawn(console.run());
+        serving.background.spawn(console.run());
     }
     let registry = &shared.client.core().registry;
     for (address, tenant, vendor) in listen.lanes {
@@ -217,19 +217,6 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     bound.await.map_err(|error| failed(&address, error))
 }
 
-#[cfg(unix)]
-async fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    // A socket file without a listener was left by a process that was killed.
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket && tokio::net::UnixStream::connect(path).await.is_err() {
-        std::fs::remove_file(path)?;
-    }
-    let listener = tokio::net::UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(listener)
-}
-
 /// Accepts the connections of one listener.
 #[derive(Clone)]
 struct Accepting {
@@ -247,17 +234,20 @@ impl Accepting {
             let _ = stream.set_nodelay(true);
             Ok((stream, Some(peer.ip())))
         };
-        self.run(next).await;
+        self.run(next, || {}).await;
     }
 
     #[cfg(unix)]
-    async fn unix(self, listener: tokio::net::UnixListener) {
-        self.run(async move || Ok((listener.accept().await?.0, None))).await;
+    async fn unix(self, listener: tokio::net::UnixListener, file: Arc<SocketFile>) {
+        // The file goes first: then a successor finds neither the file nor the listener.
+        self.run(async move || Ok((listener.accept().await?.0, None)), move || file.remove()).await;
     }
 
+    /// Accepts connections, and calls `before_close` when it is about to close the listener.
     async fn run<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         next: impl AsyncFn() -> io::Result<(S, Option<std::net::IpAddr>)>,
+        before_close: impl FnOnce(),
     ) {
         let (mut connections, mut phases, mut warned_at) = (JoinSet::new(), self.phases.clone(), None);
         loop {
@@ -298,6 +288,7 @@ impl Accepting {
                 () = closing(&mut phases) => break,
             }
         }
+        before_close();
         // Closes the listener, so that the system refuses new connections from now on.
         drop(next);
         while connections.join_next().await.is_some() {}

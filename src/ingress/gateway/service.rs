@@ -61,12 +61,8 @@ impl Shared {
             // Boxed: hyper keeps the memory of a request's future as long as the connection, even while it is idle.
             false => {
                 let passed = Box::pin(self.pass(request, door)).await;
-                self.client.core().telemetry.gateway.ended(match &passed {
-                    Ok(_) => Outcome::Answered,
-                    Err(problem) if problem.kind == "unauthorized" => Outcome::Unauthorized,
-                    Err(problem) if problem.delivery == Delivery::NotSent => Outcome::NotSent,
-                    Err(_) => Outcome::Ambiguous,
-                });
+                let outcome = passed.as_ref().map_or_else(Problem::outcome, |_| Outcome::Answered);
+                self.client.core().telemetry.gateway.ended(outcome);
                 passed
             }
         };
@@ -192,9 +188,9 @@ impl Shared {
             return self.leave(request, priority, &aim).await;
         }
         let may_resend = request.parts.on_ambiguous.unwrap_or(aim.route.vendor.retry.on_ambiguous);
-        let has_key = key::is_stated(&request, &aim.route);
-        let may_act_twice =
-            has_key || may_resend == OnAmbiguous::Resend || !matches!(method, Method::POST | Method::PATCH);
+        let may_act_twice = !matches!(method, Method::POST | Method::PATCH)
+            || may_resend == OnAmbiguous::Resend
+            || key::is_stated(&request, &aim.route);
         let (tenant, vendor) = (aim.route.id.clone(), aim.route.vendor.name.clone());
         let mark = request.body_bytes().filter(|_| !may_act_twice).map(|body| Mark {
             caller: allowed.name().into(),

@@ -303,3 +303,43 @@ async fn token_of_the_gateway_opens_the_console() {
     let answer = http.get(&letters).bearer_auth(serving.token().unwrap()).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "there is no store");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_of_two_listeners_ends_at_once() {
+    let client = integration_client::IntegrationClient::builder().without_catalogue().build().await.unwrap();
+    let console = Console::builder(client.clone()).build();
+    let gateway = Gateway::builder(client).console(&console).build();
+    let first = gateway.serve(Listen::loopback()).await.unwrap();
+    let second = gateway.serve(Listen::loopback()).await.unwrap();
+    let http = reqwest::Client::new();
+    let ask = |path: &str| {
+        let url = format!("http://{}/~/console/{path}", second.address().unwrap());
+        http.get(url).bearer_auth(second.token().unwrap()).send()
+    };
+    let mut events = ask("api/events").await.unwrap();
+    let whole = tokio::time::timeout(Duration::from_secs(5), first.shutdown(Duration::from_secs(60))).await;
+    assert!(whole.unwrap(), "the console's work in the background is no request");
+    assert_eq!(ask("api/lanes").await.unwrap().status(), StatusCode::OK);
+    let whole = tokio::time::timeout(Duration::from_secs(5), second.shutdown(Duration::from_secs(60))).await;
+    assert!(whole.unwrap());
+    while events.chunk().await.unwrap().is_some() {}
+}
+
+#[tokio::test]
+async fn wrong_method_is_told_the_right_one() {
+    let client = integration_client::IntegrationClient::builder().without_catalogue().build().await.unwrap();
+    let mut console = Console::builder(client).access(|_| Some(Access::Operate)).build();
+    for (method, path, allowed) in [
+        ("POST", "/api/lanes", "GET, HEAD"),
+        ("DELETE", "/api/letters/7", "GET, HEAD"),
+        ("POST", "/console.js", "GET, HEAD"),
+        ("GET", "/api/letters/purge", "POST"),
+        ("PUT", "/api/lanes/acme/v/pause", "POST"),
+    ] {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.body(http_body_util::Full::<bytes::Bytes>::default()).unwrap();
+        let answer = console.call(request).await.unwrap();
+        let told = answer.headers()["allow"].to_str().unwrap();
+        assert_eq!((answer.status().as_u16(), told), (405, allowed), "{method} {path}");
+    }
+}

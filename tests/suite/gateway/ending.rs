@@ -212,6 +212,38 @@ async fn ambiguous_patch_is_not_repeated_and_put_is() {
     assert_eq!(vendor.arrivals().len(), 3);
 }
 
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn ending_gateway_leaves_its_successors_socket() {
+    let vendor = FakeVendor::builder().fault(When::path("/stall"), Fault::Stall).start().await.unwrap();
+    let path = std::env::temp_dir().join(format!("ic-gateway-next-{}.sock", std::process::id()));
+    let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).without_tokens().build();
+    let ask = |path: &str| format!("GET /acme/shop{path} HTTP/1.1\r\nhost: any\r\nconnection: close\r\n\r\n");
+    let first = gateway.serve(Listen::unix(&path)).await.unwrap();
+    let mut waiting = tokio::net::UnixStream::connect(&path).await.unwrap();
+    waiting.write_all(ask("/stall").as_bytes()).await.unwrap();
+    while vendor.arrivals().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut ending = JoinSet::new();
+    ending.spawn(first.shutdown(60 * SECOND));
+    // The file goes with the listener, although a request goes on.
+    while path.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let next = gateway.serve(Listen::unix(&path)).await.unwrap();
+    drop(waiting);
+    let ended = tokio::time::timeout(20 * SECOND, ending.join_next()).await.unwrap();
+    assert!(ended.unwrap().unwrap(), "its last request has ended");
+    let mut caller = tokio::net::UnixStream::connect(&path).await.unwrap();
+    caller.write_all(ask("/x").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    caller.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(next.shutdown(SECOND).await);
+    assert!(!path.exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn second_listener_leaves_the_first_token_valid() {
     let vendor = start_shop_vendor().await;
