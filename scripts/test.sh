@@ -517,9 +517,14 @@ has_failed() {
 }
 
 end_background_steps() {
-    local process
-    for process in "${RUNNING[@]}"; do
-        kill -- "-$process" 2>/dev/null || true
+    local name
+    for name in "${!RUNNING[@]}"; do
+        if [[ $name == servers ]]; then
+            # Not ended midway: apt-get would leave packages half configured, and a server that is just starting would stay.
+            wait "${RUNNING[$name]}" || true
+        else
+            kill -- "-${RUNNING[$name]}" 2>/dev/null || true
+        fi
     done
 }
 

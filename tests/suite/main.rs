@@ -8,6 +8,7 @@ mod browser;
 mod cancel;
 mod catalogue;
 mod catalogue_walk;
+mod changing_limits;
 mod checker;
 mod client;
 mod config;
@@ -50,6 +51,8 @@ mod sharing;
 mod simulate;
 mod soak;
 mod spans;
+mod store_lost_replies;
+mod store_shutdown;
 mod store_statements;
 mod store_troubles;
 #[allow(clippy::unwrap_used, reason = "a vendor of the tests that cannot start stops the test")]
