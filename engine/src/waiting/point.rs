@@ -23,7 +23,7 @@ pub(crate) struct WaitPoint {
     /// Whether some of them wait for a permit to end.
     pub(crate) on_settle: bool,
     /// The queue whose head gets the next units. No other queue takes units here before it: otherwise an expensive
-    /// request would starve behind cheap ones.
+    /// request would starve behind cheap ones. A high request may, if the head waits only for the lower tiers' part.
     pub(crate) reserved: QueueKey,
     /// Whose turn it is among the tiers, where the tree does not decide that.
     pub(crate) turns: Turns,

@@ -65,7 +65,7 @@ impl SqsReplies {
         let attribute = MessageAttributeValue::builder().data_type("String").string_value(&id).build();
         let attribute = attribute.map_err(|error| error.to_string())?;
         let mut request = self.client.send_message().queue_url(format!("{}/{queue}", self.account));
-        request = request.message_body(reply.json_within(LONGEST)).message_attributes(MESSAGE_ID, attribute);
+        request = request.message_body(body_of(reply)).message_attributes(MESSAGE_ID, attribute);
         if queue.ends_with(".fifo") {
             request = request.message_group_id(&reply.id).message_deduplication_id(&id);
         }
@@ -74,6 +74,18 @@ impl SqsReplies {
         let sent = sent.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?;
         sent.map(drop).map_err(|error| problem::text(&error))
     }
+}
+
+/// The content of a message: the reply as JSON, cut to what a message holds.
+fn body_of(reply: &Reply) -> String {
+    let text = storable(&reply.json_within(LONGEST));
+    // What is escaped takes twice as many bytes.
+    if text.len() <= LONGEST { text } else { storable(&reply.json_within(LONGEST / 2)) }
+}
+
+/// Escapes the characters of a JSON text that SQS refuses. They can only be inside its strings.
+fn storable(json: &str) -> String {
+    json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
 }
 
 /// Whether a name is a valid queue name, so that it cannot lead to another path or account.
@@ -101,7 +113,13 @@ impl std::fmt::Debug for SqsReplies {
 
 #[cfg(test)]
 mod tests {
-    use super::is_queue;
+    use super::{is_queue, storable};
+
+    #[test]
+    fn refused_characters_are_escaped() {
+        let json = "{\"body\":\"a\u{fffe}\u{ffff}\u{fffd}\"}";
+        assert_eq!(storable(json), "{\"body\":\"a\\ufffe\\uffff\u{fffd}\"}");
+    }
 
     #[test]
     fn names_lead_to_no_other_account() {

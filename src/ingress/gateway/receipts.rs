@@ -65,7 +65,12 @@ impl Shared {
             return Err(Problem::refused(StatusCode::NOT_FOUND, "not_found", why));
         }
         if *method == Method::DELETE {
-            let is_cancelled = receipt.cancel().await.map_err(|error| of(&error))?;
+            let mut is_cancelled = receipt.cancel().await.map_err(|error| of(&error))?;
+            if !is_cancelled {
+                // A DELETE may be repeated, for example because the answer to the first was lost.
+                let status = receipt.status().await.map_err(|error| of(&error))?;
+                is_cancelled = matches!(status, Status::Cancelled);
+            }
             return match is_cancelled {
                 true => Ok(control::json(StatusCode::OK, &json!({"id": receipt.id(), "state": "cancelled"}))),
                 false => {
