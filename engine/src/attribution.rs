@@ -120,11 +120,13 @@ impl Engine {
         (is_only || best <= Fit::Units).then_some(found)
     }
 
-    /// Whether a report calls this limit by a special name, and has the figure of this limit and no other.
+    /// Whether a report calls this limit by a special name that is not known yet, and has the figure of this limit and
+    /// no other.
     pub(super) fn names_alone(&self, origin: &Origin, target: Target, report: &Report) -> bool {
         let has_figure =
             |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| spec.pace.limit == report.limit);
         report.about.is_special
+            && self.cell_at(origin, target).is_some_and(|cell| !cell.is_called(&report.about))
             && has_figure(&target)
             && self.rates_of(origin).into_iter().filter(has_figure).count() == 1
     }

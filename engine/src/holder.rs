@@ -123,7 +123,13 @@ impl Statements {
 
     /// All limits that any lane states, each with the strictest of its figures; `None` if no lane states any.
     pub(super) fn merged(&self) -> Option<Arc<[SharedSpec]>> {
-        self.lists.iter().map(|(specs, _)| specs.clone()).reduce(|one, other| strictest(&one, &other))
+        self.merged_without(None)
+    }
+
+    /// [`merged`](Self::merged), without the list at one place.
+    fn merged_without(&self, place: Option<usize>) -> Option<Arc<[SharedSpec]>> {
+        let others = self.lists.iter().enumerate().filter(|(at, _)| Some(*at) != place);
+        others.map(|(_, (specs, _))| specs.clone()).reduce(|one, other| strictest(&one, &other))
     }
 
     /// Whether others share the limits, and other figures would be in force without a lane that states `specs`.
@@ -132,9 +138,7 @@ impl Statements {
             return false;
         }
         let Some(at) = self.place(specs).filter(|at| self.lists[*at].1 == 1) else { return false };
-        let others = self.lists.iter().enumerate().filter(|(place, _)| *place != at);
-        let without = others.map(|(_, (specs, _))| specs.clone()).reduce(|one, other| strictest(&one, &other));
-        without != self.merged()
+        self.merged_without(Some(at)) != self.merged()
     }
 }
 

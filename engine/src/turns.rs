@@ -175,7 +175,7 @@ impl Engine {
         self.ask_limits(need, place)
     }
 
-    /// Asks the limits of one level, whoever has reserved the next units there.
+    /// Asks the limits of one level, without regard to a queue that has reserved the next units there.
     #[inline]
     pub(super) fn ask_limits(&mut self, need: &Need, place: LimitLevel) -> Result<(), Stop> {
         let gate = match place {

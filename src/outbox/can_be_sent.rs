@@ -25,7 +25,7 @@ pub(super) struct CanBeSent {
 impl CanBeSent {
     /// Why the job is given up without another exchange; `None` if it is sent.
     ///
-    /// An exchange on which the vendor may have acted comes before all other reasons: whoever reads another reason may
+    /// An exchange on which the vendor may have acted comes before all other reasons: with another reason, an operator may
     /// send the letter again without asking the vendor. The process that made the exchange may also report its outcome
     /// later, which replaces a letter with this reason only.
     pub(super) fn reason_against(&self, job: &Claimed) -> Option<Reason> {
@@ -43,8 +43,8 @@ impl CanBeSent {
     }
 }
 
-/// Whether a stored request with an unknown outcome may be sent again. If its tenant is missing, nobody knows the
-/// vendor's policy and whether the vendor reads keys, so the request itself must allow it.
+/// Whether a stored request with an unknown outcome may be sent again. If its tenant is missing, the vendor's
+/// policy is unknown, and whether it reads keys, so the request itself must allow it.
 pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else {
         return stored.resend == Some(true) || stored.method().is_some_and(|method| idempotent(&method, false));

@@ -193,7 +193,7 @@ pub(crate) fn redrive<'a>(
             return Ok(if left.is_empty() { Redriven::Gone } else { Redriven::NoRequest });
         };
         // Counted like an exchange, so that outcomes of earlier claims do not apply to the new job. The new job has no
-        // deadline: whoever sends a letter again wants it sent.
+        // deadline: the operator who sends a letter again wants it sent.
         again(bytes, &mut row, (1, now, None, history.as_deref()), db, now).await?;
         Ok(Redriven::Yes)
     })

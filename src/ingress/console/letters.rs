@@ -217,7 +217,7 @@ async fn redrive_chosen(choice: &Choice, expect: u64, changed: &mut Option<u64>)
     for id in ids {
         done += match letters.redrive(id).await {
             Ok(done) => u64::from(done),
-            // The request of this letter was not kept. The other letters are sent all the same.
+            // The request of this letter was not kept. The loop goes on with the other letters.
             Err(error) if error.kind() == ErrorKind::InvalidRequest => 0,
             Err(error) => {
                 forget_if_in_doubt(&error, changed);
