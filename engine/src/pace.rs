@@ -11,6 +11,10 @@ pub(super) const TIER_TURN: u64 = 60_000_000_000;
 /// What a single response says about a limit's rate is believed for at most this long, in nanoseconds, however long the
 /// window is. A vendor that states it with each response renews it.
 pub(super) const LONGEST_BELIEF: u64 = 900_000_000_000;
+/// A first refusal of a limit that our own count supports cuts the rate for one window and for at most this long, in
+/// nanoseconds. It is longer than [`LONGEST_BELIEF`] because the rate is at least half of what passed, and because a
+/// trial of the full rate in the same window would be refused again.
+pub(super) const LONGEST_CUT: u64 = 3_600_000_000_000;
 
 /// The rate of a limit, as far as throttling needs it. A lane's is the slowest of its limits for all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

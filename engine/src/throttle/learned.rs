@@ -7,7 +7,7 @@
 //! A single refusal proves little: vendors shed load, and other clients come and go. It cuts the rate for one window; a
 //! second refusal within some windows is believed.
 
-use crate::pace::{LONGEST_BELIEF, Pace};
+use crate::pace::{LONGEST_CUT, Pace};
 use crate::time::Time;
 
 /// The share of the rate that passed before a refusal that is tried next.
@@ -41,7 +41,7 @@ pub(super) struct Learned {
 /// How far a single refusal, which may have been an accident, has been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trial {
-    /// The rate is cut for one window, or for as long as one response is believed.
+    /// The rate is cut for one window, or for as long as one refusal is believed.
     Cut,
     /// The full rate is tried again for two windows, so that it covers a whole window of the vendor's.
     Whole,
@@ -110,7 +110,7 @@ impl Learned {
     fn lasts(&self, pace: &Pace) -> u64 {
         let window = pace.window_ns.max(1);
         match self.trial {
-            Trial::Cut => return window.min(LONGEST_BELIEF),
+            Trial::Cut => return window.min(LONGEST_CUT),
             Trial::Whole => return window.saturating_mul(WINDOWS_BETWEEN),
             Trial::Over if self.bad.is_infinite() => return window,
             Trial::Over => {}

@@ -242,9 +242,11 @@ impl Throttle {
         self.forget_past(now);
         let from = self.next.max(due);
         let after = |spacing: u64| from.plus_nanos(spacing.saturating_mul(u64::from(units)));
-        // A figure of the vendor delays nothing for longer than it is believed.
+        // A figure of the vendor delays nothing for longer than it is believed. In the window in which that ends, the
+        // spacing still holds: a vendor that counts the last window at each moment counts what was sent before.
+        let bound = now.plus_nanos(pace.window_ns.min(LONGEST_BELIEF));
         let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
-        let of_figures = figures.map(|(spacing, until)| after(spacing).min(until)).max();
+        let of_figures = figures.map(|(spacing, until)| after(spacing).min(until.max(bound))).max();
         if let Some(next) = of_figures.max(self.spacing_after_refusal(now, pace).map(after)) {
             self.next = self.next.max(next);
         }
