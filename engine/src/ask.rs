@@ -24,7 +24,7 @@ pub struct Ask {
     /// if `give_up` holds in any case.
     pub patience_ns: u64,
     /// The longest that the exchange may take, in nanoseconds. Its permit ends after that, whatever became of the
-    /// exchange.
+    /// exchange, unless its holder says that it [`outlasts`](crate::Engine::outlasts) this time.
     pub attempt_ns: u64,
 }
 

@@ -39,6 +39,13 @@ impl Engine {
         self.correct(now, key, actual)
     }
 
+    /// As [`received`](Self::received), for a body of which only these `bytes` are known: the vendor may have counted
+    /// more, so the cost is only raised.
+    pub fn received_at_least(&mut self, now: Time, key: PermitKey, bytes: u32) -> Option<Correction> {
+        let believed = self.permits.get(key)?.need().cost;
+        self.received(now, key, bytes.max(believed.received))
+    }
+
     fn correct(&mut self, now: Time, key: PermitKey, actual: Cost) -> Option<Correction> {
         let permit = self.permits.get(key)?;
         let (take, need, origin) = (permit.take(), permit.need(), permit.origin);

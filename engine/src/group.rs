@@ -23,8 +23,8 @@ pub struct Group<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     until: Time,
-    /// The tenant that was refused first, as a hash.
-    witness: u64,
+    /// The tenant, as a hash, whose refusal asked for a longer pause than was believed.
+    witness: Option<u64>,
 }
 
 impl Group<'_> {
@@ -56,11 +56,19 @@ impl GroupPauses {
         self.standing.get(&group).map_or(Time::ZERO, |standing| standing.until)
     }
 
-    /// Extends the pause of a group to `until` because `witness` was refused, or only to `of_one_witness` as long as no
-    /// other tenant was refused. Returns `false` if an equal or longer pause is in force.
-    pub(super) fn extend(&mut self, group: u64, witness: u64, until: Time, of_one_witness: Time) -> bool {
-        let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness });
-        let until = if known.witness == witness { until.min(of_one_witness) } else { until };
+    /// Extends the pause of a group to `until` because `tenant` was refused, or only to `of_one_witness` unless the
+    /// refusal of another tenant asked for a pause beyond that, too. Returns `false` if an equal or longer pause is in
+    /// force.
+    pub(super) fn extend(&mut self, group: u64, tenant: u64, until: Time, of_one_witness: Time) -> bool {
+        let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness: None });
+        let until = match known.witness {
+            _ if until <= of_one_witness => until,
+            Some(witness) if witness != tenant => until,
+            _ => {
+                known.witness = Some(tenant);
+                of_one_witness
+            }
+        };
         let is_longer = until > known.until;
         known.until = known.until.max(until);
         is_longer

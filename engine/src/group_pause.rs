@@ -1,5 +1,5 @@
-//! Pauses of more than one lane: the vendor refused a request for a whole account, or for all that call the vendor from
-//! here.
+//! Pauses of a whole account, or of all that call a vendor from here, for which no limit is configured: a configured
+//! limit is paused itself (`throttle/pause.rs`).
 //!
 //! Every lane of that scope gets a pause of its own: a lane with waiting requests gets it at once, any other when it is
 //! asked for the next permit. After the pause each lane therefore sends one request first and ramps up from there. The
@@ -18,16 +18,16 @@ use crate::time::Time;
 const MAX_SPREAD: u64 = 5_000_000_000;
 
 impl Engine {
-    /// Pauses a group until `until` because `tenant` was refused. As long as no other tenant of the group was refused,
-    /// the pause lasts at most `one_witness_ns`, so that one wrong response does not stop all who call a vendor for a
+    /// Pauses a group until `until` because `tenant` was refused. As long as no other tenant's refusal asked for a longer
+    /// pause too, it lasts at most `one_witness_ns`, so that one wrong response does not stop all who call a vendor for a
     /// month. The caller pauses the tenant's own lane separately, for as long as the vendor said.
     pub fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time, one_witness_ns: u64) {
         let now = self.tick(now);
         if until <= now {
             return;
         }
-        let (hash, witness) = (group.hash(self.lanes.hasher()), self.lanes.hasher().hash_one(tenant));
-        if !self.group_pauses.extend(hash, witness, until, now.plus_nanos(one_witness_ns)) {
+        let (hash, refused) = (group.hash(self.lanes.hasher()), self.lanes.hasher().hash_one(tenant));
+        if !self.group_pauses.extend(hash, refused, until, now.plus_nanos(one_witness_ns)) {
             return;
         }
         let waiting = self.waiters.lanes();

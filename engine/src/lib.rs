@@ -17,7 +17,7 @@
 //! |---|---|
 //! | a request asks for a permit | `submit`, `submit_deferred`, `cancel`, `check` (without asking) |
 //! | its grant is picked up | `woken`, `claim`, `granted`, `put_back` |
-//! | its exchange | `answered`, `answered_with`, `corrected`, `received`, `window_ends`, `finished`, `abandoned`, `not_sent`, `permit_of` |
+//! | its exchange | `answered`, `answered_with`, `outlasts`, `corrected`, `received`, `received_at_least`, `window_ends`, `finished`, `abandoned`, `not_sent`, `permit_of` |
 //! | time passes | `poll`, `poll_timeout`, `is_quiet` |
 //! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `take_over`, `replay` |
 //! | lanes rest | `sweep`, `is_empty`, `waiters_end` |

@@ -22,6 +22,7 @@ pub(crate) struct Permit {
     granted: Time,
     /// When the exchange ends at the latest. Without meaning before the start.
     deadline: Time,
+    /// The longest that the exchange may take; `u64::MAX` if its holder ends the permit, however late that is.
     attempt_ns: u64,
     /// The waiter that has not picked it up yet, or [`Key::NONE`].
     waiter: WaiterKey,
@@ -94,7 +95,29 @@ impl Permit {
             return None;
         }
         self.state = State::Answered;
+        if self.is_open_ended() {
+            self.deadline = Time::MAX;
+        }
         Some((self.take(), self.origin))
+    }
+
+    /// Notes that its holder ends it, however late that is. Until the response is reported the deadline stays: a probe
+    /// that hangs must not keep a lane shut.
+    pub(super) fn outlast(&mut self) {
+        self.attempt_ns = u64::MAX;
+        if self.is_answered() {
+            self.deadline = Time::MAX;
+        }
+    }
+
+    /// Whether its holder ends it, however late that is.
+    pub(super) fn is_open_ended(&self) -> bool {
+        self.attempt_ns == u64::MAX
+    }
+
+    /// Removes the deadline of an exchange that has not been answered by then, and whose holder ends it.
+    pub(super) fn go_on(&mut self) {
+        self.deadline = Time::MAX;
     }
 
     /// Notes that the caller does not wait any more: the permit ends at `deadline`.

@@ -124,6 +124,21 @@ impl Permits {
         Some(started)
     }
 
+    /// Notes that the holder of a permit ends it, however late that is.
+    #[inline]
+    pub(super) fn outlast(&mut self, key: PermitKey) {
+        if let Some(permit) = self.all.get_mut(key) {
+            permit.outlast();
+        }
+    }
+
+    /// Removes the deadline of a permit whose holder ends it.
+    pub(super) fn go_on(&mut self, key: PermitKey) {
+        if let Some(permit) = self.all.get_mut(key) {
+            permit.go_on();
+        }
+    }
+
     /// Notes that a permit's caller does not wait any more. The permit ends at `deadline`.
     pub(super) fn abandon(&mut self, key: PermitKey, deadline: Time) {
         if let Some(permit) = self.all.get_mut(key) {

@@ -103,6 +103,14 @@ impl Engine {
         self.run_turns();
     }
 
+    /// Reports that the exchange may take longer than was asked for: the permit ends when its holder says so, however
+    /// late that is. What the permit probes is left to another request at the old deadline, if there is no response by
+    /// then.
+    #[inline]
+    pub fn outlasts(&mut self, key: PermitKey) {
+        self.permits.outlast(key);
+    }
+
     #[inline]
     fn answer(&mut self, now: Time, key: PermitKey) {
         let Some((take, origin)) = self.permits.answer(key) else { return };
@@ -293,10 +301,19 @@ impl Engine {
     }
 
     /// Ends permits whose deadline has passed because their holders are gone or hang. Units taken from a rate stay
-    /// taken. The slot of a permit without a response stays taken until the vendor must have noticed the end too.
+    /// taken. The slot of a permit without a response stays taken until the vendor must have noticed the end too. A
+    /// permit that [outlasts](Self::outlasts) its deadline keeps its slots, but another request probes in its place: a
+    /// holder that hangs must not keep a lane shut.
     pub(super) fn settle_overdue(&mut self, now: Time) {
         for key in self.permits.overdue(now) {
-            if self.permits[key].is_started() {
+            let permit = &self.permits[key];
+            if permit.is_started() && permit.is_open_ended() {
+                let origin = permit.origin;
+                self.permits.go_on(key);
+                self.ended_unheard(&origin, key);
+                continue;
+            }
+            if permit.is_started() {
                 self.abandon(key);
             }
             if self.permits[key].deadline() <= now {

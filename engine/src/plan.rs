@@ -69,6 +69,12 @@ impl SharedSpec {
 }
 
 impl Plan {
+    /// Whether one of the lane's own limits counts as used up in a process that has just begun. Such a lane stays in
+    /// memory: a new one would count as used up again.
+    pub(crate) fn starts_spent(&self) -> bool {
+        self.own.iter().any(LimitSpec::counts_as_used_up)
+    }
+
     #[inline]
     pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
         self.endpoints.get(endpoint.place()).map_or(0..0, |endpoint| endpoint.own.clone())

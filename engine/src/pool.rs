@@ -221,21 +221,26 @@ impl Engine {
         }
     }
 
-    /// Takes what the store gave. `until` is the end of the lease: nothing is granted or started from then on.
-    pub fn hold(&mut self, now: Time, limit: PooledLimit, got: &Got, until: Time) {
+    /// Takes what the store gave. `until` is the end of the lease: nothing is granted or started from then on. Returns
+    /// whether it was taken: if the configuration has changed since the wish was told, nothing of it is held.
+    pub fn hold(&mut self, now: Time, limit: PooledLimit, got: &Got, until: Time) -> bool {
         let now = self.tick(now);
         let PooledLimit { place, version, index } = limit;
         let waits = match place {
             Place::Lane(key) => {
-                let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.version == version) else { return };
+                let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.version == version) else { return false };
                 let plan = lane.plan.clone();
-                let (Some(cell), Some(spec)) = (lane.own.as_mut().get_mut(index), plan.own.get(index)) else { return };
+                let (Some(cell), Some(spec)) = (lane.own.as_mut().get_mut(index), plan.own.get(index)) else {
+                    return false;
+                };
                 cell.hold(spec, now, got, until)
             }
             Place::Holder(key) => {
                 let shared = self.lanes.holder_mut(key).filter(|shared| shared.version == version);
-                let Some(shared) = shared else { return };
-                let (Some(cell), Some(spec)) = (shared.cells.get_mut(index), shared.specs.get(index)) else { return };
+                let Some(shared) = shared else { return false };
+                let (Some(cell), Some(spec)) = (shared.cells.get_mut(index), shared.specs.get(index)) else {
+                    return false;
+                };
                 cell.hold(&spec.spec, now, got, until)
             }
         };
@@ -245,6 +250,7 @@ impl Engine {
         self.pools.places.insert(place);
         self.wake_place(place);
         self.run_turns();
+        true
     }
 }
 

@@ -72,7 +72,8 @@ impl Engine {
         }
         rests &= lane.credential.is_none();
         let unused = lane.in_flight == 0 && lane.waiting.is_none();
-        let (retired, evictable) = (lane.retired, evict && lane.has_forgotten(now) && lane.pins == 0);
+        let evictable = evict && lane.has_forgotten(now) && lane.pins == 0 && !lane.plan.starts_spent();
+        let retired = lane.retired;
         if rests && unused && (retired || (evictable && !self.lanes.decides_for_others(key))) {
             self.lanes.remove(key);
         }
@@ -87,7 +88,8 @@ impl Engine {
             for change in cell.forgotten(&spec.spec, now) {
                 self.notices.forget(Forgotten::of_shared(&shared.key, spec, &change));
             }
-            rests &= cell.rest(&spec.spec, now);
+            // A new holder would count as used up again.
+            rests &= cell.rest(&spec.spec, now) && !spec.spec.counts_as_used_up();
         }
         if !rests || shared.lanes > 0 || shared.waiting > 0 {
             return;

@@ -13,6 +13,7 @@
 //! | `pool_store.rs` | the kinds of stores: which URL opens which, how often each is called; a new kind of store begins here |
 //! | `store_task.rs` | the task that calls the store and passes on its answers |
 //! | `cold_start.rs` | finds limits whose `cold_start` has no effect because processes share them |
+//! | `renamed_limits.rs` | finds limits that a reload makes the store count anew |
 //! | `call.rs` | the types of a call and its answer, and the ledger's text form |
 //! | `eras.rs` | decides what to write to Redis, which can compare and swap and has a clock: pure |
 //! | `redis.rs` | reads and writes ledgers in Redis or Valkey |
@@ -47,6 +48,7 @@ mod redis;
 #[cfg(not(feature = "redis"))]
 #[path = "redis_off.rs"]
 mod redis;
+mod renamed_limits;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper", test))]
 mod sights;
 pub(crate) mod status;

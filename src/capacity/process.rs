@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::call::{Answer, Call, Entry};
-use super::ledger::{FLOOR_LEASE_US, Figures, Floor, Line, State};
+use super::ledger::{FLOOR_LEASE_US, Figures, Floor, Got, Line, State};
 use crate::clock::{Time, nanos};
 use crate::engine::limit::{self, Wish};
 
@@ -31,6 +31,35 @@ struct Limit {
     last: Option<(u64, Time)>,
     /// After this time the record no longer matters and is deleted.
     until: Time,
+    /// What a call says of this limit while the process neither holds nor wants units of it.
+    idle: Option<Line>,
+    /// The most units that the process may hold, by its last call and the answer.
+    holds: u32,
+    /// Until when the vendor's responses pause the limit, by the last call.
+    paused_until: Time,
+    /// The end of the lease that the last answer renewed.
+    lease_until: Time,
+}
+
+impl Limit {
+    /// Whether the store must still be told of units that the process has returned, though it holds none.
+    fn owes(&self, now: Time) -> bool {
+        self.holds == 0 && !self.unheard.is_empty() && now < self.until
+    }
+
+    fn entry(&self, now: Time, limit: String, line: Line) -> Entry {
+        let left = |at: &Time| at.as_nanos().saturating_sub(now.as_nanos()).div_ceil(1_000);
+        let returned = self.unheard.iter().map(|(at, units)| (left(at), *units)).collect();
+        let expected_us = self.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
+        let line = Line { returned, paused_us: left(&self.paused_until), ..line };
+        Entry { limit, known_seq: self.known_seq, expected_us, line }
+    }
+
+    /// Whether a call that began at `began` claimed units whose lease had ended for the store when the call arrived,
+    /// and has ended here before the answer.
+    fn lost_by_age(&self, began: Time, now: Time, entry: &Entry, got: &Got) -> bool {
+        matches!(got.state, State::Lost) && entry.line.claim > 0 && began < self.lease_until && self.lease_until <= now
+    }
 }
 
 impl Process {
@@ -48,12 +77,22 @@ impl Process {
         began + less_a_hundredth(Duration::from_micros(FLOOR_LEASE_US))
     }
 
-    /// Makes the next call to the store.
+    /// Makes the next call to the store. It also repeats what earlier calls returned of limits without a wish.
     pub(crate) fn call(&mut self, now: Time, wishes: Vec<(String, Wish)>, leaves: bool) -> Call {
         self.seq += 1;
         let (process, seq, lease_us) = (self.id, self.seq, nanos(self.lease) / 1_000);
-        let lines = wishes.into_iter().map(|(name, wish)| self.entry(now, name, &wish)).collect();
+        let mut lines: Vec<Entry> = wishes.into_iter().map(|(name, wish)| self.entry(now, name, &wish)).collect();
+        for (name, known) in self.limits.iter().filter(|(_, known)| known.owes(now)) {
+            if let Some(idle) = known.idle.as_ref().filter(|_| lines.iter().all(|entry| entry.limit != *name)) {
+                lines.push(known.entry(now, name.clone(), idle.clone()));
+            }
+        }
         Call { process, seq, lease_us, leaves, lines }
+    }
+
+    /// Whether a call is to be made although no limit has a wish.
+    pub(crate) fn owes(&self, now: Time) -> bool {
+        self.limits.values().any(|known| known.owes(now))
     }
 
     fn entry(&mut self, now: Time, name: String, wish: &Wish) -> Entry {
@@ -61,24 +100,25 @@ impl Process {
         let known = self.limits.entry(name.clone()).or_default();
         known.until = now + kept;
         known.unheard.extend(wish.returned.iter().map(|(free_in, units)| (now.plus_nanos(*free_in), *units)));
-        let left = |at: &Time| at.as_nanos().saturating_sub(now.as_nanos()).div_ceil(1_000);
-        let line = Line {
+        (known.holds, known.paused_until) = (wish.claim, now.plus_nanos(wish.paused_ns));
+        let idle = Line {
             figures: figures(&wish.figures),
-            claim: wish.claim,
-            returned: known.unheard.iter().map(|(at, units)| (left(at), *units)).collect(),
-            want: wish.want,
-            need: wish.need,
-            paused_us: wish.paused_ns.div_ceil(1_000),
+            claim: 0,
+            returned: Vec::new(),
+            want: [0; 3],
+            need: 0,
+            paused_us: 0,
             floor: Floor { each: wish.floor.each, all: wish.floor.all },
         };
-        let expected_us = known.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
-        Entry { limit: name, known_seq: known.known_seq, expected_us, line }
+        let line = Line { claim: wish.claim, want: wish.want, need: wish.need, ..idle.clone() };
+        known.idle = Some(idle);
+        known.entry(now, name, line)
     }
 
     /// Applies the answer to a call that began at `began`. Returns the units and rules for each limit, in the order of
     /// the call; `None` for a limit about which the store has said nothing.
     pub(crate) fn answered(&mut self, began: Time, now: Time, call: &Call, answer: &Answer) -> Vec<Option<limit::Got>> {
-        let floor_until = self.floor_until(began);
+        let (until, floor_until) = (self.until(began), self.floor_until(began));
         let mut all = Vec::with_capacity(call.lines.len());
         for (entry, got) in call.lines.iter().zip(&answer.got) {
             // For a line that failed, the call counts as unanswered: the next call repeats what this one returned.
@@ -87,9 +127,18 @@ impl Process {
                 continue;
             };
             let known = self.limits.entry(entry.limit.clone()).or_default();
+            if known.lost_by_age(began, now, entry, got) {
+                // The engine returns all of these units with its next wish, and can say when each of them is free. If
+                // it forgot them, the ledger would have to assume that all were in use to the end of the lease.
+                all.push(None);
+                continue;
+            }
             known.known_seq = call.seq;
             known.unheard.clear();
             known.last = Some((answer.clock_us, now));
+            known.lease_until = until;
+            let granted = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
+            known.holds = known.holds.saturating_add(granted);
             all.push(Some(limit::Got {
                 units: got.units.iter().map(|(free_in, units)| (free_in.saturating_mul(1_000), *units)).collect(),
                 keep: got.keep,
@@ -103,6 +152,15 @@ impl Process {
         }
         self.limits.retain(|_, known| known.until > now);
         all
+    }
+
+    /// The engine did not take the answer to this line, because the configuration had changed meanwhile. Its units
+    /// count as never received, so that the ledger frees them at their own times. Otherwise it would have to assume
+    /// that they were in use until the next call.
+    pub(crate) fn not_held(&mut self, entry: &Entry) {
+        if let Some(known) = self.limits.get_mut(&entry.limit) {
+            known.known_seq = entry.known_seq;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::call::{Answer, Call};
 use super::cold_start::warn_of_spent_limits;
 use super::ledger::State;
 use super::process::Process;
+use super::renamed_limits::KnownLimits;
 use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
 use super::{CallTiming, Pool};
 use crate::clock::{Clock, Time};
@@ -48,11 +49,12 @@ impl Sharing {
         self.known.lock().limits(now)
     }
 
-    /// Returns all units, and waits until the store has recorded this, at most for the time that one call may take.
+    /// Returns all units, and waits until the store has recorded this, at most for the time that two calls may take:
+    /// one may be under way, and the one that returns the units follows it.
     pub(crate) async fn leave(&self) {
         self.stop.send_replace(true);
         let mut ended = self.ended.subscribe();
-        let _ = timeout(self.timing.call, ended.wait_for(|ended| *ended)).await;
+        let _ = timeout(self.timing.call.saturating_mul(2), ended.wait_for(|ended| *ended)).await;
     }
 }
 
@@ -127,7 +129,7 @@ fn join(wish: &mut Wish, other: Wish) {
 }
 
 /// The place of each line that gets what the store grants: the one that wants the most. The other places return what
-/// they hold. `asked` has the line and the rank of each place.
+/// they hold, unless the main place has what it wants. `asked` has the line and the rank of each place.
 fn main_places(asked: impl Iterator<Item = (usize, (u32, u32))>, lines: usize) -> Vec<Option<usize>> {
     let mut best: Vec<Option<(usize, (u32, u32))>> = vec![None; lines];
     for (number, (line, rank)) in asked.enumerate() {
@@ -155,13 +157,14 @@ impl StoreTask {
         // When the next call is due, and when a call may be made at the earliest if requests are starved of units
         // before then.
         let (mut due, mut soon) = (Time::MAX, Time::ZERO);
-        // The version of the configuration that has been searched for settings without effect.
-        let mut searched = None;
+        // The version of the configuration that has been searched for settings without effect and for renamed limits.
+        let (mut searched, mut limits) = (None, KnownLimits::default());
         loop {
             if let Some(core) = core.upgrade() {
                 let config = core.registry.config.load();
                 if searched.replace(config.version()) != Some(config.version()) {
                     warn_of_spent_limits(&config);
+                    limits.go_over_to(&config);
                 }
             }
             tokio::select! {
@@ -183,7 +186,7 @@ impl StoreTask {
             let began = self.clock.now();
             let gathered = self.gather();
             let wishes = &gathered.lines.wishes;
-            if wishes.is_empty() {
+            if wishes.is_empty() && !self.process.owes(began) {
                 self.sharing.known.lock().rests();
                 due = Time::MAX;
                 continue;
@@ -217,27 +220,35 @@ impl StoreTask {
     async fn call(&mut self, gathered: Gathered, began: Time) -> (bool, bool) {
         let Gathered { asked, lines } = gathered;
         let main = main_places(asked.iter().map(|asked| (asked.line, asked.rank)), lines.wishes.len());
+        let of_main = |place: &Option<usize>| place.and_then(|number| asked.get(number)).map_or(0, |it| it.rank.0);
+        let main_wants: Vec<u32> = main.iter().map(of_main).collect();
         let call = self.process.call(self.clock.now(), lines.wishes, false);
         let answer = self.exchange(call.clone()).await;
         let now = self.clock.now();
         self.note(&call, began, now, &answer);
         let Ok(answer) = answer else { return (false, false) };
+        let is_lost = answer.got.iter().flatten().flatten().any(|got| got.state == State::Lost);
         let until = self.process.until(began);
         let got = self.process.answered(began, now, &call, &answer);
-        let (mut brought, mut is_lost) = (false, false);
+        let mut brought = false;
         for (number, asked) in asked.into_iter().enumerate() {
             // The lease on a limit about which the store said nothing goes on to its end.
             let Some(got) = got.get(asked.line).and_then(Option::as_ref) else { continue };
             brought |= !got.units.is_empty();
-            is_lost |= got.is_lost;
+            let is_main = main[asked.line] == Some(number);
             let aside;
-            let got = if main[asked.line] == Some(number) {
+            let got = if is_main {
                 got
             } else {
-                aside = Got { units: Vec::new(), keep: 0, floor: 0, ..got.clone() };
+                // Requests may still wait there: it goes on with what the main place does not want.
+                let keep = got.keep.saturating_sub(main_wants[asked.line]);
+                aside = Got { units: Vec::new(), keep, floor: 0, ..got.clone() };
                 &aside
             };
-            self.shards[asked.shard].decide(|engine, now| engine.hold(now, asked.limit, got, until));
+            let is_held = self.shards[asked.shard].decide(|engine, now| engine.hold(now, asked.limit, got, until));
+            if is_main && !is_held {
+                self.process.not_held(&call.lines[asked.line]);
+            }
         }
         (brought, is_lost)
     }
@@ -339,10 +350,11 @@ impl StoreTask {
                 });
             });
         }
-        if given.wishes.is_empty() {
+        let now = self.clock.now();
+        if given.wishes.is_empty() && !self.process.owes(now) {
             return;
         }
-        let call = self.process.call(self.clock.now(), given.wishes, true);
+        let call = self.process.call(now, given.wishes, true);
         let failed = match self.exchange(call).await {
             Ok(answer) => answer.got.into_iter().find_map(Result::err),
             Err(why) => Some(why),
@@ -368,6 +380,7 @@ fn every<'a>(timing: CallTiming, wishes: impl Iterator<Item = &'a Wish>) -> Dura
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Holds;
     use crate::engine::limit::{Figures, Floor};
 
     fn wish(claim: u32, returned: Vec<(u64, u32)>, want: u32) -> Wish {
@@ -389,5 +402,24 @@ mod tests {
         assert_eq!(lines.wishes, [("moved".to_owned(), expected), ("other".to_owned(), wish(1, Vec::new(), 1))]);
         let asked = [(0, (0, 40)), (1, (1, 1)), (0, (7, 2))];
         assert_eq!(main_places(asked.into_iter(), 2), [Some(2), Some(1)], "where requests wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leave_waits_for_two_calls() {
+        let longest = Duration::from_secs(1);
+        let holds = Holds { windows_from: Duration::ZERO, name: "a test" };
+        let timing = CallTiming { every: (longest, longest), call: longest, leases: (longest, longest), holds };
+        let sharing = Sharing::new(timing);
+        // A renewal is under way when the client leaves, and both calls take nearly the longest time.
+        let calls = async {
+            tokio::time::sleep(longest.mul_f64(1.9)).await;
+            sharing.ended.send_replace(true);
+        };
+        let leave = async {
+            sharing.leave().await;
+            *sharing.ended.borrow()
+        };
+        let (has_ended, ()) = tokio::join!(leave, calls);
+        assert!(has_ended, "the units were given back");
     }
 }

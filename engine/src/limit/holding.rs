@@ -43,6 +43,8 @@ pub(crate) struct Holding {
     pub(super) taken: [u32; 3],
     /// Units taken between two calls to the store, by tier, smoothed.
     pub(super) rate: [f32; 3],
+    /// The most slots that a request found in use since the last call to the store, with its own; 0 for a rate.
+    pub(super) at_once: u32,
     /// Whether a request was stopped here, and none has been granted since.
     pub(super) stopped: bool,
     /// The most units that one of the stopped requests takes.
@@ -137,6 +139,7 @@ impl Holding {
             travels: false,
             taken: [0; 3],
             rate: [0.0; 3],
+            at_once: 0,
             stopped: false,
             need: 0,
             asked: false,
@@ -175,11 +178,21 @@ impl Holding {
     /// Whether the units held stop a request, whatever is in use.
     #[inline]
     pub(super) fn stops(&mut self, now: Time, units: u32) -> bool {
-        let stops = self.has_ended(now) || units > self.largest;
+        let stops = self.has_ended(now) || units > self.largest.min(self.units.saturating_sub(self.surplus()));
         if stops {
             self.stop(units);
         }
         stops
+    }
+
+    /// How many of the units held are not used again once they are free, because the process may not keep so many:
+    /// otherwise waiting requests would take each of them again at once, and none could ever be returned. 0 if used
+    /// units travel, because those are returned before they are free.
+    pub(super) fn surplus(&self) -> u32 {
+        if self.met || self.is_away || self.spec.as_deref().is_none_or(LimitSpec::used_units_travel) {
+            return 0;
+        }
+        self.units.saturating_sub(self.keep.max(self.floor))
     }
 
     /// Notes that a request of `units` was stopped at this limit.
@@ -188,9 +201,11 @@ impl Holding {
         self.need = self.need.max(units);
     }
 
+    /// Counts a request that is granted. `at_once`: how many slots are then in use.
     #[inline]
-    pub(super) fn take(&mut self, tier: Tier, units: u32) {
+    pub(super) fn take(&mut self, tier: Tier, units: u32, at_once: u32) {
         (self.stopped, self.need) = (false, 0);
+        self.at_once = self.at_once.max(at_once);
         let taken = &mut self.taken[tier.index()];
         *taken = taken.saturating_add(units);
     }
@@ -222,8 +237,8 @@ impl Holding {
     }
 
     /// Units wanted by tier: those in use, those that waiting requests need, and those expected until the next call to
-    /// the store.
-    pub(super) fn want(&mut self, now: Time, used: f32, queued: [u32; 3], most: u32) -> [u32; 3] {
+    /// the store, at most `more`.
+    pub(super) fn want(&mut self, now: Time, used: f32, more: u32, queued: [u32; 3], most: u32) -> [u32; 3] {
         let sum: f32 = self.rate.iter().sum();
         // If nothing was taken lately, the units in use are attributed to the first tier with waiting requests.
         let first = queued.iter().position(|requests| *requests > 0);
@@ -234,6 +249,7 @@ impl Holding {
             // Half as much again, so that requests that arrive in between need not wait for the store. Float to integer
             // casts saturate.
             let soon = if self.rate[tier] > 0.0 { (self.rate[tier] * 1.5).ceil() as u32 + 1 } else { 0 };
+            let soon = soon.min((more as f32 * part).ceil() as u32);
             *want = (of_used.ceil() as u32).saturating_add(soon).saturating_add(queued[tier]).min(most);
             // A process with waiting requests uses few units early in a window and all of them late. To keep it from
             // returning units early that it needs late, what it wants falls slowly while requests wait.
@@ -311,12 +327,17 @@ impl LimitSpec {
         }
     }
 
+    /// Whether a used unit may move to another process before it is free again.
+    fn used_units_travel(&self) -> bool {
+        matches!(self.kind, LimitKind::Rate { guard: GuardSpec::Log(_), .. })
+    }
+
     pub(super) fn figures(&self) -> Figures {
         let units = self.total();
         match self.kind {
             LimitKind::Rate { guard, .. } => {
                 let (again_ns, transit_ns) = guard.counts_for();
-                Figures { units, again_ns, transit_ns, travels: matches!(guard, GuardSpec::Log(_)) }
+                Figures { units, again_ns, transit_ns, travels: self.used_units_travel() }
             }
             LimitKind::Slots { .. } => Figures {
                 units,

@@ -89,8 +89,7 @@ impl Cell {
         let beside = Beside::of(spec);
         match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
-                let is_spent = spec.starts_spent && spec.pooled.is_none();
-                let bucket = if is_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
+                let bucket = if spec.counts_as_used_up() { Bucket::empty(bucket, now) } else { Bucket::full() };
                 Cell { state: State::Rate { bucket, guard: None }, beside, since }
             }
             LimitKind::Slots { .. } => Cell { state: State::Slots { used: 0, gathers: false }, beside, since: 0 },
@@ -101,7 +100,7 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> bool {
         let units = spec.units(cost);
-        if self.is_pooled() && self.held_room(now, units).is_some() {
+        if self.is_pooled() && self.held_room(spec, now, units).is_some() {
             return false;
         }
         let spec = in_force(&self.beside, spec);
@@ -122,7 +121,7 @@ impl Cell {
         if !self.is_pooled() {
             return self.own_room(spec, now, units, high);
         }
-        if let Some(room) = self.held_room(now, units) {
+        if let Some(room) = self.held_room(spec, now, units) {
             return room;
         }
         let room = self.own_room(spec, now, units, high);
@@ -182,8 +181,9 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
         let units = spec.units(take.cost);
+        let at_once = if let State::Slots { used, .. } = self.state { used.saturating_add(1) } else { 0 };
         if let Some(holding) = self.holding_mut() {
-            holding.take(take.tier, units);
+            holding.take(take.tier, units, at_once);
         }
         let full = spec;
         let spec = in_force(&self.beside, spec);

@@ -101,17 +101,46 @@ impl Cell {
         (units > 0).then(|| Report { limit, remaining: report.remaining.min(units), ..*report })
     }
 
-    /// Why and until when the units held stop a request, whatever is in use; `None` if they do not. A request that is
+    /// Why and until when a request is stopped because the units are shared; `None` if it is not. A request that is
     /// larger than the lower tiers' part of the units waits for more of them, and not for a moment.
-    pub(super) fn held_room(&mut self, now: Time, units: u32) -> Option<Room> {
+    pub(super) fn held_room(&mut self, spec: &LimitSpec, now: Time, units: u32) -> Option<Room> {
         let holding = self.holding_mut()?;
         if now < holding.paused_until {
             // The units held stay wanted during the pause.
             holding.stop(units);
             return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
         }
-        let stops = holding.stops(now, units);
-        stops.then_some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld })
+        if holding.stops(now, units) {
+            return Some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld });
+        }
+        match holding.surplus() {
+            0 => None,
+            surplus => self.room_beside(spec, now, units, surplus),
+        }
+    }
+
+    /// Why and until when a request does not fit beside a `surplus` that is left unused to be returned; `None` if it
+    /// does.
+    #[cold]
+    fn room_beside(&mut self, spec: &LimitSpec, now: Time, units: u32, surplus: u32) -> Option<Room> {
+        let spec = in_force(&self.beside, spec);
+        let (free, lack) = match (&mut self.state, &spec.kind) {
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                (guard.free(mirrored, now, units.saturating_add(surplus), true), BlockedBy::Window)
+            }
+            (State::Slots { used, .. }, LimitKind::Slots { limit }) => {
+                let is_full = used.saturating_add(surplus) >= *limit;
+                (if is_full { Free::OnSettle(Time::MAX) } else { Free::Now }, BlockedBy::Slots)
+            }
+            _ => return None,
+        };
+        let free = match free {
+            Free::Now => return None,
+            // The store may let this process keep more units at any moment.
+            Free::At(at) | Free::OnSettle(at) => Free::OnSettle(at),
+        };
+        self.holding_mut()?.stop(units);
+        Some(Room::No { free, lack })
     }
 
     /// Whether requests wait and the store may have units for them: none of the units held is free, and the store
@@ -146,7 +175,13 @@ impl Cell {
         let need = if waits { spec.held_for(holding.need) } else { 0 };
         let most = if spec.is_long() { (total / 100).max(need).max(1) } else { total };
         let queued = queued.map(|requests| requests.saturating_mul(need.max(1)).min(most));
-        let mut want = holding.want(now, used as f32 * spec.per_used(), queued, total);
+        let at_once = std::mem::take(&mut holding.at_once);
+        // Requests that follow one another use the same slot, so the slots wanted are those that are used at once.
+        let more = match spec.kind {
+            LimitKind::Slots { .. } => at_once.max(used.saturating_add(1)).saturating_sub(used),
+            LimitKind::Rate { .. } => u32::MAX,
+        };
+        let mut want = holding.want(now, used as f32 * spec.per_used(), more, queued, total);
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
         let floor = spec.floor();
@@ -189,12 +224,12 @@ impl Cell {
         Some(Wish { claim, returned, want, need, figures: spec.figures(), floor, paused_ns, is_starved })
     }
 
-    /// Keeps the units held for ever: in an engine that simulates the future, no store answers. If none are held, the
-    /// simulation assumes that the process gets what it wants.
+    /// Keeps the units held for ever: in an engine that simulates the future, no store answers. If none are held, or all
+    /// of them are to be given back, the simulation assumes that the process gets what it wants.
     pub(crate) fn hold_on(&mut self) {
         let Some(beside) = &mut self.beside else { return };
         match &mut beside.holding {
-            Some(holding) if holding.units > 0 => (holding.until, holding.is_away) = (Time::MAX, false),
+            Some(holding) if holding.units > holding.surplus() => (holding.until, holding.is_away) = (Time::MAX, false),
             holding => *holding = None,
         }
     }

@@ -48,6 +48,11 @@ pub enum LimitKind {
 }
 
 impl LimitSpec {
+    /// Whether a cell of this limit begins with all units used.
+    pub(crate) fn counts_as_used_up(&self) -> bool {
+        self.starts_spent && self.pooled.is_none()
+    }
+
     /// Whether this is a rate, and not a number of slots.
     pub(crate) fn is_rate(&self) -> bool {
         matches!(self.kind, LimitKind::Rate { .. })

@@ -99,6 +99,26 @@ fn lane_is_evicted_only_at_rest() {
     assert!(matches!(bench.submit(lane, ask(Tier::High)), Answer::Refused(Refusal::NoLane)));
 }
 
+/// A bucket that starts empty would be emptied by each eviction.
+#[test]
+fn lane_that_starts_spent_stays() {
+    let spent = LimitSpec { starts_spent: true, ..per_second("requests", 10) };
+    let (mut bench, _) = Bench::with(Plan { has_slots: false, ..plan(vec![spent]) });
+    bench.sweep(bench.now + Duration::from_secs(3600), true);
+    assert_eq!(bench.engine.lane_count(), 1);
+}
+
+#[test]
+fn account_that_starts_spent_stays_without_its_lanes() {
+    let spec = LimitSpec { starts_spent: true, ..per_second("account", 10) };
+    let account = [SharedSpec { spec, endpoint: None }].into_iter().collect();
+    let (mut bench, _) = Bench::with(Plan { has_slots: false, account, ..plan(vec![]) });
+    for seconds in [3600, 3700] {
+        bench.sweep(bench.now + Duration::from_secs(seconds), true);
+    }
+    assert_eq!((bench.engine.lane_count(), bench.engine.is_empty()), (0, false));
+}
+
 /// The account's own limit rests later than its lanes, which have none.
 #[test]
 fn shared_limit_is_freed_after_its_lanes() {

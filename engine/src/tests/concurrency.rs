@@ -1,6 +1,7 @@
 //! Slots, permits and their three moments, callers that go away.
 
 use super::*;
+use crate::throttle::Wait;
 
 #[test]
 fn limits_are_taken_all_at_once() {
@@ -141,6 +142,50 @@ fn late_answer_frees_the_slot_at_once() {
     bench.engine.finished(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
     bench.engine.cancel(bench.now, waiter);
+    bench.assert_clean();
+}
+
+/// A stream goes on for minutes after its headers, and states at its end what it cost.
+#[test]
+fn outlasting_permit_keeps_slot_and_settles() {
+    for outlasts_first in [true, false] {
+        let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100), slots("slots", 1)]));
+        let permit = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+        let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
+        if outlasts_first {
+            bench.engine.outlasts(permit);
+            bench.engine.answered(bench.now, permit);
+        } else {
+            bench.engine.answered(bench.now, permit);
+            bench.engine.outlasts(permit);
+        }
+        assert_eq!(bench.run(bench.now + std::time::Duration::from_secs(300)), [], "the vendor still sends");
+        let mut stated = Settled::default();
+        stated.set(PointKind::POINTS, 40);
+        let corrected = bench.engine.corrected(bench.now, permit, &stated).map(|corrected| corrected.actual);
+        assert_eq!(corrected, Some(Cost::from(40)));
+        bench.engine.finished(bench.now, permit);
+        assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+        bench.engine.cancel(bench.now, waiter);
+        bench.assert_clean();
+    }
+}
+
+/// An exchange of the program's own hangs while it probes a pause.
+#[test]
+fn outlasting_probe_is_replaced_and_keeps_slot() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 2)]));
+    let refused = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(refused, Feedback::Refused(Wait::Stated(SECOND), None));
+    bench.advance_to(ms(1_000));
+    let hanging = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    bench.engine.outlasts(hanging);
+    let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
+    let woken = bench.run(ms(60_000));
+    assert_eq!(woken.first(), Some(&(ms(6_000), waiter)), "another request probes after five seconds");
+    bench.engine.cancel(bench.now, waiter);
+    assert_eq!(bench.engine.lanes[lane].own.as_mut()[0].slots_used(), Some(1), "the slot stays taken");
+    bench.engine.abandoned(bench.now, hanging);
     bench.assert_clean();
 }
 

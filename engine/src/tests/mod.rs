@@ -6,6 +6,7 @@ mod change;
 mod check;
 mod concurrency;
 mod costs;
+mod drain;
 mod figures;
 mod forecast;
 mod learning;

@@ -19,9 +19,13 @@ fn lanes_of_tenants<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [L
 
 /// A tenant's request is refused for all who call the vendor, for a month.
 fn refuse(bench: &mut Bench, tenant: &str, lane: LaneKey) {
+    refuse_for(bench, tenant, lane, MONTH);
+}
+
+fn refuse_for(bench: &mut Bench, tenant: &str, lane: LaneKey, wait: u64) {
     let permit = bench.submit_granted(lane, ask(Tier::High));
-    bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(MONTH), None), &[], true);
-    bench.engine.pause_group(bench.now, all_of_vendor(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
+    bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(wait), None), &[], true);
+    bench.engine.pause_group(bench.now, all_of_vendor(), tenant, bench.now.plus_nanos(wait), 900 * SECOND);
 }
 
 fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
@@ -51,6 +55,18 @@ fn second_tenants_refusal_stops_all_as_stated() {
     bench.sweep(bench.now, false);
     refuse(&mut bench, "second", second);
     assert_eq!(paused_for(&bench, third), Duration::from_nanos(MONTH));
+}
+
+/// Only a refusal that asks for a long pause confirms another one.
+#[test]
+fn short_refusal_is_no_witness() {
+    let mut bench = Bench::new();
+    let [refused, second, third] = lanes_of_tenants(&mut bench, ["refused", "second", "third"]);
+    refuse_for(&mut bench, "refused", refused, SECOND);
+    bench.now = bench.now + Duration::from_secs(10);
+    bench.sweep(bench.now, false);
+    refuse(&mut bench, "second", second);
+    assert!(paused_for(&bench, third) <= Duration::from_secs(905), "{:?}", paused_for(&bench, third));
 }
 
 #[test]

@@ -16,14 +16,14 @@ fn plan_with_pooled_limit() -> Plan {
     plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
 }
 
-fn wishes(bench: &mut Bench) -> Vec<(PooledLimit, String, Wish)> {
+pub(super) fn wishes(bench: &mut Bench) -> Vec<(PooledLimit, String, Wish)> {
     let mut found = Vec::new();
     bench.engine.wishes(bench.now, |limit, name, wish| found.push((limit, name, wish)));
     found
 }
 
 /// Gives units to the only limit, under a lease of 10 s.
-fn give(bench: &mut Bench, units: u32, keep: u32) {
+pub(super) fn give(bench: &mut Bench, units: u32, keep: u32) {
     let (limit, _, _) = wishes(bench).remove(0);
     let got = Got { units: vec![(0, units)], keep, ..Got::default() };
     bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));

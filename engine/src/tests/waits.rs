@@ -160,6 +160,20 @@ fn answer_bytes_count_until_read() {
     assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
 }
 
+/// A response is dropped before its end: of its length only what has arrived is known.
+#[test]
+fn unfinished_answer_only_raises_bytes() {
+    for (arrived, left) in [(0, 70), (5, 70), (40, 50)] {
+        let spec = LimitSpec { measure: Measure::Bytes, ..per_second("bytes", 100) };
+        let (mut bench, lane) = Bench::with(plan(vec![spec]));
+        let permit = bench.submit_granted(lane, Ask { cost: Cost::from(1).with_bytes(10, 20), ..ask(Tier::High) });
+        bench.engine.answered(bench.now, permit);
+        bench.engine.received_at_least(bench.now, permit, arrived);
+        bench.engine.abandoned(bench.now, permit);
+        assert_eq!(bench.engine.view(bench.now, lane).unwrap().limits[0].left, left, "{arrived} bytes have arrived");
+    }
+}
+
 #[test]
 fn prior_use_expires_with_its_window() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));

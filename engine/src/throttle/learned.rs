@@ -1,8 +1,8 @@
 //! A rate learned from refusals that do not say how many units remain.
 //!
 //! Two figures enclose the rate that the vendor accepts: the highest rate that lasted, and the lowest rate that was
-//! refused. The limit's rate lies between them. Rates above are tried so rarely that the pauses after failed trials
-//! cost a small part of the time.
+//! refused. The limit's rate lies between them. A rate above the refused one is tried so rarely that the pauses after
+//! failed trials cost a small part of the time.
 //!
 //! A single refusal proves little: vendors shed load, and other clients come and go. It cuts the rate for one window; a
 //! second refusal within some windows is believed.
@@ -33,8 +33,8 @@ pub(super) struct Learned {
     good: f64,
     /// The lowest rate that was refused; infinite once a higher rate has lasted.
     bad: f64,
-    /// How long the last refusal paused the limit, in nanoseconds.
-    cost: u64,
+    /// How long the last refusal paused the limit.
+    pause_ns: u64,
     trial: Trial,
 }
 
@@ -51,14 +51,14 @@ enum Trial {
 
 impl Learned {
     /// The vendor refused a request at `now`, when the limit allowed `allowed` units per window and `passed` units had
-    /// passed in the last window. `exact`: the vendor accepts exactly `passed`, and they are not spread over two of its
-    /// windows. `is_first`: there was no other refusal lately. `cost` is the pause, in nanoseconds.
+    /// passed in the last window. `exact`: these lay in one of the vendor's windows, so that it accepts exactly `passed`.
+    /// `is_first`: there was no other refusal lately. `pause_ns` is the pause.
     pub(super) fn refused(
         before: Option<Learned>,
         now: Time,
         allowed: f64,
         (passed, exact): (f64, bool),
-        cost: u64,
+        pause_ns: u64,
         is_first: bool,
     ) -> Learned {
         let passed = passed.clamp(1.0, allowed.max(1.0));
@@ -66,14 +66,14 @@ impl Learned {
         // A rate that lasted before is still good if the refused rate was higher.
         if let Some(good) = before.map(|before| before.good).filter(|good| *good < allowed.min(bad)) {
             let rate = if good < bad * NEAR { (good * bad).sqrt() } else { good };
-            return Learned { rate, since: now, good, bad, cost, trial: Trial::Over };
+            return Learned { rate, since: now, good, bad, pause_ns, trial: Trial::Over };
         }
         // The good rate may be only half of what passed, because our last window may cover parts of two of the
         // vendor's.
         let good = bad / 2.0;
         let rate = if exact { bad * BELOW } else { (good * bad).sqrt() };
         let trial = if is_first { Trial::Cut } else { Trial::Over };
-        Learned { rate, since: now, good, bad, cost, trial }
+        Learned { rate, since: now, good, bad, pause_ns, trial }
     }
 
     pub(super) fn rate(&self) -> f64 {
@@ -121,7 +121,7 @@ impl Learned {
             share if share > 1.0 => 0.0,
             share => (0.3 / (1.0 - share).max(0.001)).min(PAUSES_BETWEEN),
         };
-        ((self.cost as f64 * pauses) as u64).max(window.saturating_mul(WINDOWS_BETWEEN))
+        ((self.pause_ns as f64 * pauses) as u64).max(window.saturating_mul(WINDOWS_BETWEEN))
     }
 
     /// Leaves the pause since `paused_at` out of the time that the rate lasted: nothing was sent that could prove the
@@ -131,7 +131,7 @@ impl Learned {
     }
 
     pub(super) fn paused_for(&mut self, nanos: u64) {
-        self.cost = nanos;
+        self.pause_ns = nanos;
     }
 
     /// The time between two units, in nanoseconds.

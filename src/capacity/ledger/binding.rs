@@ -18,6 +18,10 @@ impl Ledger {
         let strictest = live.reduce(stricter).unwrap_or(self.figures);
         let longer = strictest.again_us.saturating_sub(self.figures.again_us);
         let grown = strictest.units.saturating_sub(self.figures.units);
+        if longer > 0 || self.known_units() > strictest.units {
+            // What their holders say of them no longer suffices.
+            self.pool_lapsed(u64::MAX);
+        }
         self.figures = strictest;
         if longer > 0 {
             self.delay(now, longer);
@@ -50,6 +54,14 @@ impl Ledger {
     pub(super) fn fill_up(&mut self, last_use: u64, most: u32) {
         let free_at = self.counts_until(last_use).max(self.uncounted_until);
         self.pool.put(free_at, self.missing_units().min(most));
+    }
+
+    /// Puts units whose lease has ended and that are free at `time` into the pool. Their holders can no longer say that
+    /// they are free earlier.
+    pub(super) fn pool_lapsed(&mut self, time: u64) {
+        for (free_at, units) in self.holders.values_mut().flat_map(|holder| holder.take_lapsed(time)) {
+            self.pool.put(free_at, units);
+        }
     }
 
     /// Until when a unit may count that a process used at `last_use`, if the store has measured that time on the

@@ -10,7 +10,7 @@ use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::pool::Pool;
 use super::process_record::{ProcessRecord, Released, is_never};
-use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
+use super::shares::{Claim, Part, divide, divide_turn, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet.
 const AHEAD_US: u64 = 1_000_000;
@@ -23,8 +23,8 @@ const FEW: u32 = 4;
 
 /// The ledger of one limit, stored as a value.
 ///
-/// Held units and pooled units add up to the units of the limit; to fewer while the ledger is learning; to more while
-/// holders have yet to return units of a limit that was reduced.
+/// Held units, units whose lease has ended and pooled units add up to the units of the limit; to fewer while the ledger
+/// is learning; to more while holders have yet to return units of a limit that was reduced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ledger {
@@ -127,13 +127,14 @@ impl Ledger {
     pub(crate) fn standing(&self) -> Standing {
         let now = self.clock.now();
         let free = self.pool.until(now);
+        let lapsed = self.holders.values().map(ProcessRecord::lapsed_units).fold(0, u32::saturating_add);
         let differs = |f: &Figures| self.differs(f);
         let live = || self.holders.iter().filter(|(_, h)| !h.has_ended);
         Standing {
             now,
             units: self.figures.units,
             free,
-            occupied: self.pool.total().saturating_sub(free),
+            occupied: self.pool.total().saturating_sub(free).saturating_add(lapsed),
             learning: self.is_learning(),
             holders: live().map(|(p, h)| (*p, h.held, h.wanted())).collect(),
             differing: live().map(|(p, h)| (*p, h.figures)).filter(|(_, f)| differs(f)).collect(),
@@ -198,7 +199,7 @@ impl Ledger {
         if line.claim.saturating_add(holder.last_units()) != holder.held {
             return Got { state: State::Lost, ..got };
         }
-        got.units = ahead(self.clock.now(), &holder.last);
+        got.units = ahead(self.clock.now(), holder.last_grant());
         got.keep = holder.held;
         got.floor = holder.floor;
         got
@@ -252,9 +253,9 @@ impl Ledger {
         }
     }
 
-    /// The number of units that are held or in the pool.
+    /// The number of units that are held, in the pool, or neither since their lease has ended.
     pub(super) fn known_units(&self) -> u32 {
-        let held = self.holders.values().map(|h| h.held);
+        let held = self.holders.values().map(|h| h.held.saturating_add(h.lapsed_units()));
         held.fold(self.pool.total(), u32::saturating_add)
     }
 
@@ -269,15 +270,21 @@ impl Ledger {
         now
     }
 
-    /// Ends leases that are over. Their units become free when no request of the holder can occupy them any more.
+    /// Ends leases that are over. Their units become free when no request of the holder can occupy them any more, or
+    /// earlier if the holder then calls and says so.
     fn end_leases(&mut self, now: u64) {
         let tail = self.figures.tail_us();
         for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
             holder.has_ended = holder.floor == 0 || holder.floor_until <= now;
+            // If the window has become longer, a granted unit may count for what another process used it for. A holder
+            // that has not received the grant cannot say so.
+            let counts = holder.last_grant().iter().any(|(free_at, _)| *free_at > now);
             for (ended, units) in holder.end(holder.has_ended) {
-                self.pool.put(ended.saturating_add(tail), units);
+                let free_at = ended.saturating_add(tail);
+                if counts { self.pool.put(free_at, units) } else { holder.lapse(free_at, units) }
             }
         }
+        self.pool_lapsed(now.saturating_add(AHEAD_US));
         self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(tail));
     }
 
@@ -287,21 +294,30 @@ impl Ledger {
         let Some(holder) = self.holders.get_mut(&caller.process) else {
             return line.claim == 0;
         };
-        let speaks_of_old = line.claim > 0 || !line.returned.is_empty();
-        if line.claim > holder.held || (holder.has_ended && speaks_of_old) {
+        if line.claim > holder.held {
             for (ended, units) in holder.end(true) {
                 self.pool.put(ended.saturating_add(tail_us), units);
             }
             return false;
         }
-        let lag_us = self.figures.again_us.saturating_sub(line.figures.again_us);
+        // A process whose lease has ended claims nothing here, because its record holds nothing.
+        let is_lost = holder.has_ended && !line.returned.is_empty();
+        if self.complete_from > now {
+            // The process may have returned units before the ledger was lost, and others may have used them since.
+            for (free_at, units) in holder.take_lapsed(u64::MAX) {
+                self.pool.put(free_at, units);
+            }
+        }
+        // What a call repeats may have been returned under the figures of an earlier one.
+        let own_us = line.figures.again_us.min(holder.figures.again_us);
+        let lag_us = self.figures.again_us.saturating_sub(own_us);
         let released = Released { now, caller, line, lag_us, tail_us, is_learning };
         let diff = holder.held.saturating_sub(line.claim);
         for (free_at, units) in holder.released(diff, &released) {
             self.pool.put(free_at, units);
         }
         holder.held = line.claim;
-        true
+        !is_lost
     }
 
     /// While the ledger is learning, believes what a caller says it holds, as long as the limit has that many units.
@@ -337,9 +353,13 @@ impl Ledger {
     /// Ends the turn for a big request if it is over, and begins the next one. Returns the process that has the turn
     /// and the units that its request needs.
     fn pass_turn(&mut self, now: u64, usual: &[Part]) -> Option<(u64, u32)> {
+        // Units that do not travel go round one by one, without turns of this kind (`keep.rs`).
+        let least = u32::from(!self.figures.takes_used);
         let is_big = |p: &&Part| {
             let need = p.claim.need;
-            need > p.target && need <= self.figures.units && p.claim.is_heard
+            // A unit that rotates comes too rarely to a process whose request needs it beside others.
+            let own = if need > 1 { p.floor() } else { p.target };
+            need > own.max(least) && need <= self.figures.units && p.claim.is_heard
         };
         let big: Vec<&Part> = usual.iter().filter(is_big).collect();
         let need = |process| big.iter().find(|p| p.claim.process == process).map(|p| p.claim.need);
@@ -383,27 +403,26 @@ impl Ledger {
     fn answer(&self, now: u64, process: u64, parts: &[Part]) -> Got {
         let own = parts.iter().find(|p| p.claim.process == process);
         let claimants = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let holder = self.holders.get(&process);
+        // Nobody could use what is given up before the learning has ended.
+        let holds_still = self.is_learning() && self.known_units() <= self.figures.units;
+        let keep = match own {
+            _ if holds_still => holder.map_or(0, |holder| holder.held),
+            Some(own) => self.keep(now, own, parts),
+            None => 0,
+        };
         Got {
             units: Vec::new(),
-            keep: own.map_or(0, |own| self.keep(own, parts)),
+            keep,
             weights: weights(own.map_or([0.0; 3], |p| p.terms)),
-            travels: claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
-            floor: self.holders.get(&process).map_or(0, |holder| holder.floor),
+            travels: !holds_still && claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
+            floor: holder.map_or(0, |holder| holder.floor),
             free: self.pool.until(now),
             state: self.state(),
             paused_us: self.paused_for(process),
             all: self.all(),
             is_stale: false,
         }
-    }
-
-    /// How many units the caller may keep. A fraction of a unit counts as a whole one unless another process would then
-    /// go without.
-    fn keep(&self, own: &Part, parts: &[Part]) -> u32 {
-        let others = parts.iter().filter(|p| p.claim.process != own.claim.process);
-        let lack = others.map(|p| p.floor().saturating_sub(p.claim.held)).fold(0, u32::saturating_add);
-        let fair = if lack > self.pool.total() { own.target } else { own.ceil().max(own.target) };
-        fair.max(1.min(sum(own.claim.want)))
     }
 }
 

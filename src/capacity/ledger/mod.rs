@@ -1,7 +1,8 @@
 //! The ledger of one limit that several processes share.
 //!
 //! A limit of N units is N units that each are in one place at every moment: held by one process
-//! under a lease, or in the pool, free now or from a known time on. A process counts its requests
+//! under a lease, or in the pool, free now or from a known time on. Units whose lease has ended are in
+//! the record of their process until it says when they are free. A process counts its requests
 //! against the units it holds, so no request needs the store. A store keeps one [`Ledger`] per
 //! limit. A process reads it together with the store's clock, calls [`Ledger::exchange`], and
 //! writes the result back if no other process has written meanwhile.
@@ -11,6 +12,7 @@
 mod binding;
 mod call;
 mod clock;
+mod keep;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;
 mod loss;

@@ -10,6 +10,9 @@ use super::shares::{Claim, sum};
 /// make the ledger large. No call is under way for longer.
 const LEFT_US: u64 = 60_000_000;
 
+/// The last entry of a list of units whose lease has ended. No grant has an entry without units.
+const ENDED: (u64, u32) = (0, 0);
+
 /// A process that has called. Its record outlives its lease for a while, so that the ledger recognizes its next call as
 /// that of a process that has lost all of its units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +39,10 @@ pub(crate) struct ProcessRecord {
     /// When this process's last turn for a big request began.
     #[serde(rename = "t")]
     pub(crate) turned: u64,
-    /// The units granted by the last call, as (time from which they are free, units).
+    /// The units granted by the last call, as (time from which they are free, units). From the end of the lease on: the
+    /// units whose lease has ended, and then [`ENDED`]. The field serves both, because a process of an earlier version
+    /// refuses a ledger with a field that it does not know. Such a process counts these units as missing, and so as
+    /// used until then.
     #[serde(rename = "l")]
     pub(crate) last: Vec<(u64, u32)>,
     #[serde(rename = "f")]
@@ -96,7 +102,7 @@ impl ProcessRecord {
         let slack = slack(caller.lease_us.saturating_add(line.figures.tail_us()));
         self.expires = now.saturating_add(caller.lease_us).saturating_add(slack);
         self.called = now;
-        self.last = Vec::new();
+        self.forget_grant();
         self.figures = line.figures;
         self.has_ended = false;
     }
@@ -116,13 +122,14 @@ impl ProcessRecord {
     pub(crate) fn kept_until(&self, tail_us: u64) -> u64 {
         // Only a process that has left has no lease after its last call.
         let has_left = self.expires <= self.called;
-        self.ends().saturating_add(if has_left { tail_us.min(LEFT_US) } else { tail_us })
+        let kept = self.ends().saturating_add(if has_left { tail_us.min(LEFT_US) } else { tail_us });
+        kept.max(latest(self.lapsed()))
     }
 
     /// Removes the units whose leases have ended. Returns them as (end of the lease, units), the floor's last. The
     /// floor ends too if `all` is set.
     pub(crate) fn end(&mut self, all: bool) -> [(u64, u32); 2] {
-        self.last = Vec::new();
+        self.forget_grant();
         let floor = self.floor.min(self.held);
         let ended = [(self.expires, self.held - floor), (self.ends(), if all { floor } else { 0 })];
         self.held = if all { 0 } else { floor };
@@ -130,6 +137,54 @@ impl ProcessRecord {
             self.floor = 0;
         }
         ended
+    }
+
+    /// Keeps units that [`ProcessRecord::end`] has removed. Nobody gets them before `free_at`, unless the process says
+    /// that they are free earlier.
+    pub(crate) fn lapse(&mut self, free_at: u64, units: u32) {
+        if units == 0 {
+            return;
+        }
+        if self.last.is_empty() {
+            self.last.push(ENDED);
+        }
+        self.last.insert(0, (free_at, units));
+    }
+
+    /// The units whose lease has ended and that the pool does not have yet, as (time from which they are free, units).
+    pub(crate) fn lapsed(&self) -> &[(u64, u32)] {
+        match self.last.split_last() {
+            Some(((_, 0), lapsed)) => lapsed,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn lapsed_units(&self) -> u32 {
+        total(self.lapsed())
+    }
+
+    /// Removes the units whose lease has ended and that are free at `time`, and returns them.
+    pub(crate) fn take_lapsed(&mut self, time: u64) -> Vec<(u64, u32)> {
+        if self.lapsed().is_empty() {
+            return Vec::new();
+        }
+        let is_free = |(at, units): &(u64, u32)| *units > 0 && *at <= time;
+        let (free, rest): (Vec<_>, Vec<_>) = self.last.drain(..).partition(is_free);
+        if rest.len() > 1 {
+            self.last = rest;
+        }
+        free
+    }
+
+    /// The units granted by the last call, while their lease lasts.
+    pub(crate) fn last_grant(&self) -> &[(u64, u32)] {
+        if self.lapsed().is_empty() { &self.last } else { &[] }
+    }
+
+    fn forget_grant(&mut self) {
+        if self.lapsed().is_empty() {
+            self.last = Vec::new();
+        }
     }
 
     /// Whether the lease has ended and the process goes on with its floor alone.
@@ -187,33 +242,47 @@ impl ProcessRecord {
 
     /// The number of units in the last grant.
     pub(crate) fn last_units(&self) -> u32 {
-        self.last.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
+        total(self.last_grant())
     }
 
     pub(crate) fn wanted(&self) -> u32 {
         sum(self.want)
     }
 
-    /// When the `diff` units are free that the process held and no longer claims, as (time, units).
+    /// When the `diff` units are free that the process held and no longer claims, as (time, units); also those whose
+    /// lease has ended, because nobody has got them since, and a call repeats all that was returned since the last
+    /// answered one.
     ///
     /// The process has returned these units, or they belong to a grant whose answer it never received. The ledger
     /// cannot tell which of the reported times it has recorded already, so it assumes the latest. Units that neither
-    /// explains may have been in use until this call.
-    pub(crate) fn released(&self, diff: u32, released: &Released<'_>) -> Vec<(u64, u32)> {
+    /// explains may have been in use until this call, or until the end of their lease.
+    pub(crate) fn released(&mut self, diff: u32, released: &Released<'_>) -> Vec<(u64, u32)> {
+        let lapsed = self.take_lapsed(u64::MAX);
         let mut times: Vec<(u64, u32)> = released.returned();
         if released.caller.known_seq < self.seq {
             times.extend(&self.last);
         }
         times.sort_unstable_by(|a, b| b.cmp(a));
-        let mut left = diff;
+        let mut left = diff.saturating_add(total(&lapsed));
         for (_, units) in &mut times {
             *units = left.min(*units);
             left = left.saturating_sub(*units);
         }
         let last = released.tail_us.saturating_add(slack(released.tail_us));
-        times.push((released.now.saturating_add(last), left));
+        let in_use = left.min(diff);
+        times.push((released.now.saturating_add(last), in_use));
+        times.push((latest(&lapsed), left.saturating_sub(in_use)));
         times
     }
+}
+
+fn total(units: &[(u64, u32)]) -> u32 {
+    units.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
+}
+
+/// When the last of the units is free; 0 if there are none.
+fn latest(units: &[(u64, u32)]) -> u64 {
+    units.iter().map(|(free_at, _)| *free_at).max().unwrap_or_default()
 }
 
 /// A call that gives units back.

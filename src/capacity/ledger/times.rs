@@ -17,7 +17,7 @@ pub(crate) enum Moment {
     Called(u64),
     Granted(u64),
     Turned(u64),
-    /// When units of the process's last grant are free.
+    /// When units of the process's last grant are free, or those whose lease has ended.
     Last(u64),
     /// When units of the pool are free.
     Pool,

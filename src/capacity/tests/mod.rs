@@ -6,10 +6,13 @@ mod differential;
 mod eras;
 mod floor;
 mod hours;
+mod keep;
+mod lapsed;
 mod ledger;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;
 mod process;
+mod saturated;
 mod sights;
 mod simulation;
 mod without_clock;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::capacity::call::Answer;
-use crate::capacity::ledger::{All, Got, State};
+use crate::capacity::ledger::{All, Caller, Got, Ledger, Line, State};
 use crate::capacity::process::Process;
 use crate::clock::Time;
 use crate::engine::limit::{Figures, Floor, Wish};
@@ -54,4 +54,89 @@ fn failed_line_counts_as_unanswered() {
     assert_eq!(failed.line.returned, [(3_000_000, 3)], "with the time that is left");
     assert_eq!((answered.known_seq, answered.expected_us), (1, Some(8_000_000)));
     assert!(answered.line.returned.is_empty());
+}
+
+#[test]
+fn unheld_grant_is_free_at_once() {
+    let day = Figures { units: 50, again_ns: 86_400 * SECOND, transit_ns: SECOND, travels: true };
+    let wishes = |want: u32| {
+        let wish = Wish { claim: 0, want: [0, want, 0], need: want.min(1), figures: day, ..wish(Vec::new()) };
+        vec![("a".to_owned(), wish)]
+    };
+    // Units of an answer that the process may have received count as used until its next call, and then for a day.
+    for (is_held, expected) in [(true, (0, 50)), (false, (50, 0))] {
+        let mut process = Process::new(1, Duration::from_secs(10));
+        let mut ledger = None;
+        for (second, want) in [(100, 50), (101, 0)] {
+            let (at, clock_us) = (Time::from_nanos(second * SECOND), second * 1_000_000);
+            let call = process.call(at, wishes(want), false);
+            let (got, after) = call.exchange(&call.lines[0], ledger, None, clock_us);
+            let received = process.answered(at, at, &call, &Answer { clock_us, got: vec![Ok(got)] });
+            let granted: u32 = received.iter().flatten().flat_map(|got| &got.units).map(|(_, units)| units).sum();
+            assert_eq!(granted, want);
+            if !is_held {
+                process.not_held(&call.lines[0]);
+            }
+            ledger = Some(after);
+        }
+        let standing = ledger.expect("a ledger").standing();
+        assert_eq!((standing.free, standing.occupied), expected);
+    }
+}
+
+#[test]
+fn returned_units_are_told_without_wish() {
+    let at = |second: u64| Time::from_nanos(second * SECOND);
+    let mut process = Process::new(1, Duration::from_secs(10));
+    let returns_all = Wish { claim: 0, want: [0; 3], need: 0, paused_ns: 9 * SECOND, ..wish(vec![(5 * SECOND, 3)]) };
+    // The process still holds units of the second limit, so the next wish tells of those that it has returned.
+    let wishes = vec![("a".to_owned(), returns_all), ("b".to_owned(), wish(vec![(5 * SECOND, 3)]))];
+    process.call(at(100), wishes, false);
+    assert!(process.owes(at(102)));
+    for leaves in [false, true] {
+        let call = process.call(at(102), Vec::new(), leaves);
+        let [entry] = &call.lines[..] else { panic!("one line") };
+        assert_eq!((entry.limit.as_str(), entry.line.claim, entry.line.want), ("a", 0, [0; 3]));
+        assert_eq!((entry.line.returned.clone(), entry.line.paused_us), (vec![(3_000_000, 3)], 7_000_000));
+    }
+    assert!(!process.owes(at(181)), "two leases and a window later nobody counts them");
+    let call = process.call(at(103), Vec::new(), false);
+    process.answered(at(103), at(103), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    assert!(process.call(at(104), Vec::new(), false).lines.is_empty());
+}
+
+/// The store answers a claim after the lease under which it was made has ended.
+#[test]
+fn units_lost_by_age_are_returned() {
+    let day = Figures { units: 50, again_ns: 86_400 * SECOND, transit_ns: SECOND, travels: false };
+    let mut process = Process::new(1, Duration::from_secs(10));
+    let mut ledger: Option<Ledger> = None;
+    let mut exchange = |began: u64, came: u64, wish: Wish| {
+        let ([began, now], clock_us) = ([began, came].map(|it| Time::from_nanos(it * SECOND)), came * 1_000_000);
+        let call = process.call(began, vec![("a".to_owned(), Wish { figures: day, ..wish })], false);
+        if let Some(ledger) = ledger.as_mut().filter(|_| began < now) {
+            // Another process has called meanwhile, so the ledger is sure of the time.
+            let line = Line { claim: 0, want: [0; 3], need: 0, ..call.lines[0].line.clone() };
+            let expected_us = Some(clock_us);
+            let other = Caller { process: 2, seq: 1, known_seq: 0, lease_us: 10_000_000, expected_us };
+            ledger.exchange(clock_us, &other, &line);
+        }
+        let (got, after) = call.exchange(&call.lines[0], ledger.take(), None, clock_us);
+        let standing = after.standing();
+        ledger = Some(after);
+        let received = process.answered(began, now, &call, &Answer { clock_us, got: vec![Ok(got)] }).remove(0);
+        (received, standing.free, standing.occupied)
+    };
+    let first = exchange(100, 100, Wish { claim: 0, want: [0, 50, 0], ..wish(Vec::new()) });
+    assert_eq!(first.0.map(|got| got.units), Some(vec![(0, 50)]));
+    for second in 101..=105 {
+        let renewed = exchange(second, second, Wish { claim: 50, want: [0, 50, 0], ..wish(Vec::new()) });
+        assert_eq!(renewed.0.map(|got| got.is_lost), Some(false));
+    }
+    let late = exchange(110, 120, Wish { claim: 50, want: [0, 50, 0], ..wish(Vec::new()) });
+    assert_eq!((late.1, late.2), (0, 50));
+    assert_eq!(late.0, None, "the engine keeps the units until its lease ends, and then returns them");
+    let used = vec![(0, 30), (3_600 * SECOND, 20)];
+    let returns_all = exchange(121, 121, Wish { claim: 0, want: [0; 3], need: 0, ..wish(used) });
+    assert_eq!((returns_all.1, returns_all.2), (30, 20));
 }

@@ -196,6 +196,22 @@ fn lease_ends_first_for_its_holder() {
     assert_eq!(world.call(&mut one, line(16, 16)).state, State::Lost);
 }
 
+/// An outage that is longer than the lease.
+#[test]
+fn outage_takes_no_unused_units() {
+    let mut world = World::new();
+    let (mut one, mut two) = (peer(1), peer(2));
+    world.call(&mut one, line(0, 16));
+    world.now = 20 * S;
+    let back = Line { returned: vec![(0, 10), (30 * S, 6)], ..line(0, 0) };
+    assert_eq!(world.call(&mut one, back).state, State::Lost);
+    // Process 2 sees at 21 s that the others are free in 31 s.
+    for (at, held, more) in [(21, 0, 10), (31, 10, 0), (41, 10, 0), (51, 10, 0), (53, 10, 6)] {
+        world.now = at * S;
+        assert_eq!(units(&world.call(&mut two, line(held, 16))), more, "{at}");
+    }
+}
+
 #[test]
 fn unreadable_text_counts_as_lost() {
     let mut world = World::new();

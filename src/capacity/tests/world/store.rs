@@ -24,7 +24,7 @@ impl World {
             limits.push(limit);
             wishes.push((name, wish));
         });
-        if wishes.is_empty() {
+        if wishes.is_empty() && !member.process.owes(now) {
             member.due = Time::MAX;
             return;
         }
@@ -211,12 +211,14 @@ impl World {
         debug_assert_eq!(seq, call.seq);
         let until = member.process.until(began);
         let got = member.process.answered(began, now, call, answer);
-        for (limit, got) in limits.into_iter().zip(got) {
+        for ((limit, got), entry) in limits.into_iter().zip(got).zip(&call.lines) {
             let Some(got) = got else { continue };
             if member.asked_with == member.version {
                 member.belief.count_granted(&got, until);
             }
-            member.engine.hold(now, limit, &got, until);
+            if !member.engine.hold(now, limit, &got, until) {
+                member.process.not_held(entry);
+            }
         }
         let began = self.now.as_nanos().saturating_sub(now.since(began).as_nanos() as u64);
         let (began, every) = (Time::from_nanos(began), self.case.every.as_millis() as u64);

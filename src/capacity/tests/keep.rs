@@ -1,0 +1,86 @@
+//! How many units the processes that hold some may keep while another goes without.
+
+use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, Loss, State};
+
+const S: u64 = 1_000_000;
+const FIVE: Figures = Figures { units: 5, again_us: 60 * S, transit_us: 2 * S, takes_used: false };
+
+/// A ledger and the store's clock.
+struct Bench {
+    ledger: Ledger,
+    clock: u64,
+    seqs: [u64; 5],
+}
+
+impl Bench {
+    fn new(figures: &Figures, loss: Option<Loss>) -> Bench {
+        let clock = 1_000 * S;
+        Bench { ledger: Ledger::new(figures, Floor::default(), clock, loss), clock, seqs: [0; 5] }
+    }
+
+    fn caller(&mut self, process: usize) -> Caller {
+        self.seqs[process] += 1;
+        let seq = self.seqs[process];
+        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(self.clock) }
+    }
+
+    fn call(&mut self, process: usize, line: &Line) -> Got {
+        let caller = self.caller(process);
+        self.ledger.exchange(self.clock, &caller, line)
+    }
+
+    /// A process that wants two units holds `claim`.
+    fn holding(&mut self, process: usize, claim: u32) -> Got {
+        self.call(process, &Line::of(FIVE, claim, 2))
+    }
+
+    /// Processes 1 and 2 hold two units each. One unit is not free for a minute, and process 3 has none.
+    fn with_unfree_unit() -> Bench {
+        let mut bench = Bench::new(&FIVE, None);
+        assert_eq!(units(&bench.call(4, &Line::of(FIVE, 0, 1))), 1);
+        let caller = bench.caller(4);
+        let line = Line { returned: vec![(60 * S, 1)], ..Line::of(FIVE, 0, 0) };
+        bench.ledger.leave(bench.clock, &caller, &line);
+        assert_eq!([1, 2, 3].map(|process| units(&bench.holding(process, 0))), [2, 2, 0]);
+        bench
+    }
+}
+
+fn units(got: &Got) -> u32 {
+    got.units.iter().map(|(_, units)| units).sum()
+}
+
+#[test]
+fn only_oldest_holder_gives_way() {
+    let mut bench = Bench::with_unfree_unit();
+    bench.clock += 6 * S;
+    assert_eq!([(1, 2), (2, 2), (3, 0)].map(|(process, claim)| bench.holding(process, claim).keep), [1, 2, 2]);
+    bench.call(1, &Line { returned: vec![(0, 1)], ..Line::of(FIVE, 1, 2) });
+    assert_eq!(units(&bench.holding(3, 0)), 1);
+}
+
+#[test]
+fn long_use_does_not_stop_turns() {
+    let mut bench = Bench::with_unfree_unit();
+    // The first process cannot give anything up.
+    for second in (3..=24).step_by(3) {
+        bench.clock += 3 * S;
+        assert_eq!(bench.holding(1, 2).keep, 1, "{second}");
+        assert_eq!(units(&bench.holding(3, 0)), 0, "{second}");
+        assert_eq!(bench.holding(2, 2).keep, if second < 22 { 2 } else { 1 }, "{second}");
+    }
+}
+
+#[test]
+fn learning_process_keeps_its_units() {
+    for takes_used in [false, true] {
+        let figures = Figures { takes_used, ..FIVE };
+        let loss = Loss { leases_until: 1_011 * S, floors_until: 1_601 * S };
+        let mut bench = Bench::new(&figures, Some(loss));
+        let line = |claim| Line::of(figures, claim, 5);
+        for (process, claim) in [(1, 4), (2, 0), (1, 4)] {
+            let got = bench.call(process, &line(claim));
+            assert_eq!((got.state, got.keep, got.travels), (State::Learning, claim, false), "{takes_used}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Processes that always have requests waiting share few units, in virtual time: none goes without, and together they
+//! use no more than there are. The engines, the calls and the ledger are the library's own.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capacity::call::Answer;
+use crate::capacity::ledger::Ledger;
+use crate::capacity::process::Process;
+use crate::clock::Time;
+use crate::config::{Config, Holds, Sources};
+use crate::dispatch::plan::{Policy, compile};
+use crate::engine::keys::{LaneKey, PermitKey};
+use crate::engine::limit::Wish;
+use crate::engine::plan::{NO_ENDPOINT, Plan};
+use crate::engine::tier::Tier;
+use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// The time between two looks at all processes.
+const STEP: u64 = 50 * MS;
+/// How long a request takes.
+const TOOK: u64 = 400 * MS;
+/// How many requests wait in each process.
+const WAITING: usize = 10;
+const LEASE: Duration = Duration::from_secs(10);
+
+/// One process.
+struct Member {
+    engine: Engine,
+    lane: LaneKey,
+    process: Process,
+    /// The cost of a request.
+    cost: u32,
+    /// How long a request takes.
+    took: u64,
+    /// The time between two requests; `None` if some always wait.
+    between: Option<u64>,
+    /// When the next request comes, if none always waits.
+    next: Time,
+    waiting: usize,
+    /// Its requests under way, each with its end.
+    under_way: VecDeque<(Time, PermitKey)>,
+    /// When it calls the store next.
+    due: Time,
+    sent: u32,
+}
+
+impl Member {
+    /// Ends and begins requests.
+    fn serve(&mut self, now: Time) {
+        self.engine.poll(now);
+        while let Some((_, permit)) = self.under_way.pop_front_if(|(ends, _)| *ends <= now) {
+            self.engine.finished(now, permit);
+        }
+        loop {
+            let woken: Vec<_> = self.engine.woken().collect();
+            for waiter in woken {
+                if let Claim::Started(permit, _) = self.engine.claim(now, waiter) {
+                    self.waiting -= 1;
+                    self.send(now, permit);
+                }
+            }
+            if !self.has_more(now) {
+                return;
+            }
+            self.submit(now);
+        }
+    }
+
+    /// Whether one more request comes.
+    fn has_more(&mut self, now: Time) -> bool {
+        let Some(between) = self.between else { return self.waiting < WAITING };
+        let is_due = self.next <= now;
+        if is_due {
+            self.next = now.plus_nanos(between);
+        }
+        is_due
+    }
+
+    fn submit(&mut self, now: Time) {
+        let ask = Ask {
+            tier: Tier::Normal,
+            endpoint: NO_ENDPOINT,
+            cost: self.cost.into(),
+            retry: false,
+            immediate: false,
+            give_up: Time::MAX,
+            patience_ns: 0,
+            attempt_ns: 30 * SECOND,
+        };
+        match self.engine.submit(now, self.lane, &ask) {
+            Asked::Granted(permit) => self.send(now, permit),
+            Asked::Wait { .. } => self.waiting += 1,
+            Asked::Refused(why) => panic!("{why:?}"),
+        }
+    }
+
+    fn send(&mut self, now: Time, permit: PermitKey) {
+        self.under_way.push_back((now.plus_nanos(self.took), permit));
+        self.sent += 1;
+    }
+
+    /// Makes a call, which the store answers at once.
+    fn call(&mut self, now: Time, ledger: &mut Option<Ledger>) {
+        let (mut limits, mut wishes): (Vec<PooledLimit>, Vec<(String, Wish)>) = Default::default();
+        self.engine.wishes(now, |limit, name, wish| {
+            limits.push(limit);
+            wishes.push((name, wish));
+        });
+        let is_starved = wishes.iter().any(|(_, wish)| wish.is_starved);
+        let call = self.process.call(now, wishes, false);
+        let clock_us = now.as_nanos() / 1_000;
+        let mut got = Vec::new();
+        for entry in &call.lines {
+            let (answer, after) = call.exchange(entry, ledger.take(), None, clock_us);
+            *ledger = Some(after);
+            got.push(Ok(answer));
+        }
+        let until = self.process.until(now);
+        let got = self.process.answered(now, now, &call, &Answer { clock_us, got });
+        for (limit, got) in limits.into_iter().zip(got) {
+            assert!(self.engine.hold(now, limit, &got.expect("an answer"), until));
+        }
+        self.due = now.plus_nanos(if is_starved { SECOND / 2 } else { SECOND });
+    }
+}
+
+struct World {
+    now: Time,
+    plan: Arc<Plan>,
+    ledger: Option<Ledger>,
+    members: Vec<Member>,
+    /// The most requests that may be under way.
+    most: usize,
+}
+
+impl World {
+    fn new(slots: u32, members: usize) -> World {
+        World::of(plan_with_slots(slots), slots as usize, members)
+    }
+
+    fn of(plan: Arc<Plan>, most: usize, members: usize) -> World {
+        let now = Time::from_nanos(3_600 * SECOND);
+        let mut world = World { now, plan, ledger: None, members: Vec::new(), most };
+        (0..members).for_each(|_| world.join());
+        world
+    }
+
+    /// One more process starts.
+    fn join(&mut self) {
+        let mut engine = Engine::new(Bound::new(1_000), Default::default());
+        let lane = engine.upsert(self.now, "acme", "acme", &self.plan, None);
+        let process = Process::new(1 + self.members.len() as u64, LEASE);
+        self.members.push(Member {
+            engine,
+            lane,
+            process,
+            cost: 1,
+            took: TOOK,
+            between: None,
+            next: self.now,
+            waiting: 0,
+            under_way: VecDeque::new(),
+            due: self.now,
+            sent: 0,
+        });
+    }
+
+    /// Lets time pass. Returns what each process has sent meanwhile.
+    fn run(&mut self, seconds: u64) -> Vec<u32> {
+        let until = self.now.plus_nanos(seconds * SECOND);
+        self.members.iter_mut().for_each(|member| member.sent = 0);
+        while self.now < until {
+            self.now = self.now.plus_nanos(STEP);
+            for member in &mut self.members {
+                member.serve(self.now);
+                if member.due <= self.now {
+                    member.call(self.now, &mut self.ledger);
+                    member.serve(self.now);
+                }
+            }
+            let under_way = self.under_way();
+            assert!(under_way.iter().sum::<usize>() <= self.most, "{under_way:?}");
+        }
+        self.members.iter().map(|member| member.sent).collect()
+    }
+
+    /// The requests of each process that are under way.
+    fn under_way(&self) -> Vec<usize> {
+        self.members.iter().map(|member| member.under_way.len()).collect()
+    }
+}
+
+fn plan_with_slots(slots: u32) -> Arc<Plan> {
+    plan_with(&format!("concurrency = {slots}"))
+}
+
+/// A plan with one limit.
+fn plan_with(limit: &str) -> Arc<Plan> {
+    let text = format!(
+        "[vendors.v]\nbase_url = \"https://v.test\"\nauth = {{ scheme = \"bearer\" }}\n\
+         [[vendors.v.limits]]\nname = \"few\"\n{limit}\n"
+    );
+    let config = Config::load(&Sources::new().without_catalogue().file("v", text), 1).expect("a vendor");
+    let vendor = config.vendor("v", "live").expect("a vendor");
+    let holds = Holds { windows_from: Duration::ZERO, name: "a test" };
+    Arc::new(compile(&vendor, 1, &Policy { pooled: Some(holds), ..Policy::USUAL }))
+}
+
+#[test]
+fn newcomer_gets_its_part_of_slots() {
+    let mut world = World::new(10, 1);
+    let alone = world.run(10)[0];
+    assert!(alone >= 220, "{alone} of 25 a second");
+    world.join();
+    world.run(10);
+    assert_eq!(world.under_way(), [5, 5]);
+    let sent = world.run(20);
+    assert!(sent.iter().all(|sent| (230..=255).contains(sent)), "{sent:?} of 12.5 a second each");
+}
+
+#[test]
+fn slots_go_round_among_more_processes() {
+    let mut world = World::new(2, 5);
+    world.run(30);
+    let sent = world.run(300);
+    let all: u32 = sent.iter().sum();
+    assert!(all >= 1_200, "{sent:?} of 5 a second");
+    assert!(sent.iter().all(|sent| sent * 5 >= all * 8 / 10), "{sent:?}");
+}
+
+/// The one slot that is lacking costs no more than the time in which one slot changes hands.
+#[test]
+fn slots_stay_used_beside_one_process_more() {
+    let mut world = World::new(10, 11);
+    for (number, member) in (0..).zip(&mut world.members) {
+        member.due = world.now.plus_nanos(70 * MS * number);
+    }
+    world.run(30);
+    let sent = world.run(300);
+    let all: u32 = sent.iter().sum();
+    assert!(all >= 6_600, "{sent:?}: 88 % of 25 a second");
+    assert!(sent.iter().all(|sent| sent * 11 >= all * 8 / 10), "{sent:?}");
+}
+
+#[test]
+fn light_process_leaves_slots_to_saturated_one() {
+    let mut world = World::new(10, 2);
+    (world.members[1].took, world.members[1].between) = (50 * MS, Some(300 * MS));
+    world.run(30);
+    let sent = world.run(60);
+    assert!(sent[0] >= 18 * 60, "{sent:?} of 25 a second alone");
+    assert!(sent[1] >= 190, "{sent:?} of 200");
+}
+
+/// Each request needs more than half of the units, so one process at a time has a turn.
+#[test]
+fn saturated_processes_take_turns_for_big_requests() {
+    let limit = "limit = 3\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\nsafety = 1.0\nunit = \"points\"";
+    let mut world = World::of(plan_with(limit), 1, 2);
+    world.members.iter_mut().for_each(|member| member.cost = 2);
+    world.run(30);
+    let sent = world.run(300);
+    let all: u32 = sent.iter().sum();
+    assert!(sent.iter().all(|sent| sent * 4 > all), "{sent:?}");
+    assert!(all * 2 <= 3 * 301, "{sent:?} of 3 points a second");
+}
+
+#[test]
+fn slots_follow_a_lowered_limit() {
+    for (slots, expected) in [(4, [2, 2]), (20, [10, 10])] {
+        let mut world = World::new(10, 2);
+        world.run(10);
+        assert_eq!(world.under_way(), [5, 5]);
+        world.plan = plan_with_slots(slots);
+        for member in &mut world.members {
+            member.engine.upsert(world.now, "acme", "acme", &world.plan, None);
+        }
+        world.most = world.most.max(slots as usize);
+        world.run(5);
+        world.most = slots as usize;
+        world.run(10);
+        assert_eq!(world.under_way(), expected);
+    }
+}
