@@ -318,3 +318,34 @@ fn redacted_job_is_erased_at_its_end() {
         assert!(matches!(status, Status::Delivered { response: None, .. }), "{status:?}");
     });
 }
+
+#[test]
+fn sealed_letter_keeps_its_attempts_without_key() {
+    let folder = folder("keyless");
+    runtime().block_on(async {
+        let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/gone", 410).start().await.unwrap();
+        let store = Store::sqlite(folder.join("s.db"));
+        let keyed = client(&vendor, &store, true, "sealed").await;
+        let receipt = keyed.outbox().enqueue("acme", Priority::High, post("/gone")).await.unwrap();
+        assert!(matches!(until_ended(&receipt).await, Status::Dead { .. }));
+        keyed.shutdown(Duration::from_secs(5)).await;
+        drop(keyed);
+
+        let keyless = client(&vendor, &store, false, "sealed").await;
+        let letters = keyless.outbox().dead_letters().unwrap();
+        assert!(!letters.show(&receipt.id()).await.unwrap().unwrap().can_be_sent);
+        let error = letters.redrive(&receipt.id()).await.unwrap_err();
+        assert!(error.to_string().contains("no key of the store opens it"), "{error}");
+        let all = letters.redrive_all(10).await.unwrap();
+        assert_eq!((all.jobs, all.unsendable), (0, 1));
+        keyless.shutdown(Duration::from_secs(5)).await;
+        drop(keyless);
+
+        let keyed = client(&vendor, &store, true, "sealed").await;
+        let letters = keyed.outbox().dead_letters().unwrap();
+        let kept = letters.show(&receipt.id()).await.unwrap().unwrap();
+        assert!(kept.can_be_sent);
+        assert_eq!(kept.letter.attempts.iter().map(|attempt| attempt.status).collect::<Vec<_>>(), [Some(410)]);
+        assert!(letters.redrive(&receipt.id()).await.unwrap());
+    });
+}

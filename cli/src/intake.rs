@@ -74,10 +74,11 @@ const TABLE: &str = "table";
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
-    notes::listen(false);
+    notes::listen(false, false);
     let done = runtime.block_on(async {
         let builder = args.configuration.builder()?.config_in_store().store(Named::new(&args.store.store).store());
-        let client = if args.no_work { builder.build().await? } else { builder.work().build().await? };
+        let builder = if args.no_work { builder } else { builder.work().publish_status(Duration::from_secs(1)) };
+        let client = builder.build().await?;
         let source = open(&args.source).await?;
         let name = source.as_deref().map_or("ic_intake", IntakeSource::name);
         writeln!(out, "taking requests from {name}")?;

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use integration_client::clock::{Clock, Time};
+use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 
 /// In this time, log events of one place in the code are shown at most [`OFTEN`] times.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -116,8 +119,39 @@ pub(crate) fn now_and_then(text: &str) {
     }
 }
 
+/// The target of the lines about what operators do in the console. They are shown although they are no warnings.
+const OPERATORS: &str = "integration_client::console";
+
+/// How often the log events of one place in the code are shown.
+#[derive(PartialEq, Eq, Debug)]
+enum Shown {
+    Never,
+    /// At most [`OFTEN`] times within [`AGAIN`].
+    Seldom,
+    Always,
+}
+
+impl Shown {
+    fn of(target: &str, level: Level, shows_letters: bool) -> Shown {
+        match target {
+            // The end of a request is reported by each command itself.
+            _ if target.ends_with("::ends") => Shown::Never,
+            // Without a store each line is the only record of a letter. `dead-letters` lists the letters in a store; a line
+            // for each would hide all other messages.
+            "integration_client::dead_letter::log" if shows_letters => Shown::Always,
+            "integration_client::dead_letter::log" => Shown::Never,
+            // The only record of a letter that could not be kept.
+            "integration_client::dead_letter::writer" if level == Level::ERROR => Shown::Always,
+            OPERATORS => Shown::Always,
+            _ => Shown::Seldom,
+        }
+    }
+}
+
 struct Notes {
     clock: Clock,
+    /// Whether the log is the only place where dead letters are.
+    shows_letters: bool,
     /// For each place in the code, when the current period of [`AGAIN`] began and how many events it has had.
     said: Mutex<HashMap<String, (Time, u32)>>,
 }
@@ -135,9 +169,10 @@ impl<'a> MakeWriter<'a> for Notes {
     }
 
     fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> Note {
-        // Dead letters are counted, and `dead-letters` lists them; a line for each would hide all other messages. The
-        // end of a request is reported by each command itself.
-        let mut is_wanted = !about.target().contains("dead_letter") && !about.target().ends_with("::ends");
+        let shown = Shown::of(about.target(), *about.level(), self.shows_letters);
+        if shown != Shown::Seldom {
+            return Note { is_wanted: shown == Shown::Always, text: Vec::new() };
+        }
         // tracing names an event after its place in the code.
         let (now, place) = (self.clock.now(), about.name());
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,8 +181,7 @@ impl<'a> MakeWriter<'a> for Notes {
             (*since, *times) = (now, 0);
         }
         *times += 1;
-        is_wanted &= *times <= OFTEN;
-        Note { is_wanted, text: Vec::new() }
+        Note { is_wanted: *times <= OFTEN, text: Vec::new() }
     }
 }
 
@@ -170,15 +204,41 @@ impl Drop for Note {
     }
 }
 
-/// Shows the library's errors from now on, and its warnings too unless `quiet` is set.
-pub(crate) fn listen(quiet: bool) {
-    let notes = Notes { clock: Clock::system(), said: Mutex::default() };
+/// Shows the library's errors from now on and, unless `quiet` is set, its warnings and what operators do. With
+/// `shows_letters` dead letters are shown too, because no store keeps them.
+pub(crate) fn listen(quiet: bool, shows_letters: bool) {
+    let notes = Notes { clock: Clock::system(), shows_letters, said: Mutex::default() };
+    let targets = match quiet {
+        true => Targets::new().with_default(LevelFilter::ERROR),
+        false => Targets::new().with_default(LevelFilter::WARN).with_target(OPERATORS, LevelFilter::INFO),
+    };
     let shown = tracing_subscriber::fmt()
         .with_writer(notes)
-        .with_max_level(if quiet { tracing::Level::ERROR } else { tracing::Level::WARN })
+        .with_max_level(Level::INFO)
         .with_target(false)
         .with_ansi(false)
         .without_time();
     // Fails if a subscriber is set already, which then stays.
-    let _ = tracing::subscriber::set_global_default(shown.finish());
+    let _ = tracing::subscriber::set_global_default(shown.finish().with(targets));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_record_of_a_letter_is_shown() {
+        let (log, writer) = ("integration_client::dead_letter::log", "integration_client::dead_letter::writer");
+        for (target, level, shows_letters, shown) in [
+            (log, Level::ERROR, false, Shown::Never),
+            (log, Level::ERROR, true, Shown::Always),
+            (writer, Level::ERROR, false, Shown::Always),
+            (writer, Level::WARN, false, Shown::Seldom),
+            (OPERATORS, Level::INFO, false, Shown::Always),
+            ("integration_client::ends", Level::WARN, true, Shown::Never),
+            ("integration_client::client::watch", Level::ERROR, false, Shown::Seldom),
+        ] {
+            assert_eq!(Shown::of(target, level, shows_letters), shown, "{target} {level}");
+        }
+    }
 }

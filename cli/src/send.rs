@@ -1,14 +1,15 @@
 //! `send`: sends one request on behalf of a tenant, as curl would, but within the limits.
 
+mod known;
+
 use std::io::{IsTerminal, Read, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use integration_client::events::{EventKind, Events};
-use integration_client::outbox::{Receipt, Status};
-use integration_client::{IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
+use integration_client::outbox::Status;
+use integration_client::{Error, IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
 use serde_json::{Value, json};
 
+use self::known::{Known, Stage};
 use crate::connect::{self, Configuration, Named};
 use crate::dead_letters;
 use crate::interrupt::Signals;
@@ -25,11 +26,13 @@ Examples:
 
 Each call begins with limits of which nothing is used. With --store it is one of
 the store's jobs: what runs and other calls with that store have sent counts,
-and if a run is working on it, the run sends it.
+and if a run is working on it, the run sends it. Other jobs that wait in the
+store are left alone.
 
 Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
-the job is a dead letter, 2 it could not be sent, 3 interrupted: what is known
-of the request is said on standard error.";
+refused it until the request was given up, or the job is a dead letter, 2 it
+could not be sent, 3 interrupted: what is known of the request is said on
+standard error.";
 
 /// Sends one request of a tenant when the limits allow it, and prints the body of the response.
 #[derive(clap::Args)]
@@ -117,13 +120,47 @@ struct Answer {
     body: Vec<u8>,
     attempts: u32,
     waited: Option<Duration>,
+    /// Why the request was given up after this response.
+    given_up: Option<String>,
+}
+
+impl Answer {
+    /// The last response to a request that was given up.
+    ///
+    /// # Errors
+    /// The error itself, if there was no response.
+    fn of_given_up(error: &Error) -> Result<Answer, Failure> {
+        let mut why = connect::in_words(error);
+        if let Some(id) = error.letter_id() {
+            // Without a store the dead letter is only in the log, and no command can show it.
+            why = why.replace(&format!("; see dead letter {id}"), "");
+        }
+        let Some(last) = error.response() else { return Err(Failure::Input(why)) };
+        Ok(Answer {
+            status: last.status().as_u16(),
+            headers: texts(last.headers()),
+            body: last.body().to_vec(),
+            attempts: error.attempts(),
+            waited: None,
+            given_up: Some(why),
+        })
+    }
+
+    fn is_fine(&self) -> bool {
+        self.status < 400 && self.given_up.is_none()
+    }
+}
+
+fn texts(headers: &http::HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    headers.iter().map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let request = args.request()?;
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
-    notes::listen(false);
+    notes::listen(false, false);
     let known = Known::default();
     let done = runtime.block_on(async {
         let answer = tokio::select! {
@@ -135,84 +172,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         };
         let Some(answer) = answer else { return Ok(Outcome::Found) };
         args.show(&answer, out)?;
-        Ok(if answer.status < 400 { Outcome::Fine } else { Outcome::Found })
+        Ok(if answer.is_fine() { Outcome::Fine } else { Outcome::Found })
     });
     runtime.shutdown_background();
     done
 }
 
-/// The time for the exchange of a job that is under way when the command is interrupted.
-const GRACE: Duration = Duration::from_secs(10);
-
-/// The state of a request that has no response yet, to report if the command is interrupted.
-#[derive(Default)]
-struct Known(Mutex<Stage>);
-
-#[derive(Default)]
-enum Stage {
-    /// There is no client, or no job yet.
-    #[default]
-    Unsent,
-    /// This process sends the request. The events of its client tell what has happened.
-    AtOnce(Events),
-    /// The request is a job of a store. The last field is the store's name for messages.
-    Job(IntegrationClient, Receipt, String),
-}
-
-impl Known {
-    fn set(&self, stage: Stage) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
-    }
-
-    /// Describes the state to the user who interrupted the command.
-    async fn said(&self) -> String {
-        let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        match stage {
-            Stage::Unsent => "interrupted; nothing was sent".to_owned(),
-            Stage::AtOnce(mut events) => {
-                let (mut left, mut refused) = (0_u32, 0_u32);
-                while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
-                    match event.kind {
-                        EventKind::Dispatched { .. } => left += 1,
-                        EventKind::Refused { .. } => refused += 1,
-                        _ => {}
-                    }
-                }
-                match left {
-                    0 => "interrupted; nothing was sent".to_owned(),
-                    _ if left == refused => {
-                        format!("interrupted; sent {left} times, and the vendor refused it each time: it did not act")
-                    }
-                    _ => {
-                        "interrupted; it was sent and there is no answer yet: the vendor may have acted on it. Ask the \
-                          vendor before you send it again, unless it may be repeated"
-                            .to_owned()
-                    }
-                }
-            }
-            Stage::Job(client, receipt, store) => {
-                // The shutdown waits for an exchange under way. A job that waits for its permit goes back into the
-                // store.
-                client.shutdown(GRACE).await;
-                let id = receipt.id();
-                match receipt.status().await {
-                    Ok(Status::Waiting { .. }) => format!(
-                        "interrupted; it waits as job {id} in {store}, and is sent by whoever works on that store next \
-                         (`run`, or `send --store`)"
-                    ),
-                    Ok(Status::Delivered { status, .. }) => {
-                        format!("interrupted; job {id} was sent, and the vendor answered {status}")
-                    }
-                    Ok(Status::Dead { .. }) => format!(
-                        "interrupted; job {id} was given up: integration-client dead-letters show {id} --store {store}"
-                    ),
-                    Ok(Status::UnderWay) => format!("interrupted; job {id} of {store} is under way"),
-                    Ok(_) | Err(_) => format!("interrupted; nobody knows what became of job {id} of {store}"),
-                }
-            }
-        }
-    }
-}
+/// Looks at a job that another process should send, after which the command tries to send it itself: that process may
+/// have ended, or send no jobs but its own.
+const TAKE_OVER: u32 = 100;
 
 impl Args {
     fn request(&self) -> Result<Request, Failure> {
@@ -252,16 +220,27 @@ impl Args {
             return Ok(Some(self.at_once(&client, request).await?));
         };
         let named = Named::new(store);
-        let builder = || -> Result<IntegrationClientBuilder, Failure> {
-            Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
-        };
-        // If another process works on the store, that process sends the job.
-        let client = match builder()?.work().build().await {
-            Err(error) if error.to_string().contains("another process works") => builder()?.build().await?,
-            built => built?,
+        // If another process works on the store's file, that process sends the job.
+        let (client, works) = match self.worker(&named).await? {
+            Some(worker) => (worker, true),
+            None => (self.builder(&named)?.build().await?, false),
         };
         self.kinds_are_known(&client)?;
-        self.as_job(&client, &named, request, known).await
+        self.as_job(client, works, &named, request, known).await
+    }
+
+    fn builder(&self, named: &Named) -> Result<IntegrationClientBuilder, Failure> {
+        Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
+    }
+
+    /// A client that sends its own jobs and leaves the store's others alone: this process would end before their
+    /// exchanges do, and nobody would take the responses to the jobs of a run. `None` if another process works on the
+    /// store's file.
+    async fn worker(&self, named: &Named) -> Result<Option<IntegrationClient>, Failure> {
+        match self.builder(named)?.work_on_own().build().await {
+            Err(error) if error.to_string().contains("another process works") => Ok(None),
+            built => Ok(Some(built?)),
+        }
     }
 
     /// Refuses a kind of points that the vendor's entry does not declare. The client would only log a warning and send
@@ -281,45 +260,60 @@ impl Args {
     }
 
     async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {
-        let sent = client.send(&self.tenant, self.priority, request).await;
-        // Without a store the dead letter is only in the log, and no command can show it.
-        let response = sent.map_err(|error| match error.letter_id() {
-            Some(id) => Failure::Input(connect::in_words(&error).replace(&format!("; see dead letter {id}"), "")),
-            None => error.into(),
-        })?;
-        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-        let headers = response.headers().iter().map(|(name, value)| (name.to_string(), text(value.as_bytes())));
+        let response = match client.send(&self.tenant, self.priority, request).await {
+            Ok(response) => response,
+            Err(error) => return Answer::of_given_up(&error),
+        };
         Ok(Answer {
             status: response.status().as_u16(),
-            headers: headers.collect(),
+            headers: texts(response.headers()),
             attempts: response.attempts(),
             waited: Some(response.waited()),
+            given_up: None,
             body: response.bytes().await?.to_vec(),
         })
     }
 
     async fn as_job(
         &self,
-        client: &IntegrationClient,
+        mut client: IntegrationClient,
+        mut works: bool,
         named: &Named,
         request: Request,
         known: &Known,
     ) -> Result<Option<Answer>, Failure> {
-        let receipt = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await?;
+        let mut receipt = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await?;
         known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
+        let mut looks = 0_u32;
         loop {
             match receipt.status().await? {
-                Status::Waiting { .. } | Status::UnderWay => tokio::time::sleep(Duration::from_millis(20)).await,
+                Status::Waiting { .. } | Status::UnderWay => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    looks = looks.wrapping_add(1);
+                    if works || !looks.is_multiple_of(TAKE_OVER) {
+                        continue;
+                    }
+                    match self.worker(named).await {
+                        Ok(Some(worker)) => {
+                            (client, works) = (worker, true);
+                            let id = receipt.id();
+                            receipt = client.outbox().adopt(&id, &self.tenant, &self.vendor, self.priority)?;
+                            known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
+                        }
+                        Ok(None) => {}
+                        Err(failure) => notes::now_and_then(&failure.to_string()),
+                    }
+                }
                 Status::Delivered { status, attempts, response, .. } => {
                     client.shutdown(Duration::from_secs(1)).await;
                     let body = response.as_ref().map(|kept| kept.body().to_vec()).unwrap_or_default();
                     let content_type = response.as_ref().and_then(|kept| kept.content_type());
                     let headers = content_type.map(|value| ("content-type".to_owned(), value.to_owned()));
                     let headers = headers.into_iter().collect();
-                    return Ok(Some(Answer { status, headers, body, attempts, waited: None }));
+                    return Ok(Some(Answer { status, headers, body, attempts, waited: None, given_up: None }));
                 }
                 ended => {
-                    let last = last_attempt(client, &receipt.id()).await?;
+                    let last = last_attempt(&client, &receipt.id()).await?;
                     client.shutdown(Duration::from_secs(1)).await;
                     let reason = match ended {
                         Status::Dead { reason, .. } => reason.map_or("unknown", |reason| reason.as_str()),
@@ -336,7 +330,10 @@ impl Args {
     }
 
     fn show(&self, answer: &Answer, out: &mut dyn Write) -> Result<(), Failure> {
-        let Answer { status, headers, body, attempts, waited } = answer;
+        let Answer { status, headers, body, attempts, waited, given_up } = answer;
+        if let Some(why) = given_up {
+            notes::say(&format!("error: {why}"));
+        }
         if self.json {
             let text = || Value::String(String::from_utf8_lossy(body).into_owned());
             let body = serde_json::from_slice(body).unwrap_or_else(|_| text());
@@ -370,7 +367,7 @@ impl Args {
             }
         }
         out.flush()?;
-        if *status >= 400 {
+        if *status >= 400 && given_up.is_none() {
             let name = http::StatusCode::from_u16(*status).ok().and_then(|status| status.canonical_reason());
             let name = name.map(|name| format!(" {name}")).unwrap_or_default();
             notes::say(&format!("error: the vendor answered {status}{name}"));

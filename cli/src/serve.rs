@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE_OPERATE", value_parser = FalseyValueParser::new())]
     console_operate: bool,
 
-    /// The longest wait for the headers of a response, and then for each part of its body, if the request states no deadline.
+    /// The longest wait for the headers of a response if the request states no deadline, and for each part of any response's body.
     #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration, env = "INTEGRATION_CLIENT_DEADLINE")]
     deadline: Duration,
 
@@ -106,7 +106,7 @@ fn lane(text: &str) -> Result<(SocketAddr, String, String), String> {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
-    notes::listen(false);
+    notes::listen(false, args.store.is_none());
     // The recorder is installed before the client is built, because the client looks for it then.
     let recorder = recorder().map_err(|error| Failure::Input(format!("metrics: {error}")))?;
     let upkeep = recorder.clone();

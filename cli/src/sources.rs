@@ -51,7 +51,7 @@ impl NamedSources {
         let mut sources = self.files.iter().fold(base, |sources, file| sources.file(&file.name, &file.text));
         if self.has_servers() {
             // The library logs a warning if a copy stands in for a server.
-            notes::listen(false);
+            notes::listen(false, false);
         }
         for server in std::mem::take(&mut self.servers) {
             let server = server.onto(sources);

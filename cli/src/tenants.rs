@@ -28,7 +28,7 @@ Examples:
 
 A credential is a reference to where the secret is (env:NAME, file:PATH), never
 the secret. A tenant in the store is in use within 2 s in every process that
-reads it (`run` and `send` do; programs say `config_in_store`).
+reads it (`run`, `serve` and `intake` do; programs say `config_in_store`).
 
 Exit codes: 0 it was done, 1 a tenant is not there, 2 it could not be done, or
 was not confirmed.";
@@ -241,21 +241,32 @@ impl Global {
         really: bool,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        let mut ids = Vec::new();
+        let (mut removed, mut failed) = (Vec::new(), None);
+        // All rows are removed before a word is written: a reader that goes away must not end the work.
         for (name, entry) in gone {
-            if really {
-                client.config().set_stored(&name, None).await?;
+            if really && let Err(error) = client.config().set_stored(&name, None).await {
+                failed = Some(error);
+                break;
             }
-            match self.json {
-                true => ids.push(json!({ "id": entry.id(), "vendor": entry.vendor() })),
-                false => {
-                    let word = if really { "is retired" } else { "would be retired" };
-                    writeln!(out, "{} at {} {word}", entry.id(), entry.vendor())?;
-                }
-            }
+            removed.push(entry);
         }
+        let said = self.say_removed(&removed, really, out);
+        match failed {
+            Some(error) => Err(error.into()),
+            None => said,
+        }
+    }
+
+    fn say_removed(&self, removed: &[TenantEntry], really: bool, out: &mut dyn Write) -> Result<(), Failure> {
         if self.json {
+            let id = |entry: &TenantEntry| json!({ "id": entry.id(), "vendor": entry.vendor() });
+            let ids: Vec<_> = removed.iter().map(id).collect();
             writeln!(out, "{}", json!({ if really { "retired" } else { "would_retire" }: ids }))?;
+            return Ok(());
+        }
+        let word = if really { "is retired" } else { "would be retired" };
+        for entry in removed {
+            writeln!(out, "{} at {} {word}", entry.id(), entry.vendor())?;
         }
         Ok(())
     }

@@ -6,36 +6,40 @@
 //! message is stored in a stream of refused messages before the server is told not to deliver it any more, so that it
 //! cannot get lost.
 
+mod batch;
 mod headers;
+mod settings;
 mod spread;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::ConnectOptions;
-use async_nats::jetstream::consumer::{AckPolicy, Config as ConsumerConfig, PullConsumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::{self, AckKind, Context, ErrorCode, stream};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use parking_lot::Mutex;
 
+use self::batch::Batch;
+use self::settings::{batch, check, check_subjects, refused_stream, too_few};
 use self::spread::{MAX_UNACKNOWLEDGED, Spread};
 use crate::address::Address;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
-/// Messages that one pull request asks the server for at most.
-const PREFETCH: usize = 1024;
 /// The time after which the server redelivers the messages of a process that was killed.
 const ACK_WAIT: Duration = Duration::from_secs(300);
 /// The most deliveries of a message, unless the URL states another number.
 const MAX_DELIVERIES: u64 = 25;
 /// The shortest time between two rounds of extensions, for a consumer with a very short `ack_wait`.
 const SHORTEST_ROUND: Duration = Duration::from_millis(100);
+/// How often the stream and the consumer are looked at while requests succeed: each look takes two round trips.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The time for which the stream of refused messages keeps a message.
 const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 
@@ -56,20 +60,32 @@ const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// there are as many, the server delivers no other message.
 ///
 /// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it and it is not empty, and
-/// otherwise by its sequence number in the stream.
+/// otherwise by its sequence number in the stream. A stream that was deleted and created again counts from one again, so
+/// `feed_from` ends with an error when it finds that; another start takes the new stream.
 ///
-/// Drop the source when `feed_from` has ended: the messages that it still holds are not delivered to others for as long as
-/// it exists.
+/// When `feed_from` ends, the messages that are not in the store go back to the server. If its future is dropped before
+/// it has ended, drop the source too: the messages that it still holds are not delivered to others for as long as it
+/// exists.
 pub struct Nats {
     context: Context,
     stream: String,
     consumer: String,
     name: String,
+    /// When the stream was created, in seconds since 1970.
+    made: i64,
     max_deliveries: Option<u64>,
-    messages: tokio::sync::Mutex<Option<pull::Stream>>,
+    asked: tokio::sync::Mutex<Asked>,
     unsettled: Arc<Unsettled<Delivery>>,
     spread: Mutex<Spread>,
     extending: tokio::task::JoinHandle<()>,
+}
+
+/// What the source asks the server for.
+#[derive(Default)]
+struct Asked {
+    batch: Option<Batch>,
+    /// The consumer of the last look, and the time of the look. `None` after a failure.
+    seen: Option<(PullConsumer, Instant)>,
 }
 
 /// A message that was handed over and is not settled.
@@ -103,22 +119,21 @@ impl Nats {
             // A stream that was deleted and created again repeats sequence numbers, so its creation time is part of the
             // source's name.
             let made = found.cached_info().created.unix_timestamp();
-            let (messages, config) = messages_of(&context, &stream, &consumer).await?;
-            Ok::<_, BoxError>((context, made, messages, config))
+            let config = consumer_of(&found, &stream, &consumer).await?.cached_info().config.clone();
+            Ok::<_, BoxError>((context, made, config))
         };
         let connected = tokio::time::timeout(2 * PATIENCE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err("no answer within 20 s".into()));
-        let (context, made, messages, config) =
-            connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
+        let (context, made, config) = connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
         let name = format!("{place}:{made}");
         if let Some(advice) = too_few(&stream, &consumer, config.max_ack_pending) {
             tracing::warn!(source = name, advice, "messages for full lanes can stop all others");
         }
-        let (messages, unsettled) = (tokio::sync::Mutex::new(Some(messages)), Arc::new(Unsettled::new()));
+        let (asked, unsettled) = (tokio::sync::Mutex::default(), Arc::new(Unsettled::new()));
         let spread = Mutex::new(Spread::new(waits::now()));
         #[expect(clippy::disallowed_methods, reason = "what is held must not be redelivered while nothing is fetched")]
         let extending = tokio::spawn(extend(unsettled.clone(), config.ack_wait / 3));
-        Ok(Nats { context, stream, consumer, name, max_deliveries, messages, unsettled, spread, extending })
+        Ok(Nats { context, stream, consumer, name, made, max_deliveries, asked, unsettled, spread, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, stream and the creation
@@ -145,6 +160,37 @@ impl Nats {
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
+    /// Asks the server for `most` messages at most. Returns `None` if the stream was deleted and created again.
+    async fn ask(&self, seen: &mut Option<(PullConsumer, Instant)>, most: usize) -> Result<Option<Batch>, BoxError> {
+        let now = waits::now();
+        let recent = seen.take().filter(|(_, at)| now.saturating_duration_since(*at) <= LOOK_EVERY);
+        let (consumer, at) = match recent {
+            Some(recent) => recent,
+            None => {
+                let stream = self.context.get_stream(&self.stream).await?;
+                if stream.cached_info().created.unix_timestamp() != self.made {
+                    return Ok(None);
+                }
+                (consumer_of(&stream, &self.stream, &self.consumer).await?, now)
+            }
+        };
+        let config = &consumer.cached_info().config;
+        let most = most.min(batch(config.max_batch));
+        let asked = Batch::ask(&self.context, &consumer, most, config.max_expires).await?;
+        *seen = Some((consumer, at));
+        Ok(Some(asked))
+    }
+
+    /// Ends the request for messages, if there is one, and returns the messages that nobody has fetched. Whoever gives
+    /// messages back ends it before that: it would get them again.
+    async fn rest(&self) -> Vec<jetstream::Message> {
+        let batch = self.asked.lock().await.batch.take();
+        match batch {
+            Some(batch) => batch.rest().await,
+            None => Vec::new(),
+        }
+    }
+
     /// Stores a refused message in the stream of refused messages, then tells the server not to deliver it any more.
     async fn put_aside(&self, message: &jetstream::Message, why: &Refusal) -> Result<(), BoxError> {
         let name = refused_stream(&self.stream);
@@ -166,11 +212,6 @@ impl Nats {
     }
 }
 
-/// The stream of refused messages, which is also its subject.
-fn refused_stream(stream: &str) -> String {
-    format!("{stream}_REFUSED")
-}
-
 /// What to do if the stream of refused messages could not be created because another stream stores its subject.
 fn not_created(name: &str, error: CreateStreamError) -> BoxError {
     match error.kind() {
@@ -179,6 +220,13 @@ fn not_created(name: &str, error: CreateStreamError) -> BoxError {
             format!("the stream {name} could not be created, because {advice} ({error})").into()
         }
         _ => error.into(),
+    }
+}
+
+/// Tells the server to deliver messages again. If that is lost, it does so after `ack_wait`.
+async fn give_back(messages: &[jetstream::Message], after: Option<Duration>) {
+    for message in messages {
+        let _ = message.ack_with(AckKind::Nak(after)).await;
     }
 }
 
@@ -204,12 +252,8 @@ async fn extend(unsettled: Arc<Unsettled<Delivery>>, every: Duration) {
     }
 }
 
-/// The messages of the consumer, which is created if there is none, and its settings.
-async fn messages_of(
-    context: &Context,
-    stream: &str,
-    consumer: &str,
-) -> Result<(pull::Stream, ConsumerConfig), BoxError> {
+/// The consumer, which is created if there is none.
+async fn consumer_of(found: &stream::Stream, stream: &str, consumer: &str) -> Result<PullConsumer, BoxError> {
     let config = pull::Config {
         durable_name: Some(consumer.to_owned()),
         ack_policy: AckPolicy::Explicit,
@@ -217,67 +261,20 @@ async fn messages_of(
         max_ack_pending: MAX_UNACKNOWLEDGED,
         ..pull::Config::default()
     };
-    let found: PullConsumer = context.get_stream(stream).await?.get_or_create_consumer(consumer, config).await?;
+    let found: PullConsumer = found.get_or_create_consumer(consumer, config).await?;
     // A consumer that existed before may have other settings than those above.
-    let config = &found.cached_info().config;
-    check(stream, consumer, config)?;
-    let batch = batch(config.max_batch);
-    let messages = found.stream().max_messages_per_batch(batch).heartbeat(Duration::from_secs(5)).messages().await?;
-    Ok((messages, config.clone()))
+    check(stream, consumer, &found.cached_info().config)?;
+    Ok(found)
 }
 
-/// What to do if the consumer allows so few unacknowledged messages that a single full lane may use them up. A number
-/// below one is no limit.
-fn too_few(stream: &str, consumer: &str, max_ack_pending: i64) -> Option<String> {
-    (1..MAX_UNACKNOWLEDGED).contains(&max_ack_pending).then(|| {
-        format!(
-            "with {max_ack_pending} of them postponed, the server delivers nothing else (max_ack_pending); to raise the \
-             number: nats consumer edit {stream} {consumer} --max-pending={MAX_UNACKNOWLEDGED}"
-        )
-    })
-}
-
-/// Fails if the stream stores the subject of refused messages itself. The server allows no second stream to store it,
-/// and a refused message that is published to it would come again.
-fn check_subjects(stream: &str, subjects: &[String]) -> Result<(), Error> {
-    let refused = refused_stream(stream);
-    let Some(subject) = subjects.iter().find(|subject| [">", "*", refused.as_str()].contains(&subject.as_str())) else {
-        return Ok(());
-    };
-    Err(Error::new(format!(
-        "the stream {stream:?} stores {refused} too, by its subject {subject:?}, and messages that are no valid request \
-         need {refused} in a stream of their own: limit this stream to other subjects (nats stream edit {stream} \
-         --subjects=SUBJECT)"
-    )))
-}
-
-/// Fails if the consumer's settings would lose messages.
-fn check(stream: &str, consumer: &str, config: &ConsumerConfig) -> Result<(), Error> {
-    // Without acknowledgements the server counts a delivered message as settled, and with the policy `all` an
-    // acknowledgement settles earlier messages too, which may not be in the store.
-    if config.ack_policy != AckPolicy::Explicit {
-        return Err(Error::new(format!(
-            "the acknowledgements of the consumer {consumer:?} are {:?}, and must be explicit: name another consumer \
-             in the URL (consumer=NAME), or delete this one (nats consumer rm {stream} {consumer}), and the next start \
-             makes it anew",
-            config.ack_policy
-        )));
-    }
-    // A postponed message is delivered again each few seconds. The server gives it up after `max_deliver` deliveries.
-    if config.max_deliver > 0 {
-        return Err(Error::new(format!(
-            "the consumer {consumer:?} delivers a message {} times at most (max_deliver), after which the message is \
-             lost: remove the limit (nats consumer edit {stream} {consumer} --max-deliver=-1)",
-            config.max_deliver
-        )));
-    }
-    Ok(())
-}
-
-/// Messages that one pull request asks for. The server refuses a request for more than the consumer's `max_batch`,
-/// where 0 or less is no limit.
-fn batch(max_batch: i64) -> usize {
-    usize::try_from(max_batch).ok().filter(|limit| *limit > 0).map_or(PREFETCH, |limit| limit.min(PREFETCH))
+/// The error of a stream that is another one than at the start. Its messages would be taken for those of the old one.
+fn made_anew(stream: &str) -> BoxError {
+    let what = format!(
+        "the stream {stream} was deleted and created again, so the sequence numbers by which its messages are \
+         recognised begin again. Start the program again: the source then has another name; if the program sets the \
+         name, change it"
+    );
+    what.into()
 }
 
 impl IntakeSource for Nats {
@@ -287,16 +284,18 @@ impl IntakeSource for Nats {
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
-            let mut slot = self.messages.lock().await;
+            let mut asked = self.asked.lock().await;
+            let Asked { batch: slot, seen } = &mut *asked;
             let mut waits = Waits::default();
             let mut since = waits::now();
             loop {
-                let Some(messages) = &mut *slot else {
-                    match messages_of(&self.context, &self.stream, &self.consumer).await {
-                        Ok((messages, _)) => {
-                            *slot = Some(messages);
+                let Some(batch) = slot else {
+                    match self.ask(seen, most).await {
+                        Ok(Some(batch)) => {
+                            *slot = Some(batch);
                             since = waits::now();
                         }
+                        Ok(None) => return Err(made_anew(&self.stream)),
                         Err(error) => {
                             let wait = waits.next();
                             let wait_ms = wait.as_millis() as u64;
@@ -306,25 +305,27 @@ impl IntakeSource for Nats {
                     }
                     continue;
                 };
-                let problem = match messages.next().await {
-                    Some(Ok(first)) => {
+                let problem = match batch.next().await {
+                    Ok(Some(first)) => {
                         let mut fetched = vec![self.hand_over(first)];
                         while fetched.len() < most
-                            && let Some(Some(Ok(next))) = messages.next().now_or_never()
+                            && let Some(Ok(Some(next))) = batch.next().now_or_never()
                         {
                             fetched.push(self.hand_over(next));
                         }
                         return Ok(fetched);
                     }
-                    Some(Err(error)) => error.to_string(),
-                    None => "the server ended the delivery".to_owned(),
+                    Ok(None) => None,
+                    Err(problem) => Some(problem),
                 };
                 *slot = None;
+                let Some(problem) = problem else { continue };
+                *seen = None;
                 // The server may refuse each request at once, and requests without a wait would keep it and this
                 // process busy.
                 let wait = waits.after(since.elapsed());
                 let wait_ms = wait.as_millis() as u64;
-                tracing::warn!(source = self.name, problem, wait_ms, "asking the broker for messages again");
+                tracing::warn!(source = self.name, %problem, wait_ms, "asking the broker for messages again");
                 tokio::time::sleep(wait).await;
             }
         })
@@ -358,13 +359,32 @@ impl IntakeSource for Nats {
 
     fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let back: Vec<_> = messages.iter().filter_map(|message| self.unsettled.take(message)).collect();
+            let back = messages.iter().filter_map(|message| Some(self.unsettled.take(message)?.message));
+            let mut back: Vec<jetstream::Message> = back.collect();
             let after = (!after.is_zero()).then(|| self.spread.lock().wait(back.len(), after, waits::now()));
-            for delivery in back {
-                // If the negative acknowledgement is lost, the server redelivers the message after `ack_wait`.
-                let _ = delivery.message.ack_with(AckKind::Nak(after)).await;
+            if after.is_some() {
+                give_back(&back, after).await;
+                return Ok(());
             }
+            back.extend(self.rest().await);
+            // The hand-over ends, and the server may be away.
+            let _ = tokio::time::timeout(PATIENCE, give_back(&back, None)).await;
             Ok(())
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let rest = self.rest().await;
+            let held = self.unsettled.take_all().into_iter().map(|delivery| delivery.message);
+            let back: Vec<jetstream::Message> = held.chain(rest).collect();
+            let giving = async {
+                give_back(&back, None).await;
+                // The process may end now, and with it what is not sent.
+                let _ = self.context.client().flush().await;
+            };
+            // The server may be away.
+            let _ = tokio::time::timeout(PATIENCE, giving).await;
         })
     }
 
@@ -382,53 +402,5 @@ impl Drop for Nats {
 impl std::fmt::Debug for Nats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Nats").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batch_is_within_the_limit_of_the_consumer() {
-        for (limit, expected) in [(0, PREFETCH), (-1, PREFETCH), (1, 1), (100, 100), (i64::MAX, PREFETCH)] {
-            assert_eq!(batch(limit), expected, "{limit}");
-        }
-    }
-
-    #[test]
-    fn stream_of_refused_subject_is_an_error() {
-        let checked = |subject: &str| check_subjects("S", &["A".to_owned(), subject.to_owned()]);
-        for subject in [">", "*", "S_REFUSED"] {
-            let error = checked(subject).unwrap_err().to_string();
-            assert!(error.contains(subject) && error.contains("nats stream edit S --subjects"), "{error}");
-        }
-        for subject in ["S", "S.>", "S.*", "S_REFUSED.>", "s_refused"] {
-            assert!(checked(subject).is_ok(), "{subject}");
-        }
-    }
-
-    #[test]
-    fn consumer_with_few_unacknowledged_messages_is_named() {
-        let advice = too_few("S", "C", 1_000).unwrap();
-        assert!(advice.contains("nats consumer edit S C --max-pending=65536"), "{advice}");
-        for enough in [-1, 0, MAX_UNACKNOWLEDGED, i64::MAX] {
-            assert_eq!(too_few("S", "C", enough), None);
-        }
-    }
-
-    #[test]
-    fn consumer_that_would_lose_messages_is_an_error() {
-        let config = |ack_policy, max_deliver| ConsumerConfig { ack_policy, max_deliver, ..ConsumerConfig::default() };
-        let checked = |config: &ConsumerConfig| check("S", "C", config).map_err(|error| error.to_string());
-        for unlimited in [-1, 0] {
-            assert_eq!(checked(&config(AckPolicy::Explicit, unlimited)), Ok(()));
-        }
-        let limited = checked(&config(AckPolicy::Explicit, 5)).unwrap_err();
-        assert!(limited.contains("5 times") && limited.contains("edit S C --max-deliver=-1"), "{limited}");
-        for policy in [AckPolicy::None, AckPolicy::All] {
-            let other = checked(&config(policy, -1)).unwrap_err();
-            assert!(other.contains("explicit") && other.contains("rm S C"), "{other}");
-        }
     }
 }

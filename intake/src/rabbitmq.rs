@@ -4,12 +4,14 @@
 //! redelivers the messages that were not acknowledged. The deliveries of the old connection are then forgotten, because
 //! the outbox recognises the redelivered messages. A message that must go to another queue (a refused one, or one for a
 //! full lane) is first published to that queue with the broker's confirmation, and acknowledged only then: it may be in
-//! both queues for a moment, but it is always in one of them.
+//! both queues for a moment, but it is always in one of them ([`Side`]).
 
 mod aside;
+mod side;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
@@ -17,18 +19,15 @@ use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use lapin::message::Delivery;
-use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-    QueueDeclareOptions,
-};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Confirmation, Connection, ConnectionProperties, Consumer};
+use lapin::{Connection, ConnectionProperties, Consumer};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tokio::sync::Notify;
 
 use self::aside::Aside;
+use self::side::{Outgoing, Side};
 use crate::address::Address;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
@@ -46,7 +45,8 @@ const MAX_DELIVERIES: u64 = 15;
 /// for a few seconds, after which the broker puts them back into the queue. `NAME.postponed` is a quorum queue, for which
 /// RabbitMQ 3.10 or later is needed: a message stays in it until the source's queue has taken it back. The copies in
 /// these queues have no property `user_id`, because the broker accepts it from the user of that name only, and no
-/// headers `CC` and `BCC`, by which it would route them to further queues. A refused message never expires.
+/// headers `CC` and `BCC`, by which it would route them to further queues. A refused message never expires. While a
+/// message cannot be put into its queue, the source keeps it unacknowledged and tries again; the log says why.
 ///
 /// A redelivered message is recognised by its property `message_id`, which the producer sets. A message without it may
 /// have an `idempotency_key` in its content instead. A message that has neither is refused, unless
@@ -68,20 +68,18 @@ pub struct RabbitMq {
     open: tokio::sync::Mutex<Option<Open>>,
     unsettled: Unsettled<Delivery>,
     /// The numbers of the messages of this connection that the broker still counts as delivered and not acknowledged.
-    unacknowledged: Mutex<BTreeSet<u64>>,
-    /// The channel that publishes messages to the queues of refused and postponed messages.
-    side: Mutex<Option<Channel>>,
-    /// Notified when a message could not be put aside. `fetch` then reconnects, so that the broker redelivers all
-    /// unacknowledged messages.
-    broken: Notify,
+    unacknowledged: Arc<Mutex<BTreeSet<u64>>>,
+    /// The ways to the queues of refused and of postponed messages, and the tasks that try again on them.
+    to_refused: Arc<Side>,
+    to_postponed: Arc<Side>,
+    retrying: [tokio::task::JoinHandle<()>; 2],
     /// The waits before new connections after open ones failed.
     waits: Mutex<Waits>,
 }
 
 /// An open connection and its consumer.
 struct Open {
-    /// Held because dropping it would close the connection.
-    _connection: Connection,
+    connection: Connection,
     consumer: Consumer,
     since: Instant,
     /// Whether `fetch` must open another connection instead.
@@ -107,17 +105,24 @@ impl RabbitMq {
         let max_deliveries = address.max_deliveries(MAX_DELIVERIES)?;
         let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
         let name = format!("rabbitmq:{}{}:{queue}", address.place(port), address.url.path());
+        let url = String::from(address.url);
+        let unacknowledged = Arc::default();
+        let side = || Arc::new(Side::new(url.clone(), Arc::clone(&unacknowledged)));
+        let (to_refused, to_postponed) = (side(), side());
+        #[expect(clippy::disallowed_methods, reason = "what is left must be put aside while nothing is fetched, too")]
+        let retrying = [&to_refused, &to_postponed].map(|side| tokio::spawn(side.clone().retry()));
         let source = RabbitMq {
-            url: address.url.into(),
+            url,
             queue,
             name,
             equal_content: false,
             max_deliveries,
             open: tokio::sync::Mutex::default(),
             unsettled: Unsettled::new(),
-            unacknowledged: Mutex::default(),
-            side: Mutex::default(),
-            broken: Notify::new(),
+            unacknowledged,
+            to_refused,
+            to_postponed,
+            retrying,
             waits: Mutex::default(),
         };
         let open = source.open().await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
@@ -153,14 +158,11 @@ impl RabbitMq {
             let consume = BasicConsumeOptions::default();
             let consumer =
                 channel.basic_consume(self.queue.as_str().into(), "".into(), consume, FieldTable::default()).await?;
-            let side = connection.create_channel().await?;
-            side.confirm_select(ConfirmSelectOptions::default()).await?;
             self.unsettled.forget_all();
+            self.to_refused.forget_all();
+            self.to_postponed.forget_all();
             self.unacknowledged.lock().clear();
-            *self.side.lock() = Some(side);
-            // Failures on the old connection must not end the new one.
-            let _ = self.broken.notified().now_or_never();
-            Ok::<_, BoxError>(Open { _connection: connection, consumer, since: waits::now(), is_over: false })
+            Ok::<_, BoxError>(Open { connection, consumer, since: waits::now(), is_over: false })
         };
         tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
     }
@@ -206,33 +208,16 @@ impl RabbitMq {
         at.into_iter().fold(intake, Intake::sent_at)
     }
 
-    /// Declares the queue of refused or postponed messages, publishes a message to it, and then acknowledges the
-    /// message.
+    /// Puts a message into the queue of refused or of postponed messages, now or as soon as that is possible.
     async fn put_aside(&self, message: &MessageRef, aside: Aside<'_>) {
         let Some(delivery) = self.unsettled.take(message) else { return };
-        let side = self.side.lock().clone();
-        let put = async {
-            let side = side.ok_or("no channel is open")?;
-            let (queue, arguments) = aside.queue(&self.queue);
-            let declared = side.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments).await;
-            declared.map_err(|error| aside::not_declared(&queue, error))?;
-            let properties = aside.properties(&delivery.properties);
-            let publish = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-            let told = side.basic_publish("".into(), queue.into(), publish, &delivery.data, properties).await?.await?;
-            match told {
-                Confirmation::Ack(None) => {}
-                _ => return Err("the broker did not keep the message".into()),
-            }
-            delivery.ack(BasicAckOptions::default()).await?;
-            self.unacknowledged.lock().remove(&message.delivery);
-            Ok::<_, BoxError>(())
+        let (queue, arguments) = aside.queue(&self.queue);
+        let properties = aside.properties(&delivery.properties);
+        let side = match aside {
+            Aside::Refused(_) => &self.to_refused,
+            Aside::Later(_) => &self.to_postponed,
         };
-        if let Err(error) =
-            tokio::time::timeout(PATIENCE, put).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
-        {
-            tracing::warn!(source = self.name, %error, "a message could not be put aside; it is delivered again");
-            self.broken.notify_one();
-        }
+        side.send(Outgoing { number: message.delivery, delivery, queue, arguments, properties }).await;
     }
 }
 
@@ -272,11 +257,7 @@ impl IntakeSource for RabbitMq {
                     Some(open) => open,
                     none => none.insert(self.opened().await),
                 };
-                let first = tokio::select! {
-                    first = open.consumer.next() => first.map(|first| first.map_err(|error| error.to_string())),
-                    () = self.broken.notified() => Some(Err("a message could not be put aside".to_owned())),
-                };
-                let problem = match first {
+                let problem = match open.consumer.next().await {
                     Some(Ok(first)) => {
                         let mut messages = vec![self.hand_over(first)];
                         while messages.len() < most
@@ -286,16 +267,15 @@ impl IntakeSource for RabbitMq {
                         }
                         return Ok(messages);
                     }
-                    Some(Err(problem)) => problem,
+                    Some(Err(error)) => error.to_string(),
                     None => "the broker ended the delivery".to_owned(),
                 };
                 open.is_over = true;
                 let wait = self.waits.lock().after(open.since.elapsed());
                 let wait_ms = wait.as_millis() as u64;
                 tracing::warn!(source = self.name, problem, wait_ms, "connecting to the broker again");
-                // A message that cannot be put aside would break each new connection at once. The old connection stays
-                // open during the wait, so that the other messages of it can be acknowledged. Otherwise the same
-                // messages would come again and again.
+                // A broker may end the delivery and keep the connection, so this stays open during the wait: its messages
+                // can still be acknowledged. Otherwise the same messages would come again and again.
                 tokio::time::sleep(wait).await;
             }
         })
@@ -353,8 +333,23 @@ impl IntakeSource for RabbitMq {
         })
     }
 
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(open) = self.open.lock().await.take() else { return };
+            // The broker takes back what is not acknowledged when the connection is closed; the next fetch opens another
+            // one. Acknowledgements that are under way are sent before that.
+            let _ = tokio::time::timeout(PATIENCE, open.connection.close(200, "".into())).await;
+        })
+    }
+
     fn max_deliveries(&self) -> Option<u64> {
         self.max_deliveries
+    }
+}
+
+impl Drop for RabbitMq {
+    fn drop(&mut self) {
+        self.retrying.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 

@@ -30,6 +30,14 @@ impl<D> Unsettled<D> {
         self.inner.lock().1.remove(&message.delivery)
     }
 
+    /// Removes and returns all deliveries, in the order of their numbers.
+    #[cfg(feature = "nats")]
+    pub(crate) fn take_all(&self) -> Vec<D> {
+        let mut all: Vec<(u64, D)> = self.inner.lock().1.drain().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, delivery)| delivery).collect()
+    }
+
     /// Calls `look` with each delivery and its number.
     #[cfg(any(feature = "nats", feature = "sqs"))]
     pub(crate) fn for_each(&self, mut look: impl FnMut(u64, &mut D)) {

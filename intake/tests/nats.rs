@@ -18,6 +18,9 @@ use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
 use integration_client::outbox::IntakeSource;
 use integration_client_intake::{Nats, NatsReplies};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 use support::{client, line, store_path, wait_until};
 
@@ -81,6 +84,9 @@ async fn nats() {
     full_lane_stops_no_other().await;
     deliveries_are_counted().await;
     held_message_is_not_redelivered().await;
+    end_gives_back_what_nobody_fetched().await;
+    end_gives_back_what_is_under_way().await;
+    stream_made_anew_ends_hand_over().await;
     replies_go_to_subject_of_stream().await;
     killed_workers_and_broker_lose_nothing().await;
 }
@@ -275,6 +281,103 @@ async fn held_message_is_not_redelivered() {
     };
     let (fed, delivered) = tokio::join!(accepting.outbox().feed_from(&source), looking);
     assert_eq!((fed.unwrap(), delivered), (1, 2));
+}
+
+/// A hand-over ends after its first fetch. The server has sent more messages than that, which it would deliver again only
+/// after five minutes.
+async fn end_gives_back_what_nobody_fetched() {
+    const MESSAGES: usize = 2_000;
+    let messages = (0..MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))));
+    let context = publish("SHORT", messages).await;
+    let url = format!("{}?stream=SHORT", url());
+    let first = Nats::connect(&url).await.unwrap();
+    assert!(!first.fetch(1_000).await.unwrap().is_empty());
+    first.ended().await;
+    // The first source still exists, as in a program that goes on.
+    let next = Nats::connect(&url).await.unwrap();
+    let accepting = support::accepting_client(&store_path("nats-short"), |store| store).await;
+    let looking = async {
+        let all_taken = wait_until(async || unsettled_messages(&context, "SHORT").await == 0);
+        let in_time = tokio::time::timeout(Duration::from_secs(10), all_taken).await.is_ok();
+        accepting.shutdown(Duration::from_secs(5)).await;
+        in_time
+    };
+    let (accepted, in_time) = tokio::join!(accepting.outbox().feed_from(&next), looking);
+    assert_eq!((accepted.unwrap(), in_time), (MESSAGES as u64, true));
+}
+
+/// A way to the server on which each of its answers takes a second. Returns the URL.
+#[expect(clippy::disallowed_methods, reason = "a test's own")]
+async fn slow_link() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let slow = format!("nats://{}", listener.local_addr().unwrap());
+    let server = url().rsplit(['/', '@']).next().unwrap().to_owned();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = TcpStream::connect(&server).await.unwrap().into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                    let _ = sender.send((Instant::now() + Duration::from_secs(1), bytes[..count].to_vec()));
+                }
+            });
+            tokio::spawn(async move {
+                while let Some((at, bytes)) = receiver.recv().await {
+                    tokio::time::sleep_until(at).await;
+                    let _ = to_client.write_all(&bytes).await;
+                }
+            });
+        }
+    });
+    slow
+}
+
+/// A fetch is dropped when its request has just been sent, and the messages are under way.
+async fn end_gives_back_what_is_under_way() {
+    const MESSAGES: usize = 10;
+    let context = publish("SLOW", (0..MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))))).await;
+    let source = Nats::connect(&format!("{}?stream=SLOW", slow_link().await)).await.unwrap();
+    // The looks at the stream and at the consumer take a second each.
+    let fetched = tokio::time::timeout(Duration::from_millis(2_300), source.fetch(MESSAGES)).await;
+    assert!(fetched.is_err(), "{fetched:?}");
+    source.ended().await;
+    let next = Nats::connect(&format!("{}?stream=SLOW", url())).await.unwrap();
+    let accepting = support::accepting_client(&store_path("nats-slow"), |store| store).await;
+    let looking = async {
+        let all_taken = wait_until(async || unsettled_messages(&context, "SLOW").await == 0);
+        let in_time = tokio::time::timeout(Duration::from_secs(10), all_taken).await.is_ok();
+        accepting.shutdown(Duration::from_secs(5)).await;
+        in_time
+    };
+    let (accepted, in_time) = tokio::join!(accepting.outbox().feed_from(&next), looking);
+    assert_eq!((accepted.unwrap(), in_time), (MESSAGES as u64, true));
+}
+
+/// A stream that was deleted and created again numbers its messages from one again, as those of the old stream.
+async fn stream_made_anew_ends_hand_over() {
+    let messages = || (0..3).map(|number| (None, line("acme", &format!("/{number}"))));
+    publish("ANEW", messages()).await;
+    let (client, transport) = client(&store_path("nats-anew"), |store| store).await;
+    let source = Nats::connect(&format!("{}?stream=ANEW", url())).await.unwrap();
+    let replacing = async {
+        wait_until(async || transport.calls().len() == 3).await;
+        // The creation time counts in whole seconds.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        publish("ANEW", messages()).await
+    };
+    let (fed, context) = tokio::join!(client.outbox().feed_from(&source), replacing);
+    let error = fed.unwrap_err();
+    let why = std::error::Error::source(&error).map(|why| why.to_string()).unwrap_or_default();
+    assert!(why.contains("the stream ANEW was deleted and created again"), "{error}: {why}");
+    let source = Nats::connect(&format!("{}?stream=ANEW", url())).await.unwrap();
+    let looking = async {
+        wait_until(async || transport.calls().len() == 6 && unsettled_messages(&context, "ANEW").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 3);
 }
 
 async fn replies_go_to_subject_of_stream() {

@@ -16,7 +16,7 @@ use integration_client::outbox::IntakeSource;
 use integration_client_intake::{RabbitMq, RabbitMqReplies};
 use lapin::options::{
     BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
-    QueueDeclareOptions, QueuePurgeOptions,
+    QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -95,7 +95,9 @@ async fn rabbitmq() {
     refused_copy_goes_to_one_queue().await;
     message_for_full_lane_goes_back().await;
     postponed_messages_outlast_full_queue().await;
+    message_that_cannot_go_aside_is_kept().await;
     deliveries_are_counted().await;
+    end_gives_back_what_nobody_fetched().await;
     replies_go_to_queue_of_sender().await;
     killed_workers_lose_no_reply().await;
     killed_workers_and_broker_lose_nothing().await;
@@ -250,6 +252,36 @@ async fn postponed_messages_outlast_full_queue() {
     assert_eq!(returned, [message(0).1, message(1).1]);
 }
 
+/// The queue for postponed messages exists with other arguments. A source that connected anew for each attempt would
+/// drive the messages into the limit of deliveries, at which the broker deletes them.
+async fn message_that_cannot_go_aside_is_kept() {
+    let (server, queue, aside) = (Server::connect().await, "limited", "limited.postponed");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(5));
+    server.channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await.unwrap();
+    server.channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await.unwrap();
+    server.channel.queue_delete(aside.into(), QueueDeleteOptions::default()).await.unwrap();
+    server.empty_queue(aside).await;
+    let message = |number: usize| (Some(number.to_string()), line("acme", &format!("/{number}")));
+    server.publish(queue, (0..3).map(message)).await;
+    let store = store_path("limited");
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let looking = async {
+        // Six attempts take 6.3 s.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        server.channel.queue_delete(aside.into(), QueueDeleteOptions::default()).await.unwrap();
+        let (working, transport) = client(&store, |store| store).await;
+        wait_until(async || transport.calls().len() == 3).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 3);
+    drop(source);
+    assert_eq!((server.waiting_messages(queue).await, server.waiting_messages(aside).await), (0, 0));
+}
+
 /// A quorum queue counts how often a message was delivered and not acknowledged.
 async fn deliveries_are_counted() {
     let (server, queue) = (Server::connect().await, "often");
@@ -270,6 +302,22 @@ async fn deliveries_are_counted() {
     let source = RabbitMq::connect(&format!("{}?queue={queue}&max_deliveries=3", url())).await.unwrap();
     let fetched = format!("{:?}", source.fetch(1).await.unwrap());
     assert!(source.max_deliveries() == Some(3) && fetched.contains("deliveries: 4"), "{fetched}");
+}
+
+/// A hand-over ends after its first fetch. The broker has sent more messages than that.
+async fn end_gives_back_what_nobody_fetched() {
+    let (server, queue) = (Server::connect().await, "short");
+    server.empty_queue(queue).await;
+    let message = |number: usize| (Some(number.to_string()), line("acme", &format!("/{number}")));
+    server.publish(queue, (0..5).map(message)).await;
+    // The source still exists, as in a program that goes on.
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let first = source.fetch(1).await.unwrap();
+    source.taken(&[first[0].message().clone()]).await.unwrap();
+    source.ended().await;
+    let is_back = wait_until(async || server.waiting_messages(queue).await == 4);
+    tokio::time::timeout(Duration::from_secs(10), is_back).await.expect("the others are in the queue again");
+    assert_eq!(source.fetch(1).await.unwrap().len(), 1, "it connects again");
 }
 
 async fn replies_go_to_queue_of_sender() {

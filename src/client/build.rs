@@ -142,6 +142,7 @@ impl IntegrationClientBuilder {
                 }
                 let settings = Settings {
                     works: self.works,
+                    only_own: self.works_on_own,
                     max_jobs: self.max_jobs,
                     max_job_bytes: self.max_job_bytes,
                     tier_weights: self.policy.tier_weights,

@@ -45,6 +45,7 @@ pub struct IntegrationClientBuilder {
     pub(super) dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
     pub(super) store: Option<Store>,
     pub(super) works: bool,
+    pub(super) works_on_own: bool,
     pub(super) config_in_store: bool,
     pub(super) max_jobs: usize,
     pub(super) max_job_bytes: usize,
@@ -95,6 +96,7 @@ impl IntegrationClientBuilder {
             dead_letter_sink: None,
             store: None,
             works: false,
+            works_on_own: false,
             config_in_store: false,
             max_jobs: 1_000,
             max_job_bytes: 64 << 20,
@@ -243,11 +245,12 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text in the format of
-    /// `vendors.toml`, and is laid over what files and program say. A change is in use within 2 s, in every process that
-    /// shares the store. A row that is wrong counts as it was before it was changed, or not at all, and the others are used;
-    /// [`LiveConfig::problem`](crate::LiveConfig::problem) and the log say so. At the start of a process, which knows no earlier version, a wrong
-    /// row that may state a vendor is an error: leaving it out could lift a limit.
+    /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text as in a file, laid
+    /// over those of files and servers as by [`Sources::over`](crate::config::Sources::over). A change is in use within
+    /// 2 s, in every process that shares the store. A row that is wrong counts as it was before it was changed, or not
+    /// at all, and the others are used; [`LiveConfig::problem`](crate::LiveConfig::problem) and the log say so. At the
+    /// start of a process, which knows no earlier version, a wrong row is an error if leaving it out could lift a limit:
+    /// if it may state a vendor or how limits are shared, or has a tenant that is stated elsewhere too.
     /// [`LiveConfig::set_stored`](crate::LiveConfig::set_stored) writes rows, and so may any other program.
     pub fn config_in_store(mut self) -> Self {
         self.config_in_store = true;
@@ -258,6 +261,15 @@ impl IntegrationClientBuilder {
     /// If several processes share a SQLite file, only one may work.
     pub fn work(mut self) -> Self {
         self.works = true;
+        self
+    }
+
+    /// Sends those requests in the store that `enqueue` of this client has accepted, and leaves the others alone: for the
+    /// command line alone, which ends after one request and must not begin others that it could not end. Deletes no ended
+    /// request and no dead letter, whatever their age.
+    #[doc(hidden)]
+    pub fn work_on_own(mut self) -> Self {
+        (self.works, self.works_on_own) = (true, true);
         self
     }
 

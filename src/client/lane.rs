@@ -19,12 +19,10 @@ use crate::engine::cost::{Cost, PointKind};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
-use crate::request::Headroom;
-use crate::request::{Method, Request};
+use crate::request::{Headroom, Method, Request};
 use crate::route::Route;
-use crate::send::PermitFeedback;
 use crate::send::response::Response;
-use crate::send::{Caller, Job, permit_answered, send};
+use crate::send::{Caller, Job, PermitFeedback, PermitUsage, permit_answered, send};
 use crate::telemetry::metrics::Series;
 
 /// The units of kinds of points that each permit takes.
@@ -58,6 +56,8 @@ pub struct Lane {
     /// The vendor's attempt timeout, copied here because reading it through the tenant would touch two otherwise
     /// unused cache lines.
     attempt_ns: u64,
+    /// Whether the client's store remembers what permits take.
+    is_remembered: bool,
     series: Series,
 }
 
@@ -81,10 +81,17 @@ impl IntegrationClient {
         let ask = |now: Time, attempt: Duration, usual: Cost| {
             Egress::ask(priority, NO_ENDPOINT, usual.with_points(cost.max(1)), now + wait, attempt)
         };
+        let usage = |route: &Arc<Route>| {
+            let cost = Cost::of(route.vendor.costs.usual()).with_points(cost.max(1));
+            PermitUsage::begin(core, route, NO_ENDPOINT, priority, cost)
+        };
         // The fast path, with one hash and one lock: the lane was used before and shares no limit.
         if let Some(Ok(held)) = core.registry.dispatch.try_acquire(tenant, vendor, ask) {
             let series = core.telemetry.metrics.series(tenant, vendor);
-            return Ok(Permit::new(held.counted(&series), Duration::ZERO));
+            // Only a store needs the route.
+            let route = self.outbox.as_ref().and_then(|_| core.registry.route(tenant, vendor).ok());
+            let usage = route.as_ref().and_then(usage);
+            return Ok(Permit::new(held.counted(&series), Duration::ZERO, usage));
         }
         let tenant = core.registry.route(tenant, vendor)?;
         // Look the tenant up first, so that only configured names create a series: callers' strings must not fill the
@@ -97,7 +104,7 @@ impl IntegrationClient {
             let ask = ask(core.clock.now(), tenant.vendor.attempt_timeout, usual);
             let ask = Ask { immediate: true, ..ask };
             match try_acquire(&place.shard, place.lane, &ask) {
-                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
+                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO, usage(&tenant))),
                 // Dropped or moved between the two lines above.
                 Err(why) if *why == Refusal::NoLane => {}
                 Err(why) => return Err(refused(*why)),
@@ -128,7 +135,8 @@ impl Lane {
         let costs =
             route.vendor.endpoints.get(endpoint.place()).map_or(&route.vendor.costs, |endpoint| &endpoint.costs);
         let usual = stated.iter().fold(Cost::of(costs.usual()), |cost, &(kind, units)| cost.with(kind, units));
-        Lane { client, route, place, endpoint, stated, usual, attempt_ns, series }
+        let is_remembered = client.core().registry.remembers(&route, endpoint, false).is_some();
+        Lane { client, route, place, endpoint, stated, usual, attempt_ns, is_remembered, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -204,8 +212,15 @@ impl Lane {
     }
 
     #[inline]
-    fn permit(&self, held: PermitGuard) -> Permit {
-        Permit::new(held.counted(&self.series), Duration::ZERO)
+    fn permit(&self, held: PermitGuard, priority: Priority, cost: Cost) -> Permit {
+        Permit::new(held.counted(&self.series), Duration::ZERO, self.usage(priority, cost))
+    }
+
+    /// Records the units of a permit that has started, if the client's store remembers them.
+    #[inline]
+    fn usage(&self, priority: Priority, cost: Cost) -> Option<Box<PermitUsage>> {
+        let usage = || PermitUsage::begin(self.client.core(), &self.route, self.endpoint, priority, cost);
+        if self.is_remembered { usage() } else { None }
     }
 
     fn refused(&self, priority: Priority, why: Refusal) -> Error {
@@ -220,11 +235,13 @@ impl Lane {
     pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let refused = |why| self.refused(priority, why);
         let ask = self.ask(priority, cost, None).map_err(refused)?;
+        let cost = ask.cost;
         let now = self.place.shard.clock.now();
         let acquire =
             self.client.core().registry.acquire(&self.route, Some(self.place.clone()), ask, now, &self.series);
         let grant = acquire.await.map_err(refused)?;
-        Ok(Permit::new(grant.held, grant.waited))
+        grant.held.outlasts();
+        Ok(Permit::new(grant.held, grant.waited, self.usage(priority, cost)))
     }
 
     /// Takes a permit without waiting.
@@ -246,13 +263,13 @@ impl Lane {
             attempt_ns: self.attempt_ns,
         };
         match try_acquire(&self.place.shard, self.place.lane, &ask) {
-            Ok(held) => Ok(self.permit(held)),
+            Ok(held) => Ok(self.permit(held, priority, ask.cost)),
             // The lane has moved to the shard of its new limits.
             Err(why) if *why == Refusal::NoLane => {
                 let place =
                     self.client.core().registry.place(&self.route).map_err(|why| self.refused(priority, why))?;
                 let held = try_acquire(&place.shard, place.lane, &ask);
-                held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, *why))
+                held.map(|held| self.permit(held, priority, ask.cost)).map_err(|why| self.refused(priority, *why))
             }
             Err(why) => Err(self.refused(priority, *why)),
         }
@@ -343,16 +360,19 @@ impl fmt::Debug for Lane {
 /// The right to one exchange, which counts as started now.
 ///
 /// Tell it how the exchange ended. A permit that is dropped counts as an exchange that its caller abandoned: the
-/// vendor may have counted the request, and may still be busy with it.
+/// vendor may have counted the request, and may still be busy with it. A permit lasts until then, however long the
+/// exchange takes; the vendor's `attempt_timeout` does not end it.
 #[must_use = "a permit that is dropped counts as a request whose caller went away"]
 pub struct Permit {
     held: PermitGuard,
     waited: Duration,
+    /// Its units in the client's store.
+    usage: Option<Box<PermitUsage>>,
 }
 
 impl Permit {
-    fn new(held: PermitGuard, waited: Duration) -> Permit {
-        Permit { held, waited }
+    fn new(held: PermitGuard, waited: Duration, usage: Option<Box<PermitUsage>>) -> Permit {
+        Permit { held, waited, usage }
     }
 
     /// How long the permit took to get.
@@ -397,9 +417,10 @@ impl Permit {
             Some((core.registry.route(&tenant, &vendor).ok()?, core, endpoint))
         });
         match known {
-            Some((route, core, endpoint)) => permit_answered(&core, &route, endpoint, &self.held, status, headers),
-            // The client or the tenant is gone, or the permit has ended at its deadline: no limit can learn from the
-            // response.
+            Some((route, core, endpoint)) => {
+                permit_answered(&core, &route, endpoint, &self.held, self.usage.as_deref(), status, headers)
+            }
+            // The client or the tenant is gone: no limit can learn from the response.
             None => {
                 self.answered();
                 PermitFeedback::default()
@@ -415,6 +436,9 @@ impl Permit {
 
     /// Gives everything back: not a byte of the request has left.
     pub fn not_sent(self) {
+        if let Some(usage) = &self.usage {
+            usage.not_sent();
+        }
         self.held.not_sent();
     }
 }

@@ -88,7 +88,8 @@ impl IntegrationClient {
         send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
     }
 
-    /// Sends a request now, or not at all, and once: it is neither queued nor retried.
+    /// Sends a request now, or not at all, and once: it is neither queued nor retried. A 401 is returned like any other
+    /// response, and the next request reads the credential anew.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or

@@ -175,8 +175,13 @@ impl Watch {
         if self.reported.as_ref() == Some(&what) {
             return;
         }
-        self.reported = Some(what);
         let version = core.registry.config.load().version();
+        let is_away = matches!(what, Reported::Unreadable(_));
+        self.reported = Some(what);
+        if is_away {
+            tracing::error!(version, %error, "the source of the configuration cannot be read; the one in use stays");
+            return;
+        }
         core.tell_rejected(error);
         tracing::error!(
             version,

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::entry::TenantEntry;
 use super::format::{File, VendorEntry};
 use super::parse::parse;
 use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at};
@@ -54,9 +55,10 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     let files: Vec<(Text<'_>, File)> =
         sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, messages)).collect();
     let catalogue = if sources.catalogue { parse(CATALOGUE.0, CATALOGUE.1, messages) } else { None };
+    let laid_over = sources.over.iter().chain(&sources.rows);
     let over: Vec<(Text<'_>, File)> =
-        sources.over.iter().filter_map(|text| parse(text.name.as_str(), &text.text, messages)).collect();
-    let is_read = files.len() + over.len() == sources.files.len() + sources.over.len();
+        laid_over.clone().filter_map(|text| parse(text.name.as_str(), &text.text, messages)).collect();
+    let is_read = files.len() + over.len() == sources.files.len() + laid_over.count();
     if !is_read || catalogue.is_some() != sources.catalogue {
         // Without the content of a file that cannot be read, every reference to it would be reported as well.
         return None;
@@ -163,7 +165,7 @@ fn replaces(name: &str) -> String {
     )
 }
 
-/// Applies the texts of [`Sources::over`] to the vendors: changes those that exist, and adds the others.
+/// Applies the texts of [`Sources::over`] and the rows to the vendors: changes those that exist, and adds the others.
 fn lay_over<'f, 't>(
     stacks: &mut BTreeMap<&'f str, Stack<'t>>,
     over: &'f [(Text<'t>, File)],
@@ -265,11 +267,30 @@ fn environments<'a>(
     out
 }
 
+/// The tenants of `texts`, each with its place.
+fn entries<'f, 'a>(
+    texts: &'f [(Text<'a>, File)],
+) -> impl Iterator<Item = (&'f TenantEntry, Option<(Text<'a>, usize)>)> {
+    texts.iter().flat_map(|(text, file)| {
+        file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
+    })
+}
+
+/// The tenants of `texts`, by id and vendor.
+fn names<'f>(texts: &'f [(Text<'_>, File)]) -> HashSet<(&'f str, &'f str)> {
+    entries(texts).map(|(entry, _)| (entry.id.as_str(), entry.vendor.as_str())).collect()
+}
+
+fn is_in(entry: &TenantEntry, names: &HashSet<(&str, &str)>) -> bool {
+    names.contains(&(entry.id.as_str(), entry.vendor.as_str()))
+}
+
 /// The fields of a tenant's entry that can be checked without its vendor.
 const OWN: [&str; 6] = ["id", "account", "credential", "weight", "share", "client_certificate"];
 
-/// The tenants, sorted. For a tenant at a vendor in `wrong`, reports only problems of the fields in [`OWN`]: the others
-/// follow from the vendor's problems and would bury the cause.
+/// The tenants, sorted. A row's tenant replaces that of any other text, and a tenant of `over` that of a file. For a
+/// tenant at a vendor in `wrong`, reports only problems of the fields in [`OWN`]: the others follow from the vendor's
+/// problems and would bury the cause.
 fn tenants<'a>(
     vendors: &Vendors,
     wrong: &HashSet<&str>,
@@ -278,24 +299,16 @@ fn tenants<'a>(
     over: &[(Text<'a>, File)],
     messages: &mut Messages<'a>,
 ) -> Vec<Arc<Tenant>> {
-    let rows = sources.tenants.iter().map(|entry| (entry, None));
-    let replaced: HashSet<(&str, &str)> = over
-        .iter()
-        .flat_map(|(_, file)| &file.tenants)
-        .map(|entry| (entry.id.as_str(), entry.vendor.as_str()))
-        .collect();
-    let in_files = files.iter().flat_map(|(text, file)| {
-        file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
-    });
-    let in_files = in_files.filter(|(entry, _)| !replaced.contains(&(entry.id.as_str(), entry.vendor.as_str())));
-    let laid_over = over.iter().flat_map(|(text, file)| {
-        file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
-    });
-    let tables = in_files.chain(laid_over);
+    // The rows come last in `over`.
+    let (under_rows, rows) = over.split_at(sources.over.len().min(over.len()));
+    let (by_over, by_rows) = (names(over), names(rows));
+    let in_files = entries(files).filter(|(entry, _)| !is_in(entry, &by_over));
+    let laid_over = entries(under_rows).filter(|(entry, _)| !is_in(entry, &by_rows)).chain(entries(rows));
+    let of_program = sources.tenants.iter().map(|entry| (entry, None));
     let mut out: Vec<Arc<Tenant>> = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     let mut accounts = TokenAccounts::default();
-    for (entry, place) in tables.chain(rows) {
+    for (entry, place) in in_files.chain(laid_over).chain(of_program) {
         let mut report = Report::default();
         let tenant = resolve(vendors, entry, &mut report).map(Arc::new);
         if !seen.insert((&entry.id, &entry.vendor)) {

@@ -1,161 +1,6 @@
 //! Configuration: vendors, their limits, and tenants. A configuration is validated as a whole before it is used.
 //!
-//! # The format
-//! `vendors.toml` in the repository is the shipped catalogue, which is built into the library. Users write their own
-//! files in the same format:
-//!
-//! ```toml
-//! [vendors.example]
-//! base_url = "https://{region}.api.example.com/v1"   # {variables} come from the tenant
-//! auth = { scheme = "header", name = "x-api-key" }   # none | bearer | basic | header (name, prefix) | query (name)
-//! headers = { accept = "application/json" }
-//! safety = 0.8                # the share of every limit that the client uses
-//! connect_timeout = "10s"
-//! attempt_timeout = "30s"
-//! max_transit = "11s"         # connect_timeout + 1 s unless stated
-//! max_response_bytes = 8388608
-//! throttle = "adaptive"       # adaptive (by the usage of others) | bands (slower in steps near a limit) | pace
-//!                             # (spreads the remaining units until the reset) | off
-//! unpublished = true          # the vendor publishes no limits, or none are known: no warning if none is stated
-//! quirks = ["…"]              # what a developer must know about the vendor
-//! also = ["…"]                # other names to find the vendor by: `integration-client vendors NAME`
-//! dead_letters = "redacted"   # what a dead letter keeps of a request: redacted | no_answer | whole
-//! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted
-//!                             # (deleted when they end, with their responses)
-//!
-//! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
-//! proxy = "http://proxy.internal:3128"
-//! allow_private = false       # true if hosts from tenants' variables (`https://{host}`) are in a private network
-//!
-//! [vendors.example.retry]     # optional, as is each field; these are the defaults
-//! max_retries = 5             # 0 to 20, on top of the first exchange
-//! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
-//! longest_wait = "120s"       # does not shorten a wait that the vendor states
-//! default_wait = "60s"        # after a refusal that states no wait; default: a quarter of the window, longer each time
-//! max_age = "5m"              # how long to retry a failed connection, or a stream that the vendor did not process
-//! max_hold = "15m"            # a longer pause ends the request with `RetryLater`
-//! max_pause = "1h"            # the longest pause after a response that was no refusal
-//! max_shared_pause = "15m"    # the longest pause of other tenants after a refusal of one tenant's request
-//! on_ambiguous = "fail"       # if the outcome is unknown: fail (the caller decides) | park (fail, and keep a dead
-//!                             # letter) | resend (the vendor may act twice)
-//! unavailable_is_safe = false # the vendor's 408, 425 and 503 with Retry-After mean that it did not act
-//! unprocessed_is_safe = true  # so do HTTP/2 streams that it refuses, or disowns by GOAWAY
-//! max_replay_bytes = 1048576  # a larger body is not kept for retries
-//!
-//! [vendors.example.idempotency] # without this table no key is sent, and a request that states one fails
-//! header = "idempotency-key"  # or query = "requestid", or body = "idempotency_key" (a member of a JSON object)
-//! methods = ["POST", "PATCH"] # the requests that carry a key; these two by default
-//! paths = ["/v2/payments/**"] # all by default
-//! max_length = 255            # the longest key, 32 to 255 bytes
-//! on_unsendable = "fail"      # if a stated key cannot be sent: fail | warn (sends without the key, and warns once)
-//!
-//! [vendors.example.oauth]     # for tenants with `oauth` in place of `credential`
-//! grant = "refresh_token"     # refresh_token | client_credentials | jwt_bearer | github_app
-//! token_url = "https://login.example.com/token"
-//! client_auth = "basic"       # basic | body
-//! client_id = "env:EXAMPLE_ID" # a tenant may state client_id, client_secret, private_key and key_id instead
-//! client_secret = "env:EXAMPLE_SECRET"
-//! scopes = ["read"]
-//! params = { audience = "https://api.example.com" } # further parameters of the token request
-//! rotates = true              # a response may contain a new refresh token, which must be stored: see GUIDE
-//! # for grants with a JWT: private_key, key_id, algorithm = "RS256" | "ES256", audience (the token URL unless stated)
-//!
-//! [vendors.example.costs]     # kinds of points that limits may count, at most three beside `points`, and the
-//! input_tokens = 1000         # cost of a request that states none
-//!
-//! [[vendors.example.limits]]  # a limit that applies to every request
-//! name = "minute"
-//! limit = 600
-//! window = "1m"
-//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket quota
-//!                             # unknown
-//! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
-//! shared = true               # false: processes that share limits do not share this one
-//!
-//! [[vendors.example.limits]]
-//! name = "day"
-//! limit = 10000
-//! resets = "daily America/Los_Angeles" # in place of a window: a quota that resets by a calendar. hourly daily weekly
-//!                             # monthly, an optional time (07:00), and a time zone, else UTC; "rolling" is the default
-//!
-//! [[vendors.example.limits]]
-//! name = "parallel"
-//! concurrency = 10
-//!
-//! [vendors.example.endpoints.search]
-//! paths = ["/search/*", "/v2/search/**"]
-//! methods = ["GET"]
-//! costs = { points = 5 }      # the cost of a request to this endpoint that states none
-//! [[vendors.example.endpoints.search.limits]]
-//! name = "search"
-//! limit = 30
-//! window = "1m"
-//! unit = "points"
-//! largest_request = 10        # the vendor's largest request: a warning if it does not fit the bucket
-//!
-//! # How to read the vendor's responses, if the shape of its headers is not enough; most vendors need none of this.
-//! [vendors.example.dialect]
-//! costs = { points = "body#/extensions/cost" } # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all
-//! [[vendors.example.dialect.windows]]
-//! name = "day"
-//! limit = "x-day-quota"       # the places of a window's figures; limit and remaining may be numbers
-//! used = "x-day-spent"
-//! length = "24h"
-//! [[vendors.example.dialect.windows]]
-//! items = "x-quotas"          # a list: 100:120,20:1
-//! form = "{limit}:{length}"
-//! [[vendors.example.dialect.answers]]
-//! status = [200, 403]         # any status unless stated
-//! from = "body#/errors/*/code"
-//! is = ["THROTTLED"]          # or contains = ["too many"]
-//! throttled = true            # false: this response is no refusal by a limit, even if its status is 429
-//! scope = "account"           # endpoint, tenant, account, vendor
-//! wait = "30s"                # if the response states none; or wait_until_next = "15m"
-//! [[vendors.example.dialect.waits]]
-//! from = "body#/message"      # read only from refusals
-//! after = "try again in "
-//!
-//! [vendors.example.environments.sandbox]
-//! base_url = "https://sandbox.example.com/v1"
-//! [[vendors.example.environments.sandbox.limits]]
-//! name = "minute"             # overrides fields of the limit `minute`; a new name adds a limit
-//! limit = 60
-//! source = "https://docs.example.com/limits" # the document that states the figure
-//! as_of = "2026-03"           # when the document was read
-//! confidence = "documented"   # documented | seen in code | from memory (not confirmed)
-//!
-//! [[tenants]]
-//! id = "acme"
-//! vendor = "example"
-//! environment = "live"
-//! account = "acme-org"        # tenants of one account share its limits and token; the tenant's id unless stated
-//! credential = "env:ACME_KEY" # or "file:PATH", or "RESOLVER:KEY"; never the secret
-//!                             # or oauth = { refresh_token = "env:ACME_TOKEN" }: see `[vendors.example.oauth]`
-//! vars = { region = "eu" }
-//! weight = 1
-//! share = 0.5                 # the part of every limit that this process may use
-//! [tenants.limits.minute]     # overrides fields of one limit
-//! limit = 1200
-//! [tenants.endpoints.search.limits.search]
-//! limit = 10
-//!
-//! [[callers]]                 # a program that calls through the gateway (feature `gateway`)
-//! name = "billing"
-//! token = "env:BILLING_TOKEN" # or "file:PATH", or "RESOLVER:KEY"; never the token
-//! tenants = ["acme", "eu-*"]  # the tenants on whose behalf it may call; `*` stands for any characters
-//! vendors = ["example"]       # the vendors that it may call; all unless stated
-//! priority = "normal"         # the highest priority that it may ask for; high unless stated
-//! may = ["send"]              # the default; `async` to leave requests in the store, to be sent later;
-//!                             # `view` and `operate` for the console, with tenants = ["*"] and no vendors
-//! rewrite = "json"            # leads the vendor's URLs through the gateway, in JSON bodies too; default: "headers"
-//!
-//! [sharing]                   # shares limits with other processes, through a store that all of them can reach
-//! through = "env:SHARING_URL" # a variable with a URL (postgres, redis, sqlite), a URL without password, or "store"
-//! lease = "10s"               # how long a process may go on while the store does not answer
-//! when_away = "floor"         # after that: "stop" (the default), or use a part of each limit for ten minutes more
-//! floor = 0.1                 # that part, for all processes together
-//! max_processes = 16          # the number of processes among which the part is divided
-//! ```
+#![doc = include_str!("format.md")]
 //!
 //! A bucket is stated by its size and the time it takes to fill: a bucket of 40 requests that refills by 2 a second is
 //! `limit = 40`, `window = "20s"`.
@@ -181,7 +26,11 @@
 //! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the
 //!   only endpoint with it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. A tenant cannot change a limit of
 //!   scope `vendor`, because all tenants share it.
-//! - One vendor in two files, and one tenant twice at a vendor, are errors.
+//! - A text that is [laid over](Sources::over) the files, such as a key on a server or a row of a store, changes a
+//!   vendor in the same way, without `extends`, and its tenants replace those of files. Rows replace tenants of keys
+//!   too.
+//! - One vendor in two files, one tenant twice at a vendor in files, in keys or in rows, and `[sharing]` twice are
+//!   errors.
 //!
 //! # Changes while running
 //! A client checks its files every second ([`watch_config`](crate::IntegrationClientBuilder::watch_config)) and puts a
@@ -227,6 +76,7 @@ mod load;
 mod names;
 mod oauth;
 mod observed;
+mod outline;
 mod overlay;
 mod parse;
 mod pattern;
@@ -264,6 +114,7 @@ pub use idempotency::{Idempotency, KeyCarrier, OnUnsendable};
 pub(crate) use joined::JoinedSource;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use oauth::{ClientAuth, JwtAlgorithm, OAuth, OAuthGrant};
+pub(crate) use outline::Outline;
 #[cfg(feature = "remote-config")]
 pub use remote::RemoteSource;
 pub use report::Finding;

@@ -114,6 +114,10 @@ impl Stated {
                     report.problem(at(&[], "share"), message);
                 }
             }
+            // A limit of less than one unit has been reported, and holds no cost anyway.
+            if report.problems.len() == before {
+                validate::check_shared(&vendor, share, report);
+            }
         }
         (report.problems.len() == before).then_some(vendor)
     }

@@ -16,10 +16,10 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// The longest wait that the library chooses itself; 120 s by default. It shortens no wait that the vendor states.
     pub longest_wait: Duration,
-    /// The wait after a refusal that states none: it counts as if the vendor had stated this wait. Without it, which is
-    /// the default, the lane first waits for a part of the limit's window and learns from the responses, and no wait is
-    /// longer than the one drawn from [`first_wait`](RetryPolicy::first_wait) and
-    /// [`longest_wait`](RetryPolicy::longest_wait).
+    /// The wait after a refusal that states none: it counts as if the vendor had stated this wait. A `wait` of the
+    /// vendor's dialect precedes it. Without it, which is the default, the limit pauses for a quarter of its window,
+    /// twice as long each time, and never longer than the request's own backoff, from
+    /// [`first_wait`](RetryPolicy::first_wait) to [`longest_wait`](RetryPolicy::longest_wait).
     pub default_wait: Option<Duration>,
     /// How long the library retries a connection that fails, or a request that the vendor says it did not process; 5
     /// minutes by default. These attempts do not count as retries, because the vendor did not act.

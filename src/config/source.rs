@@ -28,6 +28,8 @@ pub struct Sources {
     pub(super) files: Vec<Text>,
     /// Texts that are applied over the files.
     pub(super) over: Vec<Text>,
+    /// Texts that are applied over those: the rows of a store.
+    pub(super) rows: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
     problem: Option<String>,
@@ -60,6 +62,7 @@ impl Sources {
             catalogue: true,
             files: Vec::new(),
             over: Vec::new(),
+            rows: Vec::new(),
             tenants: Vec::new(),
             resolvers: BTreeSet::new(),
             problem: None,
@@ -97,6 +100,7 @@ impl Sources {
         self.catalogue &= others.catalogue;
         self.files.extend(others.files);
         self.over.extend(others.over);
+        self.rows.extend(others.rows);
         self.tenants.extend(others.tenants);
         self.resolvers.extend(others.resolvers);
         self.aged(others.copy_age).with_problem(others.problem)
@@ -116,8 +120,17 @@ impl Sources {
 
     /// Applies a text over the files, such as the rows of a database: its vendors replace the files' vendors field by
     /// field, and its tenants replace the files' tenants as a whole. Errors call the text `name`.
+    ///
+    /// A later text changes the vendors of earlier ones in the same way. A tenant that two such texts state is an error,
+    /// and so is `extends`: the text always builds on what is there.
     pub fn over(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.over.push(Text { name: name.into(), text: text.into() });
+        self
+    }
+
+    /// As [`over`](Self::over), but over the texts of `over` too.
+    pub(crate) fn row(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.rows.push(Text { name: name.into(), text: text.into() });
         self
     }
 
@@ -158,7 +171,7 @@ impl Sources {
             hash.text("file");
             hash.text(&file.text);
         }
-        for over in &self.over {
+        for over in self.over.iter().chain(&self.rows) {
             hash.text("over");
             hash.text(&over.text);
         }

@@ -11,7 +11,8 @@ use crate::{Error, ErrorKind};
 /// The largest number of tenants that is searched for a similar id; with more, each unknown id would cost milliseconds.
 pub(crate) const SEARCHED: usize = 1000;
 
-/// The error for a tenant that is not configured, with a suggestion from `tenants`. Cuts long ids of callers.
+/// The error for a tenant that is not configured, with a suggestion from `tenants`; without them it names no other
+/// tenant or vendor. Cuts long ids of callers.
 pub(crate) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) -> Error {
     let near = if tenants.len() <= SEARCHED { tenants } else { &[] };
     let elsewhere: Vec<&str> =

@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
+use crate::error::ErrorKind;
 use crate::retry::breaker::{Breaker, Pass};
 use crate::transport::{Answer, Sent, TransportError};
 
@@ -41,9 +43,9 @@ impl Breakers {
         self.well.load(Ordering::Relaxed)
     }
 
-    /// The number of hosts whose circuit is open.
+    /// The number of hosts whose circuit is open and that were tried lately.
     pub(crate) fn open(&self) -> usize {
-        if self.are_well() { 0 } else { self.state.lock().breaker.open() }
+        if self.are_well() { 0 } else { self.state.lock().breaker.open(self.clock.now()) }
     }
 
     /// Whether the circuit of `host` is open: no connection could be made, so one request at a time tries to connect.
@@ -99,11 +101,13 @@ impl<'a> HostWait<'a> {
         HostWait { hosts, host, notify }
     }
 
-    /// When the host may be ready, and a future that ends when it is ready earlier than that.
-    pub(crate) fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
+    /// When the host may be ready, whether no probe on its way may end before, and a future that ends when the host is
+    /// ready earlier than that.
+    pub(crate) fn look(&self, now: Time) -> (Time, bool, tokio::sync::futures::Notified<'_>) {
         let state = self.hosts.state.lock();
+        let is_known = !state.breaker.waits_for_probe(self.host, now);
         // The future is made under the lock, so that no change of the host is missed between the two.
-        (state.breaker.ready_at(self.host, now), self.notify.notified())
+        (state.breaker.ready_at(self.host, now), is_known, self.notify.notified())
     }
 }
 
@@ -122,19 +126,27 @@ pub(crate) struct HostPass {
     hosts: Arc<Breakers>,
     host: Box<str>,
     pass: Option<Pass>,
+    /// The moment by which the connect has succeeded or failed.
+    connects_by: Time,
 }
 
 impl HostPass {
     /// Takes the right to connect to `host` now, if the breaker grants it.
     pub(crate) fn take(hosts: &Arc<Breakers>, host: &str, now: Time) -> Option<HostPass> {
         let pass = hosts.allow(host, now).ok()?;
-        Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass) })
+        Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass), connects_by: Time::ZERO })
     }
 
-    /// Reports that the connection begins.
-    pub(crate) fn leaves(&self) {
+    /// Whether the host recovers since this pass was taken.
+    pub(crate) fn begins_recovery(&self) -> bool {
+        self.pass.as_ref().is_some_and(Pass::begins_recovery)
+    }
+
+    /// Reports that the connection begins, and that a connect takes `connect_timeout` at most.
+    pub(crate) fn leaves(&mut self, connect_timeout: Duration) {
+        self.connects_by = self.hosts.clock.now() + connect_timeout;
         if let Some(pass) = &self.pass {
-            self.hosts.state.lock().breaker.leaves(&self.host, pass);
+            self.hosts.state.lock().breaker.leaves(&self.host, pass, self.connects_by);
         }
     }
 
@@ -144,6 +156,11 @@ impl HostPass {
         let now = self.hosts.clock.now();
         self.hosts.tell(&self.host, |breaker| match result {
             Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now).then_some(true),
+            // The request gave up before it was known whether it could connect.
+            Err(error) if error.kind() == ErrorKind::Timeout && now < self.connects_by => {
+                breaker.dropped(&self.host, pass);
+                None
+            }
             Err(error) if error.sent() == Sent::NotSent => {
                 breaker.dropped(&self.host, pass);
                 None

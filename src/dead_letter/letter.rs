@@ -42,6 +42,10 @@ pub struct DeadLetter {
     /// The idempotency key that all attempts carried, and that a new attempt must carry too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The cost that the request stated, by kind of points ([`Request::cost`](crate::Request::cost)). A new attempt
+    /// takes as many units.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, u32>,
     /// The attempts, first to last.
     #[serde(default)]
     pub attempts: Vec<AttemptRecord>,
@@ -76,6 +80,7 @@ impl DeadLetter {
             reason,
             metadata: BTreeMap::new(),
             idempotency_key: None,
+            costs: BTreeMap::new(),
             attempts: Vec::new(),
             request,
             at_rest: AtRest::Plain,
@@ -95,6 +100,7 @@ impl DeadLetter {
             reason: self.reason,
             metadata: self.metadata.clone(),
             idempotency_key: self.idempotency_key.clone(),
+            costs: self.costs.clone(),
             attempts: self.attempts.clone(),
             // Built field by field, because a clone would copy a body that may be large.
             request: self.request.redacted(),

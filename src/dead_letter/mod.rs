@@ -1,9 +1,10 @@
 //! Dead letters: the requests that the client gave up on, and where they are kept.
 //!
 //! A [`DeadLetter`] names the tenant of the request, the reason why it was given up, and the result of every attempt.
-//! It goes to a [`DeadLetterSink`]: to the log only ([`TracingSink`], the default), to memory ([`MemorySink`], for
-//! tests), to a file ([`JsonLinesSink`]), or to a sink of your own. Whatever the sink, the log has an error event
-//! "dead-lettered" for each letter, with tenant, vendor, endpoint, attempts and reason.
+//! It goes to a [`DeadLetterSink`]: to a file ([`JsonLinesSink`]), to memory ([`MemorySink`], for tests), or to a sink of
+//! your own. Without one it goes to the client's store or, if the client has none, to the log only ([`TracingSink`]).
+//! Letters of accepted requests always go to the store, without the queue described below. Whatever the sink, the log
+//! has an error event "dead-lettered" for each letter, with tenant, vendor, endpoint, attempts and reason.
 //!
 //! A bounded queue stands between the client and the sink, so that a slow sink delays no request. Under a flood the
 //! letters of high priority are written first, and those of one priority in the order in which they came. A call of a
@@ -12,7 +13,7 @@
 //! [redacted](DeadLetter::redacted) form.
 //!
 //! # What a killed process loses
-//! The queue is in memory. A process that is killed or aborts loses, without an event, every letter that was not yet
+//! The queue of letters of plain sends is in memory. A process that is killed or aborts loses, without an event, every letter that was not yet
 //! written: those in the queue and the one that is being written. So does a process that exits without waiting for the
 //! shutdown of its client. What [`JsonLinesSink`] has written outlives the process; a power failure can also lose what
 //! was written since the last [flush](DeadLetterSink::flush), which happens whenever the queue is empty, and at least

@@ -89,7 +89,7 @@ pub(crate) fn acquire_deferred<'a>(
     Ok(Waiting { shard, waiter: Some(waiter?), since: now, _counted: series.queued(ask.tier.rank()) })
 }
 
-/// Asks for a permit without waiting.
+/// Asks without waiting for a permit of an exchange that the program makes itself: only the program knows its end.
 #[inline]
 pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Result<PermitGuard, Box<Refusal>> {
     permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
@@ -99,7 +99,11 @@ pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Resul
 #[inline(never)]
 fn permit_now(shard: &Shard, lane: LaneKey, ask: &Ask) -> Result<u64, Box<Refusal>> {
     debug_assert!(ask.immediate, "a waiting request would have no owner");
-    shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
+    let granted = shard.decide(|engine, now| {
+        let granted = engine.submit(now, lane, ask).now();
+        granted.inspect(|permit| engine.outlasts(*permit))
+    });
+    granted.map(Key::to_bits)
 }
 
 /// A future that waits for a permit and starts the permit once granted. Dropping it earlier returns everything that it

@@ -8,6 +8,8 @@ mod acquire;
 mod briefs;
 pub(crate) mod plan;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +75,7 @@ impl Dispatch {
     }
 
     /// Asks for an immediate permit of an existing lane that shares no limit with others: one hash of its ids, one
-    /// lock.
+    /// lock. The permit is for an exchange that the program makes itself: only the program knows its end.
     /// `None` if there is no such lane.
     #[inline]
     pub(crate) fn try_acquire(
@@ -88,7 +90,8 @@ impl Dispatch {
             let lane = engine.find(hash, tenant, vendor)?;
             let (attempt_ns, usual) = engine.usual(lane);
             let ask = ask(now, Duration::from_nanos(attempt_ns), usual);
-            Some(engine.submit(now, lane, &Ask { immediate: true, ..ask }).now())
+            let answer = engine.submit(now, lane, &Ask { immediate: true, ..ask }).now();
+            Some(answer.inspect(|permit| engine.outlasts(*permit)))
         });
         Some(answer?.map(|permit| PermitGuard::new(shard, permit)))
     }

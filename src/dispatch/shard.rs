@@ -252,25 +252,19 @@ impl Shard {
     pub(crate) async fn keep_time(self: Arc<Self>, sweep_every: Duration) {
         let mut sweep_at = self.clock.now() + sweep_every;
         loop {
-            let now = self.clock.now();
-            if now >= sweep_at {
-                self.sweep(true).await;
+            if self.clock.now() >= sweep_at {
+                let mut next = Some(Sweep::START);
+                while let Some(from) = next {
+                    next = self.sweep_step(from, true);
+                    // A sweep over many lanes takes long, and grants that are due meanwhile must not wait for its end.
+                    if self.is_due() && self.poll(Time::MAX).is_none() {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
                 sweep_at = self.clock.now() + sweep_every;
             }
-            let due = {
-                let mut state = self.state.lock();
-                if state.closed {
-                    return;
-                }
-                state.engine.poll(now);
-                let mut due = state.engine.poll_timeout().unwrap_or(Time::MAX);
-                if !state.engine.is_empty() {
-                    due = due.min(sweep_at);
-                }
-                state.timer_at = due;
-                self.wake(state, false);
-                due
-            };
+            let Some(due) = self.poll(sweep_at) else { return };
             tokio::select! {
                 () = tokio::time::sleep_until(self.clock.instant(due)), if due < Time::MAX => {}
                 () = self.earlier.notified() => {}
@@ -278,19 +272,50 @@ impl Shard {
         }
     }
 
+    /// Whether the timer task should have polled the engine by now.
+    fn is_due(&self) -> bool {
+        let now = self.clock.now();
+        self.state.lock().timer_at <= now
+    }
+
+    /// Polls the engine, for the timer task alone: it has to wake up at the returned moment, which is `sweep_at` at the
+    /// latest if there are lanes. `None` if the shard is closed.
+    fn poll(&self, sweep_at: Time) -> Option<Time> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        if state.closed {
+            return None;
+        }
+        state.engine.poll(now);
+        let mut due = state.engine.poll_timeout().unwrap_or(Time::MAX);
+        if !state.engine.is_empty() {
+            due = due.min(sweep_at);
+        }
+        state.timer_at = due;
+        self.wake(state, false);
+        Some(due)
+    }
+
     /// Frees memory of idle lanes, and with `evict` the lanes themselves. The lock is released between its steps.
     pub(crate) async fn sweep(&self, evict: bool) {
         let mut next = Some(Sweep::START);
         while let Some(from) = next {
-            let (more, forgotten) =
-                self.look(|engine, now| (engine.sweep(now, from, SWEEP_CHUNK, evict), engine.forgotten()));
-            next = more;
-            if let Some(tell) = self.on_forgotten.get() {
-                forgotten.into_iter().for_each(tell);
-            }
+            next = self.sweep_step(from, evict);
             tokio::task::yield_now().await;
         }
-        self.state.lock().shrink();
+    }
+
+    /// One step of a sweep, under one hold of the lock. Returns where to go on.
+    fn sweep_step(&self, from: Sweep, evict: bool) -> Option<Sweep> {
+        let (next, forgotten) =
+            self.look(|engine, now| (engine.sweep(now, from, SWEEP_CHUNK, evict), engine.forgotten()));
+        if let Some(tell) = self.on_forgotten.get() {
+            forgotten.into_iter().for_each(tell);
+        }
+        if next.is_none() {
+            self.state.lock().shrink();
+        }
+        next
     }
 }
 
@@ -339,8 +364,7 @@ impl PermitGuard {
         self.shard.owner.get()?.upgrade()?.downcast().ok()
     }
 
-    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its
-    /// deadline.
+    /// The tenant, the vendor and the endpoint of the request that the permit is for; `None` if its lane is gone.
     pub(crate) fn is_for(&self) -> Option<(CompactString, Arc<str>, EndpointId)> {
         self.shard.tell(self.now(), self.key, false, |engine, _, key| engine.permit_of(key))
     }
@@ -363,6 +387,12 @@ impl PermitGuard {
         effect
     }
 
+    /// Keeps the permit until this guard ends it, also after the attempt's timeout: for a stream, or an exchange that
+    /// the program makes itself.
+    pub(crate) fn outlasts(&self) {
+        self.shard.tell(self.now(), self.key, false, |engine, _, key| engine.outlasts(key));
+    }
+
     /// Corrects the cost to what the vendor states, for limits that count points. Returns the correction.
     pub(crate) fn settled(&self, stated: &Settled) -> Option<Correction> {
         if stated.is_empty() {
@@ -371,10 +401,14 @@ impl PermitGuard {
         self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.corrected(now, key, stated))
     }
 
-    /// Reports the size of the response body. Returns the correction.
-    pub(crate) fn received(&self, bytes: u64) -> Option<Correction> {
+    /// Reports the size of the response body, or if that is not known (`is_whole` is not set), how much of it has
+    /// arrived at least. Returns the correction.
+    pub(crate) fn received(&self, bytes: u64, is_whole: bool) -> Option<Correction> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes))
+        self.shard.tell(self.now(), self.key, false, |engine, now, key| match is_whole {
+            true => engine.received(now, key, bytes),
+            false => engine.received_at_least(now, key, bytes),
+        })
     }
 
     #[inline]

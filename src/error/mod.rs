@@ -292,7 +292,8 @@ impl LastResponse {
         &self.headers
     }
 
-    /// The first 16 KiB of the body, or the part of it that arrived within a second.
+    /// The first 16 KiB of the body, or the part of it that arrived within a second. Empty after
+    /// [`error_for_status`](crate::Response::error_for_status), which reads no body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }

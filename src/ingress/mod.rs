@@ -20,6 +20,8 @@ pub mod tower;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
+#[cfg(feature = "gateway")]
+pub(crate) use problem::Record;
 pub(crate) use problem::{Problem, last_response};
 pub(crate) use request::accept;
 #[cfg(feature = "gateway")]

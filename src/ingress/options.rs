@@ -76,7 +76,7 @@ impl SendOptions {
         self
     }
 
-    /// Sets the same as [`Request::max_wait`]. With zero the request is sent at once or fails, as with
+    /// Sets the same as [`Request::max_wait`]. With zero the request is sent at once or not at all, and once, as with
     /// [`try_send`](crate::IntegrationClient::try_send).
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> SendOptions {
@@ -166,8 +166,8 @@ impl SendOptions {
         self.max_wait == Some(Duration::ZERO)
     }
 
-    /// Sets these options on `request`. Priority and an immediate send are no properties of a [`Request`], so the
-    /// caller passes them on itself.
+    /// Sets these options on `request`, except for the priority, which is no property of a [`Request`], and a longest
+    /// wait of zero: the caller passes both on itself.
     pub(crate) fn apply(self, mut request: Request) -> Request {
         let is_immediate = self.is_immediate();
         if let Some(total) = self.deadline {

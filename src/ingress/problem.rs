@@ -31,11 +31,20 @@ pub(crate) struct Problem {
     pub(crate) may_repeat: bool,
     pub(crate) delivery: Delivery,
     pub(crate) request_id: Option<u64>,
-    pub(crate) letter_id: Option<Box<str>>,
+    pub(crate) record: Option<Box<Record>>,
     /// The methods of the `Allow` header, where the request's method is refused (RFC 9110, section 15.5.6).
     pub(crate) allowed: Option<&'static str>,
     /// Whether this is the response to a repeated request, which was not sent.
     pub(crate) is_repeated: bool,
+}
+
+/// What the store holds of the request.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    /// The id of its dead letter.
+    Letter(Box<str>),
+    /// The path of the receipt that says whether the store has accepted the request in spite of the error.
+    Receipt(Box<str>),
 }
 
 impl Problem {
@@ -73,7 +82,7 @@ impl Problem {
             may_repeat,
             delivery: error.delivery(),
             request_id: error.request_id(),
-            letter_id: error.letter_id().map(Into::into),
+            record: error.letter_id().map(|id| Box::new(Record::Letter(id.into()))),
             allowed: None,
             is_repeated: false,
         }
@@ -97,8 +106,10 @@ impl Problem {
             document["instance"] = format!("urn:integration-client:request:{id}").into();
             document["request_id"] = id.into();
         }
-        if let Some(id) = &self.letter_id {
-            document["letter_id"] = (**id).into();
+        match self.record.as_deref() {
+            Some(Record::Letter(id)) => document["letter_id"] = (**id).into(),
+            Some(Record::Receipt(path)) => document["receipt"] = (**path).into(),
+            None => {}
         }
         if let Some(seconds) = retry_s {
             document["retry_after_s"] = u64::try_from(seconds).unwrap_or(u64::MAX).into();

@@ -1,9 +1,10 @@
 //! Converts an `http::Request` to a [`Request`] of this client.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Uri;
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Limited};
@@ -19,7 +20,7 @@ use crate::request::{Request, Target};
 use crate::route::Route;
 use crate::transport::{Body, target};
 
-/// The time limit for reading a body into memory, if no deadline is stated.
+/// The longest wait for a piece of a body that is read into memory, and for all of it if no deadline is stated.
 const BODY: Duration = Duration::from_secs(60);
 
 /// An incoming request in the client's own form.
@@ -74,11 +75,15 @@ where
     };
     request.parts.body = match body.size_hint().exact().is_some_and(|length| length <= buffer_up_to as u64) {
         false => Body::wrap(body),
-        true => match tokio::time::timeout(most, Limited::new(body, buffer_up_to).collect()).await {
-            Ok(Ok(whole)) => whole.to_bytes().into(),
-            Ok(Err(why)) => {
+        true => match tokio::time::timeout(most, whole(body, buffer_up_to)).await {
+            Ok(Ok(whole)) => whole.into(),
+            Ok(Err(Unread::Broken(why))) => {
                 let error = refuse("the request's body broke off before it was complete".into());
                 return Err(error.with_source(why));
+            }
+            Ok(Err(Unread::Stalled)) => {
+                let why = format!("nothing more of the request's body came for {} s", BODY.as_secs());
+                return Err(route.not_sent(ErrorKind::Deadline, why));
             }
             Err(_) => return late(),
         },
@@ -90,6 +95,45 @@ where
     }
     let (priority, immediate) = (options.stated_priority(), options.is_immediate());
     Ok(Accepted { request: options.before(left).apply(request), priority, immediate, stated_deadline })
+}
+
+/// Why a body could not be read into memory.
+enum Unread {
+    /// It broke off, or is longer than it may be.
+    Broken(BoxError),
+    /// Its next piece did not come in time.
+    Stalled,
+}
+
+/// Reads a body of at most `most` bytes to its end. A caller may state a deadline of days, but memory is not kept that
+/// long for a body of which nothing comes.
+async fn whole<B>(body: B, most: usize) -> Result<Bytes, Unread>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = pin!(Limited::new(body, most));
+    let Some(first) = next_piece(&mut body).await? else { return Ok(Bytes::new()) };
+    // A body of one piece is not copied.
+    let Some(second) = next_piece(&mut body).await? else { return Ok(first) };
+    let mut whole = BytesMut::from(first);
+    whole.extend_from_slice(&second);
+    while let Some(piece) = next_piece(&mut body).await? {
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
+}
+
+async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, Unread>
+where
+    B: HttpBody<Data = Bytes, Error = BoxError> + Unpin,
+{
+    while let Some(frame) = tokio::time::timeout(BODY, body.frame()).await.map_err(|_| Unread::Stalled)? {
+        if let Ok(piece) = frame.map_err(Unread::Broken)?.into_data() {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns a request to the route's vendor for `uri`.

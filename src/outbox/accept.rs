@@ -39,8 +39,8 @@ impl Outbox {
     ///
     /// All checks that are possible before the exchange are made now. [`Request::deadline`] is how long the job is
     /// useful: after that it becomes a dead letter with the reason `expired`; without a deadline the job is retried for
-    /// as long as it takes. With [`Request::idempotency_key`] a repeated request is accepted once: the second call
-    /// returns the receipt of the first.
+    /// as long as it takes. [`Request::max_wait`] is ignored. With [`Request::idempotency_key`] a repeated request is
+    /// accepted once: the second call returns the receipt of the first.
     ///
     /// Dropping the future does not undo what it has begun. If the store does not answer, the call fails after twelve
     /// seconds at most for the count of the backlog, and after as long again for the job itself.
@@ -80,6 +80,7 @@ impl Outbox {
         let (outbox, job) = self.job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
+        let job = job.aged_to(outbox.clock.now());
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
         outbox.receipt(job.id, job.lane, accepted)
     }
@@ -89,16 +90,26 @@ impl Outbox {
     /// # Errors
     /// The client has no store, or the text is not an id.
     pub fn receipt(self, id: &str) -> Result<Receipt, Error> {
-        let outbox = self.state()?;
-        let unreadable = |_| {
-            Error::not_sent(
-                ErrorKind::InvalidRequest,
-                "the id of a receipt has 32 hex digits, as `Receipt::id` returns it",
-            )
-        };
-        let id = Id::try_parse(id).map_err(unreadable)?;
+        Ok(Receipt::new(id_of(id)?, self.state()?.clone(), false))
+    }
+
+    /// The receipt of a request of this lane that another client accepted. A client that
+    /// [sends only its own requests](crate::IntegrationClientBuilder::work_on_own) sends this one too.
+    ///
+    /// # Errors
+    /// As [`receipt`](Self::receipt).
+    #[doc(hidden)]
+    pub fn adopt(self, id: &str, tenant: &str, vendor: &str, priority: Priority) -> Result<Receipt, Error> {
+        let (id, outbox) = (id_of(id)?, self.state()?);
+        let tier = i64::from(priority.rank());
+        outbox.add_own(id, &LaneTier { tenant: tenant.to_owned(), vendor: vendor.to_owned(), tier });
         Ok(Receipt::new(id, outbox.clone(), false))
     }
+}
+
+fn id_of(text: &str) -> Result<Id, Error> {
+    let why = "the id of a receipt has 32 hex digits, as `Receipt::id` returns it";
+    Id::try_parse(text).map_err(|_| Error::not_sent(ErrorKind::InvalidRequest, why))
 }
 
 impl Outbox {
@@ -111,8 +122,9 @@ impl Outbox {
     ) -> Result<(&Arc<OutboxState>, NewJob), Error> {
         let outbox = self.state()?;
         outbox.check_open()?;
+        let checked_at = outbox.clock.now();
         let print = matches!(origin, Origin::Message { .. }).then(|| fingerprint(&request));
-        let acceptable = acceptable(&self.core, tenant, request)?;
+        let acceptable = acceptable(&self.core, tenant, priority, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key.clone());
         let stored = Stored::of(acceptable);
@@ -159,7 +171,7 @@ impl Outbox {
             tier: i64::from(priority.rank()),
         };
         let expires_ms = deadline.map(millis_of);
-        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key, message }))
+        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, checked_at, keep_result, request, key, message }))
     }
 }
 
@@ -175,7 +187,7 @@ impl OutboxState {
     /// Writes a job, unless it was already accepted.
     pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
         let (id, lane) = (job.id, job.lane.clone());
-        match self.store.insert(job).await {
+        match self.store.insert(job.aged_to(self.clock.now())).await {
             Ok(accepted) => self.receipt(id, lane, accepted),
             Err(error) if error.delivery() == Delivery::Ambiguous => {
                 // The job may have been accepted: tell the worker, so that it need not search for the job.
@@ -190,10 +202,14 @@ impl OutboxState {
         match accepted {
             Accepted::New => {
                 self.count_in(&lane);
+                self.add_own(id, &lane);
                 self.lane_has_job(lane);
                 Ok(Receipt::new(id, self.clone(), false))
             }
-            Accepted::Before(id) => Ok(Receipt::new(id, self.clone(), true)),
+            Accepted::Before(id) => {
+                self.add_own(id, &lane);
+                Ok(Receipt::new(id, self.clone(), true))
+            }
             Accepted::KeyOfAnother => {
                 let LaneTier { tenant, vendor, .. } = lane;
                 let why = "another request was accepted with this idempotency key; a new request needs a new key";

@@ -166,16 +166,17 @@ impl Batch {
         let outbox = self.outbox.state()?;
         outbox.check_open()?;
         let mut lanes: Vec<_> = requests.iter().map(|checked| checked.0.lane.clone()).collect();
-        let accepted = i64::try_from(requests.len()).unwrap_or(0);
+        let (accepted, now) = (i64::try_from(requests.len()).unwrap_or(0), outbox.clock.now());
         let page = Page {
             name: self.name.clone(),
             run: self.run,
             before: self.pages,
             mark: mark.to_owned(),
             note,
-            jobs: requests.into_iter().map(|checked| checked.0).collect(),
+            jobs: requests.into_iter().map(|checked| checked.0.aged_to(now)).collect(),
         };
-        if !outbox.store.write_as(Work::Accept, page, batches::accept).await? {
+        let bytes = page.jobs.iter().map(|job| job.request.len()).sum();
+        if !outbox.store.write_bulk(Work::Accept, bytes, page, batches::accept).await? {
             let message = format!(
                 "batch {}: another process has added a page to it; only one process may fill a batch",
                 self.name
@@ -212,7 +213,7 @@ impl Batch {
     /// # Errors
     /// [`ErrorKind::Store`].
     pub async fn counts(&self) -> Result<BatchCounts, Error> {
-        let found = self.outbox.state()?.store.read(self.run, batches::count).await?;
+        let found = batches::counts(&self.outbox.state()?.store, self.run).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         Ok(BatchCounts {
             waiting: number(found.waiting),
@@ -220,6 +221,16 @@ impl Batch {
             cancelled: number(found.cancelled),
             dead: number(found.dead),
         })
+    }
+
+    /// As [`counts`](Self::counts), only how many are waiting: requests that have ended are not looked at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    #[doc(hidden)]
+    pub async fn waiting(&self) -> Result<u64, Error> {
+        let waiting = batches::waiting(&self.outbox.state()?.store, self.run).await?;
+        Ok(u64::try_from(waiting).unwrap_or(0))
     }
 
     /// Whether any of the batch's requests is still in the outbox.

@@ -163,11 +163,17 @@ impl DeadLetters {
     /// callers one succeeds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept. [`ErrorKind::Store`]: with
-    /// [`Delivery::Ambiguous`] the letter may be a job again, which its [receipt](Outbox::receipt) says.
+    /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept, or no key of the store opens the letter.
+    /// [`ErrorKind::Store`]: with [`Delivery::Ambiguous`] the letter may be a job again, which its
+    /// [receipt](Outbox::receipt) says.
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(false) };
         let Some((kept, is_sealed)) = self.find(&id).await? else { return Ok(false) };
+        if kept.is_shut {
+            // The job would begin with an empty history, and the letter that holds the attempts would be deleted.
+            let message = format!("dead letter {id}: no key of the store opens it (`Store::seal_key`)");
+            return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
+        }
         let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
         let DeadLetter { tenant, vendor, priority, .. } = kept.letter;

@@ -290,6 +290,7 @@ async fn bury(
         let path = |stored: &Stored| template(stored.request.path());
         letter.endpoint = Some(stored.endpoint.clone().unwrap_or_else(|| path(stored)));
         letter.idempotency_key.clone_from(&stored.key);
+        letter.costs.clone_from(&stored.costs);
         letter.metadata.clone_from(&stored.metadata);
     }
     core.telemetry.tell_dead(&letter);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::OutboxState;
 use super::recall;
 use crate::core::Core;
-use crate::store::usage;
+use crate::error::Delivery;
+use crate::store::{is_down, usage};
 
 /// How often usage is written.
 const EVERY: Duration = Duration::from_secs(1);
@@ -17,10 +18,22 @@ const TOGETHER: usize = 256;
 impl OutboxState {
     /// Writes the units that lanes have taken since the last call.
     pub(crate) async fn write_usage(&self) {
-        for some in self.usage.take().chunks(TOGETHER) {
-            // Not retried, because a failed write may have been committed: usage counted twice would end a quota too
-            // early.
-            let _ = self.store.write_once((self.store.owner, some.to_vec()), usage::add).await;
+        let taken = self.usage.take(self.clock.now());
+        let mut left = &taken[..];
+        while !left.is_empty() {
+            let (some, later) = left.split_at(left.len().min(TOGETHER));
+            let now = self.clock.now();
+            let rows: Vec<usage::Taken> = some.iter().map(|one| one.row(now)).collect();
+            // A write that may have been committed is not retried: usage counted twice would end a quota too early.
+            if let Err(error) = self.store.write_once((self.store.owner, rows), usage::add).await
+                && error.delivery() == Delivery::NotSent
+                && is_down(&error)
+            {
+                // Each further write would wait for the store as long as this one did.
+                self.usage.take_back(left);
+                return;
+            }
+            left = later;
         }
     }
 }

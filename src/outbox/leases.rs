@@ -42,6 +42,12 @@ impl Leases {
         self.lease / 4
     }
 
+    /// Whether other processes work on the store, as of the latest observation. A process that was killed counts until
+    /// its jobs are taken over.
+    pub(super) fn others_work(&self) -> bool {
+        self.seen.values().any(|known| known.number.is_some())
+    }
+
     /// Processes an observation that was `asked` for and ended `now`. Returns the processes whose jobs may be taken
     /// over.
     pub(super) fn observe(&mut self, asked: Time, now: Time, clock: Clock, seen: Vec<Seen>) -> Vec<Silent> {
@@ -164,6 +170,22 @@ mod tests {
                 at = until.max(own.min(other)).max(at + 1);
             }
         }
+    }
+
+    #[test]
+    fn others_work_until_they_leave() {
+        let mut observer = Observer::new();
+        assert!(!observer.leases.others_work());
+        // A process that left claims behind works no more.
+        observer.observe_after(BEAT, &[(1, None)]);
+        assert!(!observer.leases.others_work());
+        observer.observe_after(BEAT, &[(1, None), (2, Some(1))]);
+        assert!(observer.leases.others_work());
+        // The store stood still for a while.
+        observer.observe_after(3 * BEAT, &[(2, Some(1))]);
+        assert!(observer.leases.others_work());
+        observer.observe_after(BEAT, &[]);
+        assert!(!observer.leases.others_work());
     }
 
     #[test]

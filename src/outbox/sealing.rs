@@ -14,10 +14,12 @@ pub struct KeptLetter {
     /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
     /// Holds nothing of the request if the letter is sealed (`at_rest`) and this client has no key that opens it.
     pub letter: DeadLetter,
-    /// Whether the whole request is kept, so that it can be sent again.
+    /// Whether the whole request is kept, and this client can open it, so that it can be sent again.
     pub can_be_sent: bool,
     /// The position of the letter in the list, for [`DeadLetters::list`](crate::outbox::DeadLetters::list).
     pub place: i64,
+    /// Whether the letter is sealed, and no key of the store opens it.
+    pub(super) is_shut: bool,
 }
 
 /// The stored form of a letter. If it must be sealed and there is no key, it omits everything of the request.
@@ -53,10 +55,12 @@ fn nothing() -> LetterRequest {
     LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None }
 }
 
-/// The public form of a stored letter. If no key opens the letter, only its columns are shown; a row that holds no
-/// letter is logged and skipped.
+/// The public form of a stored letter. If no key opens the letter, only its columns are shown, and it cannot be sent
+/// again, because its attempts would be lost. A row that holds no letter is logged and skipped.
 pub(super) fn open(store: &Opened, kept: DeadLetterRow) -> Option<KeptLetter> {
-    let shown = |letter| Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq });
+    let shown = |letter, is_shut: bool| {
+        Some(KeptLetter { letter, can_be_sent: kept.can_be_sent && !is_shut, place: kept.seq, is_shut })
+    };
     // The id of the row is used, not that in the letter: all other statements use the row's.
     let id = kept.id.simple().to_string();
     let Some(text) = store.unseal(&kept.id, &kept.letter) else {
@@ -64,10 +68,10 @@ pub(super) fn open(store: &Opened, kept: DeadLetterRow) -> Option<KeptLetter> {
         let reason = reason_of(&kept.reason).unwrap_or(Reason::Exhausted);
         let lane = &kept.lane;
         let letter = DeadLetter::new(at, &lane.tenant, &lane.vendor, priority(lane.tier), reason, nothing());
-        return shown(DeadLetter { id, ..letter });
+        return shown(DeadLetter { id, ..letter }, true);
     };
     match serde_json::from_slice::<DeadLetter>(&text) {
-        Ok(letter) => shown(DeadLetter { id, ..letter }),
+        Ok(letter) => shown(DeadLetter { id, ..letter }, false),
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             tracing::error!(id, line, column, "a row of the dead letters holds no letter; was it edited by hand?");

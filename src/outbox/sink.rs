@@ -1,6 +1,5 @@
 //! Writes the dead letters of plain sends into the same table as those of jobs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::stored::Stored;
@@ -23,7 +22,8 @@ impl DeadLetterSink for StoreSink {
                 request: letter.request.clone(),
                 endpoint: letter.endpoint.clone().filter(|endpoint| !endpoint.starts_with('/')),
                 cost: None,
-                costs: BTreeMap::new(),
+                costs: letter.costs.clone(),
+                bytes: None,
                 attempt_timeout_ms: None,
                 resend: None,
                 key: letter.idempotency_key.clone(),

@@ -16,13 +16,15 @@ use super::{in_hand, starts, usage};
 use crate::clock::{Clock, Time};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::JobEnd;
-use crate::store::{LaneTier, Opened, records};
+use crate::store::{Id, LaneTier, Opened, records};
 
 /// The state of one client's outbox.
 pub(crate) struct OutboxState {
     pub(crate) store: Opened,
     pub(super) handler: Option<Handler>,
     pub(crate) works: bool,
+    /// The jobs that this client accepted and that have not ended, if its worker sends no others.
+    pub(super) own: Option<Mutex<HashMap<Id, LaneTier>>>,
     /// The most that one tenant may hold at one vendor.
     pub(super) most_in_hand: in_hand::Amount,
     pub(super) tier_weights: [u32; 3],
@@ -50,6 +52,8 @@ pub(crate) struct OutboxState {
 /// The builder's settings of the outbox.
 pub(crate) struct Settings {
     pub(crate) works: bool,
+    /// Whether the worker sends only the jobs that this client accepts.
+    pub(crate) only_own: bool,
     /// The most that one tenant may hold at one vendor: jobs, and their bytes.
     pub(crate) max_jobs: usize,
     pub(crate) max_job_bytes: usize,
@@ -73,11 +77,12 @@ impl OutboxState {
         settings: Settings,
         clock: Clock,
     ) -> OutboxState {
-        let Settings { works, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
+        let Settings { works, only_own, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
         OutboxState {
             store,
             handler: handler.map(Handler::new),
             works,
+            own: only_own.then(Mutex::default),
             most_in_hand: in_hand::Amount { jobs: max_jobs, bytes: max_job_bytes },
             tier_weights,
             tell_every,
@@ -108,6 +113,20 @@ impl OutboxState {
         }
         drop(fresh);
         self.wake.notify_one();
+    }
+
+    /// Tells a worker that sends only the jobs of this client of one of them.
+    pub(super) fn add_own(&self, id: Id, lane: &LaneTier) {
+        if let Some(own) = &self.own {
+            own.lock().insert(id, lane.clone());
+        }
+    }
+
+    /// Forgets a job of this client that has ended.
+    pub(super) fn forget_own(&self, id: &Id) {
+        if let Some(own) = &self.own {
+            own.lock().remove(id);
+        }
     }
 
     /// Tells the worker of lanes that have due jobs.

@@ -25,6 +25,9 @@ pub(crate) struct Stored {
     /// The stated cost by kind of points.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) costs: BTreeMap<String, u32>,
+    /// The stated sizes of the request body and of the response body, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt_timeout_ms: Option<u64>,
     /// The request's own `on_ambiguous`.
@@ -50,6 +53,7 @@ impl Stored {
             endpoint: request.endpoint,
             cost: None,
             costs: request.costs,
+            bytes: request.notes.bytes,
             attempt_timeout_ms: request.attempt_timeout.map(millis),
             resend: request.on_ambiguous.map(|what| what == OnAmbiguous::Resend),
             key: request.notes.idempotency_key.filter(|_| request.has_key).map(String::from),
@@ -104,6 +108,9 @@ impl Stored {
         }
         for (kind, units) in &self.costs {
             request = request.cost(kind, *units);
+        }
+        if let Some((sent, received)) = self.bytes {
+            request = request.expect_bytes(sent, received);
         }
         if let Some(millis) = self.attempt_timeout_ms {
             request = request.attempt_timeout(Duration::from_millis(millis));

@@ -2,7 +2,8 @@
 //!
 //! While the store does not respond, outcomes are kept. If the write of one outcome fails for its own reason, and others
 //! can be written, it is repeated [`REPEATS`] times; when the last repetition fails too, `End::Dropped` is written in its
-//! place.
+//! place. If another program keeps the row of a job locked, the outcome of that job waits by itself, and the others are
+//! written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use crate::store::{Id, LaneTier};
 const REPEATS: u32 = 4;
 /// The wait before the next try.
 const WAIT: Duration = Duration::from_secs(1);
+/// The wait before the next try of an outcome whose job another program keeps locked. Each try delays all other writes
+/// for a moment.
+const LOCKED: Duration = Duration::from_secs(5);
 
 /// The most bytes of one transaction, which must end in time, unless a single outcome has more: after an outage of the
 /// store the responses of thousands of jobs may wait.
@@ -39,9 +43,24 @@ struct About {
     hand: Option<HeldJob>,
 }
 
+/// Why outcomes could not be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The store itself fails.
+    Down,
+    /// Another program keeps a row or a table locked.
+    Locked,
+    /// One of the outcomes cannot be written.
+    Own,
+}
+
 #[derive(Default)]
 pub(super) struct Unwritten {
     waiting: Vec<(JobEnd, About)>,
+    /// Outcomes of which one or more met a lock, and when each may be written. They are written one by one.
+    apart: Vec<(Time, JobEnd, About)>,
+    /// Whether the latest outcome to be written was one of those.
+    is_apart: bool,
     writing: Option<(Arc<Vec<JobEnd>>, Vec<About>)>,
     /// When the first write failed since the last one that succeeded.
     failing_since: Option<Time>,
@@ -56,13 +75,17 @@ impl Unwritten {
 
     /// Whether no outcome waits or is being written.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.writing.is_none()
+        self.waiting.is_empty() && self.apart.is_empty() && self.writing.is_none()
     }
 
     /// Whether none of the outcomes says more than that this process has ended.
     pub(super) fn say_nothing(&self) -> bool {
-        let says_nothing = |(finish, _): &(JobEnd, About)| matches!(finish.end, End::Back | End::Dropped);
-        !self.is_writing() && self.waiting.iter().all(says_nothing)
+        !self.is_writing() && self.not_writing().all(|finish| matches!(finish.end, End::Back | End::Dropped))
+    }
+
+    fn not_writing(&self) -> impl Iterator<Item = &JobEnd> {
+        let apart = self.apart.iter().map(|(_, finish, _)| finish);
+        self.waiting.iter().map(|(finish, _)| finish).chain(apart)
     }
 
     pub(super) fn is_writing(&self) -> bool {
@@ -71,18 +94,32 @@ impl Unwritten {
 
     /// The jobs whose outcomes wait to be written.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        self.waiting.iter().map(|(finish, _)| finish.id)
+        self.not_writing().map(|finish| finish.id)
+    }
+
+    /// Whether the outcome that is being written may belong to a job that another program keeps locked.
+    pub(super) fn may_be_locked(&self) -> bool {
+        self.is_apart
     }
 
     /// The outcomes to be written now: all that have gathered during the write before, or the first of them if they
-    /// have many bytes. An outcome that has failed is written alone, so that it cannot make the others fail.
+    /// have many bytes. An outcome that has failed is written alone, so that it cannot make the others fail. Those that
+    /// met a lock take turns with the others.
     pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<JobEnd>>> {
-        if self.is_writing() || self.waiting.is_empty() || now < self.not_before {
+        if self.is_writing() || now < self.not_before {
             return None;
         }
-        let ends = match self.waiting.iter().position(|(_, about)| about.failed > 0) {
-            Some(place) => vec![self.waiting.swap_remove(place)],
-            None => {
+        let apart = self.apart.iter().position(|(from, ..)| *from <= now);
+        self.is_apart = apart.is_some() && (!self.is_apart || self.waiting.is_empty());
+        let failed = self.waiting.iter().position(|(_, about)| about.failed > 0);
+        let ends = match (apart.filter(|_| self.is_apart), failed) {
+            (Some(place), _) => {
+                let (_, finish, about) = self.apart.remove(place);
+                vec![(finish, about)]
+            }
+            (None, _) if self.waiting.is_empty() => return None,
+            (None, Some(place)) => vec![self.waiting.swap_remove(place)],
+            (None, None) => {
                 let mut bytes = 0usize;
                 let fits = |(finish, _): &&(JobEnd, About)| {
                     bytes = bytes.saturating_add(finish.end.bytes());
@@ -106,17 +143,23 @@ impl Unwritten {
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
 
-    /// The outcomes could not be written. While the store itself fails (`is_down`) they are kept, because nothing else
-    /// knows them. An outcome that fails for its own reason is replaced after a few tries by one that says that nothing
-    /// is known of the job, as if this process had ended. Returns the jobs for which even that could not be written.
-    pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<HeldJob>> {
-        self.not_before = now + WAIT;
+    /// The outcomes could not be written. While the store itself fails or rows are locked they are kept, because
+    /// nothing else knows them. An outcome that fails for its own reason is replaced after a few tries by one that says
+    /// that nothing is known of the job, as if this process had ended. Returns the jobs for which even that could not be
+    /// written.
+    pub(super) fn failed(&mut self, now: Time, why: Failure) -> Vec<Option<HeldJob>> {
+        if why != Failure::Locked {
+            self.not_before = now + WAIT;
+        }
         let Some((finishes, about)) = self.writing.take() else { return Vec::new() };
         self.failing_since.get_or_insert(now);
+        // Of several, most can be written.
+        let from = if finishes.len() > 1 { now } else { now + LOCKED };
         let mut lost = Vec::new();
         for (finish, about) in Arc::unwrap_or_clone(finishes).into_iter().zip(about) {
             match (about.failed, &finish.end) {
-                _ if is_down => self.waiting.push((finish, about)),
+                _ if why == Failure::Down => self.waiting.push((finish, about)),
+                _ if why == Failure::Locked => self.apart.push((from, finish, about)),
                 (..REPEATS, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
                 (_, End::Dropped) => lost.push(about.hand),
                 _ => self
@@ -139,8 +182,8 @@ impl Unwritten {
 
     /// Discards all outcomes when the process stops: other processes take the jobs over. Returns how many.
     pub(super) fn give_up(&mut self) -> usize {
-        let Unwritten { waiting, writing, .. } = std::mem::take(self);
-        waiting.len() + writing.map_or(0, |(finishes, _)| finishes.len())
+        let Unwritten { waiting, apart, writing, .. } = std::mem::take(self);
+        waiting.len() + apart.len() + writing.map_or(0, |(finishes, _)| finishes.len())
     }
 }
 
@@ -177,17 +220,17 @@ mod tests {
         ends.add(end(2), None);
         let together = ends.next(now).unwrap();
         assert_eq!((ids(&together), ends.next(now).is_none()), (vec![1, 2], true));
-        assert!(ends.failed(now, true).is_empty(), "the store is away: nothing is lost");
+        assert!(ends.failed(now, Failure::Down).is_empty(), "the store is away: nothing is lost");
         assert!(ends.next(now).is_none(), "not at once");
         now = now + WAIT;
         assert_eq!(ids(&ends.next(now).unwrap()), [1, 2]);
-        assert!(ends.failed(now, false).is_empty());
+        assert!(ends.failed(now, Failure::Own).is_empty());
         let mut dropped = 0;
         for _ in 0..20 {
             now = now + WAIT;
             let Some(next) = ends.next(now) else { break };
             match ids(&next)[..] {
-                [1] => dropped += ends.failed(now, false).len(),
+                [1] => dropped += ends.failed(now, Failure::Own).len(),
                 [2] => assert_eq!(ends.written().0.len(), 1),
                 ref other => panic!("{other:?}: each goes by itself"),
             }
@@ -196,23 +239,49 @@ mod tests {
     }
 
     #[test]
+    fn locked_outcome_holds_up_no_other() {
+        let (mut ends, now) = (Unwritten::default(), Time::ZERO + WAIT);
+        (1..=3).for_each(|number| ends.add(end(number), None));
+        assert_eq!(ids(&ends.next(now).unwrap()), [1, 2, 3]);
+        assert!(!ends.may_be_locked() && ends.failed(now, Failure::Locked).is_empty());
+        ends.add(end(4), None);
+        // At once, one by one, in turn with the one that came later.
+        let mut order = Vec::new();
+        while let Some(next) = ends.next(now) {
+            order.push((ids(&next), ends.may_be_locked()));
+            match ids(&next)[..] {
+                [2] => assert!(ends.failed(now, Failure::Locked).is_empty()),
+                _ => drop(ends.written()),
+            }
+        }
+        assert_eq!(order, [(vec![1], true), (vec![4], false), (vec![2], true), (vec![3], true)]);
+        ends.add(end(5), None);
+        assert_eq!(ids(&ends.next(now).unwrap()), [5]);
+        ends.written();
+        assert!(ends.next(now).is_none() && !ends.is_empty() && ends.say_nothing());
+        assert_eq!(ids(&ends.next(now + LOCKED).unwrap()), [2]);
+        ends.written();
+        assert!(ends.is_empty());
+    }
+
+    #[test]
     fn failures_are_timed_until_a_write_succeeds() {
         let (mut ends, began) = (Unwritten::default(), Time::ZERO + WAIT);
         ends.add(end(1), None);
-        assert!(ends.failed(began, true).is_empty());
+        assert!(ends.failed(began, Failure::Down).is_empty());
         assert_eq!(ends.failing_for(began + WAIT), Duration::ZERO, "nothing was being written");
         let mut now = began + WAIT;
         let first = now;
-        for is_down in [true, false, true] {
+        for why in [Failure::Down, Failure::Own, Failure::Down] {
             ends.next(now).unwrap();
-            assert!(ends.failed(now, is_down).is_empty());
+            assert!(ends.failed(now, why).is_empty());
             now = now + WAIT;
             assert_eq!(ends.failing_for(now), now.since(first));
         }
         ends.count_failures_anew();
         assert_eq!(ends.failing_for(now), Duration::ZERO);
         ends.next(now).unwrap();
-        assert!(ends.failed(now, true).is_empty());
+        assert!(ends.failed(now, Failure::Down).is_empty());
         now = now + WAIT;
         assert_eq!(ends.failing_for(now), WAIT);
         ends.next(now).unwrap();

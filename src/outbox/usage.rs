@@ -1,6 +1,6 @@
-//! Usage of long windows that the records of jobs' exchanges do not cover: plain sends, units other than requests and
-//! points, and corrections of a request's cost by its response. It is written within about a second (`keep_usage.rs`),
-//! so that the next process knows how much of a day's quota is used.
+//! Usage of long windows that the records of jobs' exchanges do not cover: plain sends, permits, units other than
+//! requests and points, and corrections of a request's cost by its response. It is written within about a second
+//! (`keep_usage.rs`), so that the next process knows how much of a day's quota is used.
 //!
 //! A process that is killed loses the last second of this usage. Records of jobs' exchanges are written before the
 //! exchange leaves (`outbox/job.rs`), and lose nothing.
@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::usage_retention::kept_for;
+use crate::clock::{Time, millis};
 use crate::config::Unit;
 use crate::core::Used;
 use crate::engine::plan::EndpointId;
@@ -30,6 +31,8 @@ type Key = (usize, EndpointId, bool);
 pub(super) struct NewUsage {
     /// Each entry keeps its route alive, so that no other route gets the address.
     lanes: Mutex<HashMap<Key, (Arc<Route>, Used)>>,
+    /// Usage that could not be written when it was taken.
+    late: Mutex<Vec<Unwritten>>,
 }
 
 impl NewUsage {
@@ -43,29 +46,63 @@ impl NewUsage {
     }
 
     /// Takes all usage, to be written.
-    pub(super) fn take(&self) -> Vec<Taken> {
+    pub(super) fn take(&self, now: Time) -> Vec<Unwritten> {
         let lanes = std::mem::take(&mut *self.lanes.lock());
-        let taken = lanes.into_iter().map(|((_, endpoint, high), (route, used))| {
+        let mut unwritten = std::mem::take(&mut *self.late.lock());
+        unwritten.retain(|one| one.age_ms(now) < one.counts_ms);
+        unwritten.extend(lanes.into_iter().map(|((_, endpoint, high), (route, used))| {
             let (slot_ms, counts_ms) = kept_for(&route, Duration::ZERO);
-            let mut units: Vec<(String, i64)> =
-                route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
-            units.extend([
-                (Unit::RequestBytes.name().to_owned(), used.sent),
-                (Unit::ResponseBytes.name().to_owned(), used.received),
-            ]);
-            units.retain(|(unit, more)| *more != 0 && route.vendor.has_unit(unit));
-            Taken {
-                tenant: (*route.id).to_owned(),
-                vendor: (*route.vendor.name).to_owned(),
-                endpoint: route.vendor.endpoint_name(endpoint.place()).unwrap_or_default().to_owned(),
-                high,
-                requests: used.requests,
-                points: used.points(),
-                units,
-                slot_ms,
-                counts_ms,
-            }
-        });
-        taken.filter(|taken| taken.slot_ms > 0).collect()
+            Unwritten { route, endpoint, high, used, slot_ms, counts_ms, taken_at: now }
+        }));
+        unwritten.retain(|one| one.slot_ms > 0);
+        unwritten
+    }
+
+    /// Takes back usage that was certainly not written, so that it is written later.
+    pub(super) fn take_back(&self, unwritten: &[Unwritten]) {
+        let mut late = self.late.lock();
+        let room = MOST.saturating_sub(late.len());
+        late.extend(unwritten.iter().take(room).cloned());
+    }
+}
+
+/// What one lane has used at one endpoint and in one tier since the last write.
+#[derive(Clone)]
+pub(super) struct Unwritten {
+    route: Arc<Route>,
+    endpoint: EndpointId,
+    high: bool,
+    used: Used,
+    slot_ms: i64,
+    counts_ms: i64,
+    taken_at: Time,
+}
+
+impl Unwritten {
+    fn age_ms(&self, now: Time) -> i64 {
+        i64::try_from(millis(now.since(self.taken_at))).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn row(&self, now: Time) -> Taken {
+        let Unwritten { route, endpoint, high, used, slot_ms, counts_ms, .. } = self;
+        let mut units: Vec<(String, i64)> =
+            route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
+        units.extend([
+            (Unit::RequestBytes.name().to_owned(), used.sent),
+            (Unit::ResponseBytes.name().to_owned(), used.received),
+        ]);
+        units.retain(|(unit, more)| *more != 0 && route.vendor.has_unit(unit));
+        Taken {
+            tenant: (*route.id).to_owned(),
+            vendor: (*route.vendor.name).to_owned(),
+            endpoint: route.vendor.endpoint_name(endpoint.place()).unwrap_or_default().to_owned(),
+            high: *high,
+            requests: used.requests,
+            points: used.points(),
+            units,
+            slot_ms: *slot_ms,
+            counts_ms: *counts_ms,
+            age_ms: self.age_ms(now),
+        }
     }
 }

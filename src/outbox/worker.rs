@@ -22,16 +22,16 @@ use super::in_hand::Pool;
 use super::lanes::Lanes;
 use super::leases::Leases;
 use super::recall;
-use super::unwritten::{HeldJob, Unwritten};
+use super::unwritten::{Failure, HeldJob, Unwritten};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::claims_by_lane::Claims;
-use crate::store::jobs::{self, Claimed, End, JobEnd};
+use crate::store::jobs::{self, Claimed, End, JobEnd, Unclaimed};
 use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
-use crate::store::{LaneTier, is_down};
+use crate::store::{LaneTier, is_down, is_locked};
 
 /// How often the worker looks for jobs that have become due.
 const LOOK: Duration = Duration::from_millis(250);
@@ -41,6 +41,8 @@ const CLAIM_BYTES: usize = 8 << 20;
 const AT_ONCE: usize = 255;
 /// The wait before the next claim after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The wait before claims whose rows another program kept locked are released.
+const AFTER_LOCK: Duration = Duration::from_secs(5);
 
 /// The worker's periodic chores.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ enum Done {
     Recalled,
     Job(Option<JobEnd>),
     Claimed(Claims),
-    Unclaimed(Result<u64, Error>),
+    Unclaimed(Result<Unclaimed, Error>),
     Flushed(Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
     Expired(Result<Vec<Claimed>, Error>),
@@ -97,8 +99,9 @@ struct Worker {
     look_at: Time,
     /// Whether a look was put off until `look_at`.
     is_look_due: bool,
-    /// Whether a claim may have been committed whose result was lost, so that this process does not know its jobs.
-    doubtful: bool,
+    /// Set if a claim may have been committed whose result was lost, so that this process does not know its jobs: from
+    /// this time on, such claims are released before the next claim.
+    unclaim_at: Option<Time>,
     /// The store's time up to which looks have seen due jobs.
     seen: i64,
     chores: [(Time, bool); CHORES.len()],
@@ -124,7 +127,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         claim_at: Time::ZERO,
         look_at: Time::ZERO,
         is_look_due: false,
-        doubtful: false,
+        unclaim_at: None,
         seen: 0,
         chores: [(Time::ZERO, false); CHORES.len()],
         look_at_all_every: Duration::from_secs(5),
@@ -154,9 +157,11 @@ impl Worker {
     async fn run(&mut self) {
         let mut stop = self.outbox.stop.subscribe();
         loop {
-            for lane in std::mem::take(&mut *self.outbox.fresh.lock()) {
-                self.lanes.due(lane);
+            let fresh = std::mem::take(&mut *self.outbox.fresh.lock());
+            if self.outbox.own.is_some() && !fresh.is_empty() {
+                self.set(Chore::Expire, Time::ZERO);
             }
+            fresh.into_iter().for_each(|lane| self.lanes.due(lane));
             let early = std::mem::take(&mut *self.outbox.early.lock());
             early.into_iter().for_each(|finish| self.ends.add(finish, None));
             self.outbox.has_in_hand(self.running.len());
@@ -212,17 +217,18 @@ impl Worker {
     fn flush(&mut self, now: Time) {
         if let Some(finishes) = self.ends.next(now) {
             let outbox = self.outbox.clone();
-            self.tasks.spawn(async move {
-                Done::Flushed(outbox.store.write_as(Work::End, finishes, jobs::finish_all).await)
-            });
+            let bytes = finishes.iter().map(|finish| finish.end.bytes()).sum();
+            let step = if self.ends.may_be_locked() { jobs::finish_briefly } else { jobs::finish_all };
+            self.tasks
+                .spawn(async move { Done::Flushed(outbox.store.write_bulk(Work::End, bytes, finishes, step).await) });
         }
     }
 
-    fn not_flushed(&mut self, is_down: bool) {
+    fn not_flushed(&mut self, why: Failure) {
         let now = self.outbox.clock.now();
-        for hand in self.ends.failed(now, is_down) {
+        for hand in self.ends.failed(now, why) {
             // The job stays claimed for as long as this process works; `unclaim` finds it.
-            self.doubtful = true;
+            self.unclaim_at = Some(Time::ZERO);
             self.release(hand);
         }
         // A shutdown has a receiver while it waits for the worker.
@@ -248,10 +254,19 @@ impl Worker {
             }
             Done::Claimed(claims) => self.claimed(claims),
             Done::Unclaimed(result) => {
-                // A row that cannot be read must not block all further claims.
-                (self.unclaiming, self.doubtful) = (false, result.as_ref().is_err_and(is_down));
-                if result.is_err() {
-                    self.claim_at = self.outbox.clock.now() + AFTER_FAILURE;
+                self.unclaiming = false;
+                let now = self.outbox.clock.now();
+                self.unclaim_at = match &result {
+                    Ok(Unclaimed::All(_)) => None,
+                    // A row that another program keeps locked must not block all further claims.
+                    Ok(Unclaimed::Part) => Some(now + AFTER_LOCK),
+                    // A claim that is still being committed is released when it can be seen.
+                    Ok(Unclaimed::Pending) => Some(Time::ZERO),
+                    // A row that cannot be read must not block all further claims.
+                    Err(error) => is_down(error).then_some(Time::ZERO),
+                };
+                if matches!(result, Ok(Unclaimed::Pending) | Err(_)) {
+                    self.claim_at = now + AFTER_FAILURE;
                 }
             }
             Done::Flushed(Ok(told)) => {
@@ -263,10 +278,18 @@ impl Worker {
                     } else {
                         self.outbox.job_ended(&finish.end);
                     }
+                    if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
+                        self.outbox.forget_own(&finish.id);
+                    }
                 }
             }
             Done::Flushed(Err(error)) => {
-                self.not_flushed(is_down(&error));
+                let why = match is_down(&error) {
+                    true if is_locked(&error) => Failure::Locked,
+                    true => Failure::Down,
+                    false => Failure::Own,
+                };
+                self.not_flushed(why);
             }
             Done::Looked(chore, began, result) => {
                 let now = self.outbox.clock.now();
@@ -278,17 +301,17 @@ impl Worker {
                 self.over(chore, every);
                 if let Ok((lanes, at)) = result {
                     lanes.into_iter().for_each(|lane| self.lanes.due(lane));
-                    self.seen = self.seen.max(at);
+                    self.has_seen(chore, at);
                 }
                 if chore == Chore::LookAtAll {
                     self.lanes.forget();
                 }
             }
             Done::Expired(result) => {
-                self.over(Chore::Expire, Duration::from_secs(1));
+                self.over(Chore::Expire, if self.outbox.own.is_some() { LOOK } else { Duration::from_secs(1) });
                 match result {
                     Ok(jobs) => self.start(jobs),
-                    Err(_) => self.doubtful = true,
+                    Err(_) => self.unclaim_at = Some(Time::ZERO),
                 }
             }
             Done::Beaten(asked, result) => self.heartbeat_written(asked, result),
@@ -332,7 +355,7 @@ impl Worker {
             None => {
                 self.unclaiming = false;
                 self.not_claimed();
-                self.not_flushed(true);
+                self.not_flushed(Failure::Down);
             }
         }
     }

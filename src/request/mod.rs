@@ -256,7 +256,10 @@ impl Request {
         self
     }
 
-    /// Sets the longest wait for the permit of an attempt.
+    /// Sets the longest wait for the limits before the first attempt, counted from the moment at which the request asks
+    /// for its permit: the time to read a credential does not count. Further attempts wait until the deadline. With
+    /// zero the request is sent at once or not at all, and once, as with
+    /// [`try_send`](crate::IntegrationClient::try_send).
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Request {
         self.parts.max_wait = Some(wait);

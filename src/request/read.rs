@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -70,6 +71,11 @@ impl Request {
     /// The headers that were set. The credential and the vendor's own headers are added when the request is sent.
     pub fn headers(&self) -> &HeaderMap {
         &self.parts.headers
+    }
+
+    /// The time for the whole request, if [`deadline`](Request::deadline) has set it.
+    pub fn stated_deadline(&self) -> Option<Duration> {
+        self.parts.deadline
     }
 
     /// The body's content, unless it is a stream.

@@ -130,7 +130,7 @@ pub(crate) fn decide(
     now: Time,
 ) -> Verdict {
     match *outcome {
-        Outcome::Answered { status, class, retry_after } => match meaning(status, class) {
+        Outcome::Answered { status, class, .. } => match meaning(status, class) {
             Meaning::Final => Verdict::Done,
             // Otherwise the caller gets the 401: the vendor did not act.
             Meaning::Unauthorized if request.had_credential && request.replayable && !tried.refreshed => {
@@ -138,10 +138,10 @@ pub(crate) fn decide(
             }
             Meaning::Unauthorized => Verdict::Done,
             Meaning::RateLimited => count(Verdict::Refused, request, tried, policy),
-            Meaning::Unavailable if retry_after && policy.unavailable_is_safe => {
-                count(Verdict::Again, request, tried, policy)
+            Meaning::Unavailable | Meaning::Failed if is_ambiguous(outcome, policy) => {
+                unless_ambiguous(request, tried, policy)
             }
-            Meaning::Unavailable | Meaning::Failed => unless_ambiguous(request, tried, policy),
+            Meaning::Unavailable | Meaning::Failed => count(Verdict::Again, request, tried, policy),
         },
         Outcome::Failed { sent: Sent::NotSent, kind } => match kind {
             // `Protocol`: the connection was closed before the request was written to it.
@@ -160,6 +160,45 @@ pub(crate) fn decide(
         },
         // A status arrived, so the vendor acted: the caller decides whether to repeat the request.
         Outcome::Failed { sent: Sent::Answered, .. } => Verdict::Done,
+    }
+}
+
+/// Whether `outcome` leaves open whether the vendor acted on the request.
+pub(crate) fn is_ambiguous(outcome: &Outcome, policy: &RetryPolicy) -> bool {
+    match *outcome {
+        Outcome::Answered { status, class, retry_after } => match meaning(status, class) {
+            Meaning::Final | Meaning::Unauthorized | Meaning::RateLimited => false,
+            Meaning::Unavailable => !(retry_after && policy.unavailable_is_safe),
+            Meaning::Failed => true,
+        },
+        Outcome::Failed { sent, .. } => sent == Sent::MaybeSent,
+    }
+}
+
+/// How a request ends that is not sent again after a failed exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedEnd {
+    /// The request cannot be sent as it is.
+    Invalid,
+    /// The vendor did not act. Another attempt may succeed once the cause is repaired.
+    NotPossibleNow,
+    /// The vendor said that it did not process the request.
+    Rejected,
+    /// The vendor may have acted, and a second execution has no further effect.
+    Exhausted,
+    /// The vendor may have acted, and a second execution might act twice.
+    Ambiguous,
+}
+
+/// How a request ends after a failed exchange for which [`decide`] returned [`Verdict::Done`].
+pub(crate) fn failed_end(sent: Sent, kind: ErrorKind, idempotent: bool) -> FailedEnd {
+    match (kind, sent) {
+        (ErrorKind::InvalidRequest, _) => FailedEnd::Invalid,
+        // Protocol: an HTTP/2 stream that the vendor did not process.
+        (_, Sent::NotSent) | (ErrorKind::Protocol, Sent::Unprocessed) => FailedEnd::NotPossibleNow,
+        (_, Sent::Unprocessed) => FailedEnd::Rejected,
+        (_, Sent::MaybeSent) if idempotent => FailedEnd::Exhausted,
+        (_, Sent::MaybeSent | Sent::Answered) => FailedEnd::Ambiguous,
     }
 }
 

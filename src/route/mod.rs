@@ -88,6 +88,17 @@ impl Route {
         self.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
+    /// The host to which connections are made, with its port unless that is 443; empty if there is no valid address.
+    /// Two services at one host name fail and recover by themselves.
+    pub(crate) fn peer(&self) -> String {
+        let Some(base) = self.base().ok() else { return String::new() };
+        let host = base.host_str().unwrap_or_default();
+        match base.port_or_known_default() {
+            Some(port) if port != 443 => format!("{host}:{port}"),
+            _ => host.to_owned(),
+        }
+    }
+
     /// Like [`Tenant::base_url`], but parsed once for all tenants if the base URL has no variables.
     #[inline]
     pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {

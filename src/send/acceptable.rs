@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::key;
 use super::prepared::Prepared;
-use crate::config::{AuthScheme, OnAmbiguous};
-use crate::core::Core;
+use crate::Priority;
+use crate::config::{AuthScheme, Endpoint, LimitKind, OnAmbiguous, Unit};
+use crate::core::{Core, refusal};
 use crate::dead_letter::LetterRequest;
+use crate::engine::Refusal;
 use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request, Target};
 use crate::route::Route;
@@ -31,18 +33,26 @@ pub(crate) struct Acceptable {
 }
 
 /// Validates a request and makes its idempotency key.
-pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
+pub(crate) fn acceptable(
+    core: &Core,
+    tenant: &str,
+    priority: Priority,
+    mut request: Request,
+) -> Result<Acceptable, Error> {
     let tenant = match &request.parts.target {
         Target::Path { vendor, .. } => core.registry.route(tenant, vendor),
         Target::Url(url) => core.registry.route_for_url(tenant, url),
     }?;
     let vendor = &tenant.vendor;
     let base = tenant.base()?;
-    if let Some(name) = &request.parts.endpoint {
-        vendor.endpoint(name)?;
-    }
+    let found = match &request.parts.endpoint {
+        Some(name) => Some(vendor.endpoint(name)?),
+        None if vendor.endpoints.is_empty() => None,
+        None => vendor.match_endpoint(request.parts.method.as_str(), request.path_below(&base)?),
+    };
     let endpoint = request.parts.endpoint.take().map(String::from);
-    let costs = request.parts.costs.iter().map(|(kind, units)| (kind.to_string(), *units)).collect();
+    let costs: BTreeMap<String, u32> =
+        request.parts.costs.iter().map(|(kind, units)| (kind.to_string(), *units)).collect();
     let (attempt_timeout, deadline) = (request.parts.attempt_timeout, request.parts.deadline);
     let on_ambiguous = request.parts.on_ambiguous;
     let mut notes = request.parts.notes.take();
@@ -66,6 +76,10 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     let Some(body) = prepared.body() else {
         return refuse("a streaming body cannot be stored; give it as bytes");
     };
+    let sent = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    if let Some(refusal) = too_expensive(&tenant, found.map(|(_, endpoint)| endpoint), &costs, sent, priority) {
+        return Err(refusal::error(&tenant, priority, core.clock.now(), refusal));
+    }
     let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
     Ok(Acceptable {
@@ -79,5 +93,32 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
         has_key,
         own_key,
         tenant,
+    })
+}
+
+/// Refuses a cost that a limit of the request can never hold. The limits may change until the request is sent, so its
+/// send checks the cost again.
+fn too_expensive(
+    tenant: &Route,
+    endpoint: Option<&Endpoint>,
+    stated: &BTreeMap<String, u32>,
+    sent: u32,
+    priority: Priority,
+) -> Option<Refusal> {
+    let vendor = &tenant.vendor;
+    let stated = stated.iter().map(|(kind, units)| (&**kind, *units));
+    let points = endpoint.map_or(&vendor.costs, |endpoint| &endpoint.costs).of(stated);
+    let mut limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
+    limits.find_map(|limit| {
+        let LimitKind::Rate(rate) = &limit.kind else { return None };
+        let cost = match &rate.unit {
+            Unit::Cost(kind) => *points.get(vendor.costs.place(kind)?)?,
+            // The expected size of the response is never more than there is room for.
+            Unit::RequestBytes | Unit::Bytes => sent,
+            Unit::Requests | Unit::ResponseBytes => return None,
+        };
+        // Every limit holds one unit.
+        let largest = if cost > 1 { rate.shape().largest_cost(priority == Priority::High) } else { cost };
+        (cost > largest).then(|| Refusal::TooExpensive { limit: limit.name.clone(), cost, largest })
     })
 }

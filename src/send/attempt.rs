@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Job;
 use super::attempt_end::{Answered, AttemptEnd, NotSent};
-use crate::clock::Time;
+use crate::clock::{Time, nanos};
 use crate::core::Core;
 use crate::core::refusal;
 use crate::dispatch::Grant;
@@ -40,6 +40,10 @@ impl Job {
                 authorization
             }
         };
+        // The longest wait is for the limits alone, so its time begins here. An immediate request does not wait.
+        if let Some(wait) = self.prepared.take_max_wait().filter(|_| !self.immediate) {
+            self.give_up = self.deadline.min(now + wait);
+        }
         let Grant { held, began, waited, reason } = match self.stored.is_some() {
             false => self.permit(core, now).await?,
             true => Box::pin(self.permit_of_job(core, now)).await?,
@@ -60,8 +64,11 @@ impl Job {
             held.not_sent();
             return Ok(AttemptEnd::AtOnce);
         }
+        // Without a stated deadline, an exchange that has begun gets its whole time.
+        let before = self.deadline;
         if self.patience_ns > 0 {
-            self.deadline = self.deadline.max(began.plus_nanos(self.patience_ns));
+            let whole = self.patience_ns.max(nanos(self.attempt_timeout));
+            self.deadline = self.deadline.max(began.plus_nanos(whole));
         }
         let exchange = match self.exchange(core, authorization.as_deref(), began) {
             Ok(exchange) => exchange,
@@ -71,12 +78,13 @@ impl Job {
             }
         };
         if !core.egress.signers.is_empty() && self.was_signed_late(core, began) {
+            self.prepared.take_back(exchange);
             held.not_sent();
-            self.host_pass = None;
+            (self.host_pass, self.deadline) = (None, before);
             return Ok(AttemptEnd::AtOnce);
         }
-        if let Some(pass) = &self.host_pass {
-            pass.leaves();
+        if let Some(pass) = &mut self.host_pass {
+            pass.leaves(self.route.vendor.connect_timeout);
         }
         self.dispatched(core, waited);
         if self.route.vendor.keeps_usage {
@@ -126,7 +134,7 @@ impl Job {
         let opened = match (self.host_pass.take(), result) {
             (Some(pass), result) => pass.connected(result),
             (None, Err(error)) if error.is_connect() => {
-                core.egress.hosts.failed(&self.prepared.host(&self.route), ended).then_some(true)
+                core.egress.hosts.failed(&self.route.peer(), ended).then_some(true)
             }
             _ => None,
         };

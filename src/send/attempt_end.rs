@@ -1,8 +1,8 @@
 //! The end of one attempt, which a driver turns into a response, an error, a dead letter or a row of the store.
 //!
-//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim
-//! of a stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these
-//! statements.
+//! Three values follow each other: [`AttemptEnd`] is the end of one attempt; `durable::ClaimEnd` says how one claim of a
+//! stored job ended, with its response or letter; and `store::jobs::JobEnd` holds the same as the store writes it.
+//! `outbox/unwritten.rs` keeps those that are not written yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,11 @@ pub(super) struct Again {
 
 /// The result of an exchange that is not returned to the caller as its response.
 pub(super) enum Cause {
-    Answer { answered: Box<Answered>, is_refusal: bool },
+    /// `is_ambiguous`: the response leaves open whether the vendor acted.
+    Answer {
+        answered: Box<Answered>,
+        is_ambiguous: bool,
+    },
     Failure(TransportError),
 }
 
@@ -67,8 +71,8 @@ impl Cause {
     /// Whether the vendor may have acted on the request.
     pub(super) fn delivery(&self) -> Delivery {
         match self {
-            Cause::Answer { is_refusal: true, .. } => Delivery::Rejected,
-            Cause::Answer { is_refusal: false, .. } => Delivery::Ambiguous,
+            Cause::Answer { is_ambiguous: true, .. } => Delivery::Ambiguous,
+            Cause::Answer { is_ambiguous: false, .. } => Delivery::Rejected,
             Cause::Failure(failure) => failure.sent().delivery(),
         }
     }

@@ -6,8 +6,11 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::feedback::AnswerReader;
-use crate::core::Core;
+use crate::Priority;
+use crate::core::{Core, Remembers, Used};
 use crate::dispatch::{PermitGuard, plan};
+use crate::engine::Correction;
+use crate::engine::cost::Cost;
 use crate::engine::plan::EndpointId;
 use crate::request::Headroom;
 use crate::retry;
@@ -44,6 +47,39 @@ impl PermitFeedback {
     }
 }
 
+/// The units of a permit as the client's store remembers them, so that the next process counts them. Made if the client
+/// has a store and the vendor has long windows.
+pub(crate) struct PermitUsage {
+    remembers: Remembers,
+    route: Arc<Route>,
+    cost: Cost,
+}
+
+impl PermitUsage {
+    /// Records the units of a permit that has started.
+    pub(crate) fn begin(
+        core: &Core,
+        route: &Arc<Route>,
+        endpoint: EndpointId,
+        priority: Priority,
+        cost: Cost,
+    ) -> Option<Box<PermitUsage>> {
+        let remembers = core.registry.remembers(route, endpoint, priority == Priority::High)?;
+        remembers.used(route, &Used::by_request(cost));
+        Some(Box::new(PermitUsage { remembers, route: route.clone(), cost }))
+    }
+
+    /// Corrects the units to what the response states.
+    pub(crate) fn corrected(&self, correction: Correction) {
+        self.remembers.corrected(&self.route, correction);
+    }
+
+    /// Returns the units, because no request has left.
+    pub(crate) fn not_sent(&self) {
+        self.remembers.used(&self.route, &Used::by_request(self.cost).given_back());
+    }
+}
+
 /// Reports to the limits of a permit what the response to its exchange says about them, as a send does.
 ///
 /// Only the program has the body, so what a dialect would read from it is unknown here. Nothing is retried here, so a
@@ -53,6 +89,7 @@ pub(crate) fn permit_answered(
     route: &Arc<Route>,
     endpoint: EndpointId,
     held: &PermitGuard,
+    usage: Option<&PermitUsage>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> PermitFeedback {
@@ -61,7 +98,10 @@ pub(crate) fn permit_answered(
     let reader = AnswerReader { core, route, endpoint, series, request: None };
     let now = core.clock.now();
     let signals = signals::read(&vendor.dialect, status, headers, b"", core.clock.wall());
-    held.settled(&plan::settled(vendor, &signals.costs, signals.cost));
+    let corrected = held.settled(&plan::settled(vendor, &signals.costs, signals.cost));
+    if let (Some(usage), Some(corrected)) = (usage, corrected) {
+        usage.corrected(corrected);
+    }
     let backoff = retry::backoff(&vendor.retry, 1, &mut fastrand::Rng::new());
     let reading = reader.read(status, &signals, reader.class(status, headers, &signals), backoff);
     let wait = signals.wait();

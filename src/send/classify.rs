@@ -20,7 +20,8 @@ use crate::transport::{Sent, TransportError};
 impl Job {
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
         let policy = &self.route.vendor.retry;
-        // An immediate request is never retried.
+        // An immediate request is never retried. `classify_answer` leaves out the attempt after a refresh, which
+        // `max_retries` does not cover.
         let once = self.immediate.then(|| RetryPolicy { max_retries: 0, ..policy.clone() });
         let policy = once.as_ref().unwrap_or(policy);
         let is_stored = self.stored.is_some();
@@ -52,12 +53,14 @@ impl Job {
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
         let verdict = self.judge(&outcome, now, answered.authorization.is_some());
+        let is_ambiguous = retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         let took = now.since(answered.began);
         let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());
         record.retry_after_ms = stated.map(millis);
         let past = self.past();
         past.records.push(record);
+        past.may_have_acted |= is_ambiguous;
         past.again = false;
         past.tried.failing_since = None;
         let retries = past.tried.retries;
@@ -75,17 +78,27 @@ impl Job {
 
         match verdict {
             Verdict::Refresh => {
+                let mut is_replaced = true;
+                if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
+                    is_replaced = core.egress.credentials.invalidate(&self.route, stale).await;
+                    // The next attempt uses the current route, which may cache the same secret.
+                    if let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) {
+                        is_replaced = core.egress.credentials.invalidate(&now, stale).await;
+                    }
+                }
+                // An immediate request is sent once, so its caller gets the 401. The next request reads a fresh secret.
+                if self.immediate || !is_replaced {
+                    let Answered { answer, held, waited, reason, .. } = answered;
+                    return AttemptEnd::Done(self.respond(core, answer, Some(held), waited, reason, headroom));
+                }
                 let past = self.past();
                 past.tried.refreshed = true;
                 past.exchanges += 1;
-                if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
-                    core.egress.credentials.invalidate(&self.route, stale).await;
-                    // The next attempt uses the current route, which may cache the same secret.
-                    if let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) {
-                        core.egress.credentials.invalidate(&now, stale).await;
-                    }
-                }
                 answered.held.finish();
+                // What the exchange left of a long `attempt_timeout` does not prolong the wait for the next permit.
+                if self.patience_ns > 0 {
+                    self.deadline = now.plus_nanos(self.patience_ns);
+                }
                 AttemptEnd::AtOnce
             }
             Verdict::Refused | Verdict::Again => {
@@ -105,12 +118,12 @@ impl Job {
                     earliest: now + told.unwrap_or(wait),
                     is_stated: told.is_some(),
                     takes_budget: verdict == Verdict::Again,
-                    cause: Cause::Answer { answered: Box::new(answered), is_refusal },
+                    cause: Cause::Answer { answered: Box::new(answered), is_ambiguous },
                 }))
             }
             Verdict::Ambiguous | Verdict::Park => AttemptEnd::Ambiguous {
                 park: verdict == Verdict::Park,
-                cause: Box::new(Cause::Answer { answered: Box::new(answered), is_refusal: false }),
+                cause: Box::new(Cause::Answer { answered: Box::new(answered), is_ambiguous }),
             },
             // Without a body to send again, the caller gets the response.
             Verdict::Done | Verdict::RetryUncounted | Verdict::GiveUp(GiveUpReason::Body) => {
@@ -118,7 +131,7 @@ impl Job {
                 AttemptEnd::Done(self.respond(core, answer, Some(held), waited, reason, headroom))
             }
             Verdict::GiveUp(why) => {
-                let cause = Cause::Answer { answered: Box::new(answered), is_refusal };
+                let cause = Cause::Answer { answered: Box::new(answered), is_ambiguous };
                 AttemptEnd::GaveUp(why, Box::new(cause))
             }
         }
@@ -138,6 +151,7 @@ impl Job {
         let error = if self.route.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         let verdict = self.judge(&outcome, now, had_credential);
+        let is_ambiguous = retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => {
                 held.not_sent();
@@ -163,6 +177,7 @@ impl Job {
         record.error = Some(error.to_string());
         let past = self.past();
         past.records.push(record);
+        past.may_have_acted |= is_ambiguous;
         past.again = false;
         if matches!(error.sent(), Sent::NotSent | Sent::Unprocessed) {
             past.tried.failing_since.get_or_insert(began);

@@ -20,9 +20,8 @@ use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
-use crate::retry::Class;
+use crate::retry::{Class, FailedEnd, failed_end};
 use crate::send::response::Response;
-use crate::transport::Sent;
 
 /// How a claim of a job ends, for the store.
 pub(crate) enum ClaimEnd {
@@ -81,7 +80,8 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     });
     let most = HOLD.saturating_add(attempt.unwrap_or(HOLD));
     request.parts.deadline = Some(expires.map_or(most, |left| left.min(most)));
-    request.parts.max_wait = Some(HOLD);
+    // A job's time begins with its claim, and a longest wait only with the first ask for a permit.
+    request.parts.max_wait = None;
     let mut job = match Job::new(core, Caller::Tenant(&tenant), priority, request, false) {
         Ok(job) => job,
         Err(error) => return never_began(core, error, history),
@@ -89,6 +89,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     // No caller waits for the outcome, so an ambiguous request that may not be sent again is kept as a dead letter.
     let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
+    job.give_up = job.deadline.min(job.began + HOLD);
     job.tries = history.exchanges;
     job.past = history.into_past(core);
     job.stored = Some(Box::new(StoredJob { id, records, begun }));
@@ -178,15 +179,12 @@ impl Job {
             }
             AttemptEnd::Failed(failure) => {
                 let (sent, kind) = (failure.sent(), failure.kind());
-                let ending = match (kind, sent) {
-                    (ErrorKind::InvalidRequest, _) => self.rejected(core, failure.to_string()),
-                    // Protocol: an HTTP/2 stream that the vendor did not process.
-                    (_, Sent::NotSent) | (ErrorKind::Protocol, Sent::Unprocessed) => {
-                        self.not_possible_now(core, failure.to_string(), None)
-                    }
-                    (_, Sent::Unprocessed) => self.bury(core, Reason::Rejected),
-                    (_, Sent::MaybeSent) if self.idempotent => self.bury(core, Reason::Exhausted),
-                    (_, Sent::MaybeSent | Sent::Answered) => self.bury(core, Reason::Ambiguous),
+                let ending = match failed_end(sent, kind, self.idempotent) {
+                    FailedEnd::Invalid => self.rejected(core, failure.to_string()),
+                    FailedEnd::NotPossibleNow => self.not_possible_now(core, failure.to_string(), None),
+                    FailedEnd::Rejected => self.bury(core, Reason::Rejected),
+                    FailedEnd::Exhausted => self.bury(core, Reason::Exhausted),
+                    FailedEnd::Ambiguous => self.bury(core, Reason::Ambiguous),
                 };
                 (ending, Err((kind, sent.delivery())))
             }

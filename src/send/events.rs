@@ -80,12 +80,13 @@ impl Job {
 
     /// Logs an error that the caller gets.
     pub(super) fn log_failure(&self, core: &Core, error: &Error) {
-        let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) else { return };
-        let (kind, delivery) = (error.kind().as_str(), error.delivery());
+        core.telemetry.failures.count(error.kind());
         // An immediate request expects refusals, and a dead letter has a log line of its own.
         if error.kind() == ErrorKind::NotNow || error.letter_id().is_some() {
             return;
         }
+        let Some(left_out) = core.telemetry.failures.line(core.clock.now()) else { return };
+        let (kind, delivery) = (error.kind().as_str(), error.delivery());
         tracing::warn!(
             target: "integration_client::ends",
             tenant = &*self.route.id,
@@ -135,7 +136,7 @@ impl Job {
 
     /// Reports that the circuit of the request's host was opened or closed.
     pub(super) fn breaker(&self, core: &Core, open: bool) {
-        let host = &*self.prepared.host(&self.route);
+        let host = &*self.route.peer();
         if open {
             core.telemetry.metrics.host_opened();
         }

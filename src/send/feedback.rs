@@ -70,8 +70,12 @@ impl Job {
         let dialect = &*self.route.vendor.dialect;
         let (status, headers) = (answer.status, &answer.headers);
         let signals = signals::read(dialect, status, headers, b"", wall);
-        let knows = signals.throttled && signals.wait_from == Some(WaitFrom::Header) && dialect.is_plain();
-        if knows || !signals::wants_body(dialect, status, headers) || !is_text(answer) {
+        let is_refusal = signals.throttled;
+        let knows = is_refusal && signals.wait_from == Some(WaitFrom::Header);
+        // By its headers alone an error may be a refusal, and its body may state the wait.
+        let lacks_wait = is_refusal && !knows && status.as_u16() >= 400;
+        let wanted = signals::wants_body(dialect, status, headers) || lacks_wait;
+        if (knows && dialect.is_plain()) || !wanted || !is_text(answer) {
             return signals;
         }
         let ahead = if status.as_u16() < 400 {

@@ -50,7 +50,8 @@ impl History {
         });
         let tried = RetryHistory { retries: self.retries, refreshed: false, failing_since };
         let (connects, exchanges, records) = (self.connects, self.exchanges, self.attempts);
-        Some(Box::new(AttemptLog { tried, connects, exchanges, records, again: false }))
+        // No caller asks a stored job whether the vendor may have acted: its letter shows the attempts.
+        Some(Box::new(AttemptLog { tried, connects, exchanges, records, may_have_acted: false, again: false }))
     }
 
     pub(super) fn of(past: Option<Box<AttemptLog>>, core: &Core) -> History {

@@ -2,33 +2,33 @@
 
 use super::Job;
 use super::attempt_end::NotSent;
-use crate::clock::Time;
 use crate::core::{Core, HostPass, HostWait};
 
 impl Job {
     /// Takes a pass of the breaker for the request's host, if one is available at once. The exchange must begin within
     /// a second. Returns whether there is a pass.
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {
-        let host = self.prepared.host(&self.route);
+        let host = self.route.peer();
         self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);
+        if self.host_pass.as_ref().is_some_and(|pass| pass.begins_recovery()) {
+            self.breaker(core, false);
+        }
         self.host_pass.is_some()
     }
 
     /// Waits until the request's host may be connected to.
     pub(super) async fn wait_for_host(&self, core: &Core) -> Result<(), NotSent> {
-        let host = &*self.prepared.host(&self.route);
+        let host = &*self.route.peer();
         let mut now = core.clock.now();
         if core.egress.hosts.ready_at(host, now) <= now {
             return Ok(());
         }
         let waiting = HostWait::new(&core.egress.hosts, host);
         loop {
-            let (ready_at, changed) = waiting.look(now);
+            let (ready_at, is_known, changed) = waiting.look(now);
             if ready_at <= now {
                 return Ok(());
             }
-            // While the moment depends on another connection, it is unknown.
-            let is_known = ready_at < Time::MAX;
             if self.immediate || now >= self.deadline || (is_known && ready_at > self.deadline) {
                 return Err(NotSent::HostShut { next: is_known.then(|| ready_at.since(now)) });
             }

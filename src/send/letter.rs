@@ -33,6 +33,7 @@ impl Job {
         }
         letter.at_rest = tenant.vendor.at_rest;
         letter.endpoint = Some(self.label().into_owned());
+        letter.costs = prepared.stated_costs().map(|(kind, units)| (kind.to_owned(), units)).collect();
         if let Some(notes) = &self.notes {
             letter.metadata = notes.metadata.clone();
             letter.idempotency_key = notes.idempotency_key.as_deref().map(str::to_owned);
@@ -63,6 +64,9 @@ impl Request {
         }
         if let Some(key) = &letter.idempotency_key {
             request = request.accepted_key(key);
+        }
+        for (kind, units) in &letter.costs {
+            request = request.cost(kind, *units);
         }
         for (name, value) in &letter.metadata {
             request = request.metadata(name, value);

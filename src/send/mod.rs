@@ -72,7 +72,7 @@ use crate::transport::{Answer, Exchange, target};
 
 use attempt_end::NotSent;
 pub use callers_exchange::PermitFeedback;
-pub(crate) use callers_exchange::permit_answered;
+pub(crate) use callers_exchange::{PermitUsage, permit_answered};
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
@@ -122,7 +122,8 @@ pub(crate) struct Job {
     on_ambiguous: Option<OnAmbiguous>,
     /// The moment by which the request must have ended.
     deadline: Time,
-    /// The moment by which the first exchange must have begun.
+    /// The moment by which the first exchange must have begun. Equals `deadline` until the first permit is asked for,
+    /// when the time of `Request::max_wait` begins.
     give_up: Time,
     /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry
     /// policy asks for do not count. 0 if the deadline covers all attempts together.
@@ -147,6 +148,8 @@ struct AttemptLog {
     /// Exchanges that were sent and followed by another attempt.
     exchanges: u32,
     records: Vec<AttemptRecord>,
+    /// One of the attempts in this process left open whether the vendor acted.
+    may_have_acted: bool,
     /// Another attempt is due and has not begun.
     again: bool,
 }
@@ -202,8 +205,9 @@ impl Job {
     ) -> Result<Job, Error> {
         let now = core.clock.now();
         let deadline = now + request.parts.deadline.unwrap_or(core.egress.default_deadline);
-        let give_up = request.parts.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
-        let is_patient = core.egress.is_patient && request.parts.deadline.is_none() && !immediate;
+        // A request that may not wait at all goes at once or never, as with `try_send`.
+        let immediate = immediate || request.parts.max_wait == Some(Duration::ZERO);
+        let is_patient = core.egress.is_patient && request.parts.deadline.is_none();
         let patience_ns = if is_patient { nanos(core.egress.default_deadline) } else { 0 };
 
         let vendor = &route.vendor;
@@ -253,7 +257,7 @@ impl Job {
             idempotent,
             on_ambiguous,
             deadline,
-            give_up,
+            give_up: deadline,
             patience_ns,
             attempt_timeout,
             notes,
@@ -278,12 +282,12 @@ impl Job {
             meter: Meter::new(&self.route.vendor.dialect, &answer.headers),
             remembers: self.remembers(core),
         });
+        let attempts = self.past.as_ref().map_or(0, |past| past.exchanges) + 1;
         Response::new(response::Parts {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id).settling(settling),
-            attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
+            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id, attempts).settling(settling),
             waited,
             reason,
             headroom,
@@ -363,9 +367,10 @@ impl Job {
         // `max_wait` applies to the first exchange only.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = Egress::ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
-        // `max_wait` is a hard bound: pauses do not extend it.
-        let patience_ns = if retry || self.give_up == self.deadline { self.patience_ns } else { 0 };
-        Ask { immediate: self.immediate && !retry, retry, patience_ns, ..ask }
+        // `max_wait` is a hard bound: pauses do not extend it. An immediate request waits for no pause.
+        let waits_for_pauses = !self.immediate && (retry || self.give_up == self.deadline);
+        let patience_ns = if waits_for_pauses { self.patience_ns } else { 0 };
+        Ask { immediate: self.immediate, retry, patience_ns, ..ask }
     }
 
     fn whole_cost(&self) -> Cost {

@@ -8,7 +8,7 @@ use super::attempt_end::{Again, AttemptEnd, Cause, NotSent};
 use super::{AttemptLog, Job};
 use crate::clock::Time;
 use crate::core::Core;
-use crate::dead_letter::{AttemptRecord, Phase, Reason};
+use crate::dead_letter::Reason;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::retry::GiveUpReason;
 use crate::send::response::Response;
@@ -84,7 +84,8 @@ impl Job {
         }
         let is_short = !is_stated || earliest.since(now) <= self.route.vendor.retry.max_hold;
         if is_short {
-            self.deadline = self.deadline.max(earliest.plus_nanos(self.patience_ns));
+            // What the last exchange left of a long `attempt_timeout` does not prolong the wait for the next permit.
+            self.deadline = earliest.plus_nanos(self.patience_ns);
         }
         is_short
     }
@@ -163,12 +164,7 @@ impl Job {
 
     /// Whether the vendor may have acted on one of the attempts so far.
     fn may_have_acted(&self) -> bool {
-        let may_have_acted = |record: &AttemptRecord| match record.phase {
-            Phase::NotSent | Phase::Unprocessed => false,
-            Phase::MaybeSent => true,
-            Phase::Answered => record.status.is_none_or(|status| status >= 500),
-        };
-        self.past.as_ref().is_some_and(|past| past.records.iter().any(may_have_acted))
+        self.past.as_ref().is_some_and(|past| past.may_have_acted)
     }
 
     /// A caller that goes away while the request waits for its next attempt may send it again itself, if the vendor

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
@@ -29,7 +29,7 @@ pub(crate) struct Prepared {
     /// The URL of the first attempt, without a credential. It is a product of the validation, and few requests have a
     /// second attempt.
     first: Option<Url>,
-    /// The streaming body has been taken.
+    /// The streaming body has left with an exchange.
     spent: bool,
 }
 
@@ -88,6 +88,11 @@ impl Prepared {
     /// The headers of all attempts.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.parts.headers
+    }
+
+    /// The stated costs by kind of points.
+    pub(super) fn stated_costs(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.parts.costs.iter().map(|(kind, units)| (&**kind, *units))
     }
 
     /// The URL without a credential.
@@ -178,6 +183,20 @@ impl Prepared {
             begun.store(true, Ordering::Relaxed);
         }
         Ok(exchange)
+    }
+
+    /// Takes back a streaming body, whose exchange has not begun.
+    pub(super) fn take_back(&mut self, exchange: Exchange) {
+        if self.spent {
+            self.parts.body = exchange.body;
+            self.spent = false;
+        }
+    }
+
+    /// The longest wait for the first permit; `None` once it has been taken.
+    #[inline]
+    pub(super) fn take_max_wait(&mut self) -> Option<Duration> {
+        self.parts.max_wait.take()
     }
 
     /// Records that no exchange of the request can have taken effect so far.

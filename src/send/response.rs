@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 
 use crate::core::Remembers;
 use crate::dispatch::{PermitGuard, plan};
-use crate::error::{Delivery, Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::request::{Headroom, WaitReason};
+use crate::retry::{Outcome, is_ambiguous};
 use crate::route::Route;
 use crate::signals::meter::Meter;
 use crate::transport::{AnswerBody, TransportError};
@@ -37,7 +38,6 @@ pub(crate) struct Parts {
     pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
     pub(crate) body: ResponseBody,
-    pub(crate) attempts: u32,
     pub(crate) waited: Duration,
     pub(crate) reason: Option<WaitReason>,
     pub(crate) headroom: Option<Headroom>,
@@ -65,7 +65,7 @@ impl Response {
 
     /// The number of exchanges that it took; 1 if the first one brought this response.
     pub fn attempts(&self) -> u32 {
-        self.parts.attempts
+        self.parts.body.attempts
     }
 
     fn take_headers(&mut self) -> HeaderMap {
@@ -97,17 +97,23 @@ impl Response {
     /// Returns the response itself, or an error if its status is 400 or above.
     ///
     /// # Errors
-    /// [`ErrorKind::Status`]; the message names tenant, vendor and status. Its [`delivery`](Error::delivery) is
-    /// `Rejected` below 500 and `Ambiguous` from there on.
-    pub fn error_for_status(self) -> Result<Response, Error> {
-        if self.parts.status.as_u16() < 400 {
+    /// [`ErrorKind::Status`]; the message names tenant, vendor and status, and [`Error::response`] has status and
+    /// headers. Its body is empty: none is read here. The [`delivery`](Error::delivery) is `Ambiguous` if the status
+    /// leaves open whether the vendor acted (408, 425, and 500 to 599), and otherwise `Rejected`.
+    pub fn error_for_status(mut self) -> Result<Response, Error> {
+        let status = self.parts.status;
+        if status.as_u16() < 400 {
             return Ok(self);
         }
-        let delivery = if self.parts.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
-        let tenant = &self.parts.body.route;
-        let error =
-            tenant.error(ErrorKind::Status, delivery, format_args!("the vendor answered {}", self.parts.status));
-        Err(error.after_attempts(self.attempts()).of_request(self.parts.body.request_id))
+        let route = &self.parts.body.route;
+        let outcome = Outcome::Answered { status: status.as_u16(), class: None, retry_after: false };
+        let delivery = match is_ambiguous(&outcome, &route.vendor.retry) {
+            true => Delivery::Ambiguous,
+            false => Delivery::Rejected,
+        };
+        let error = route.error(ErrorKind::Status, delivery, format_args!("the vendor answered {status}"));
+        let response = LastResponse::new(status, self.take_headers(), Bytes::new());
+        Err(error.with_response(response).after_attempts(self.attempts()).of_request(self.request_id()))
     }
 
     /// Reads the body to its end.
@@ -143,14 +149,15 @@ impl Response {
     /// # Errors
     /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column if the body does not fit `T`.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let (tenant, request_id) = (self.parts.body.route.clone(), self.parts.body.request_id);
+        let (tenant, attempts, request_id) = (self.parts.body.route.clone(), self.attempts(), self.request_id());
         let bytes = self.bytes().await?;
         serde_json::from_slice(&bytes).map_err(|error| {
             // serde_json's own message may quote the body.
             let (line, column) = (error.line(), error.column());
             let why =
                 format_args!("the response body does not fit the type asked for, at line {line}, column {column}");
-            tenant.error(ErrorKind::Decode, Delivery::Delivered, why).of_request(request_id)
+            let error = tenant.error(ErrorKind::Decode, Delivery::Delivered, why);
+            error.after_attempts(attempts).of_request(request_id)
         })
     }
 
@@ -161,7 +168,9 @@ impl Response {
     }
 
     /// Removes the deadline from the body, for streams such as server-sent events that last longer than the request's
-    /// deadline. Instead, reading ends with an error once nothing has arrived for `idle`.
+    /// deadline. Instead, reading ends with an error once nothing has arrived for `idle`. Until the body ends or is
+    /// dropped the request keeps its slot of a concurrency limit, and a cost that the body states counts, also after
+    /// the vendor's `attempt_timeout`.
     ///
     /// ```no_run
     /// # use integration_client::{IntegrationClient, Priority, Request, Error};
@@ -176,7 +185,17 @@ impl Response {
     /// ```
     #[must_use]
     pub fn idle_timeout(mut self, idle: Duration) -> Response {
+        if let Some(held) = &self.parts.body.held {
+            held.outlasts();
+        }
         self.parts.body.body.set_idle_timeout(idle);
+        self
+    }
+
+    /// Bounds the time for the whole body of a stream that has an [idle timeout](Self::idle_timeout).
+    #[cfg(feature = "gateway")]
+    pub(crate) fn until(mut self, deadline: tokio::time::Instant) -> Response {
+        self.parts.body.body.set_deadline(deadline);
         self
     }
 
@@ -206,7 +225,7 @@ impl fmt::Debug for Response {
             .field("status", &self.parts.status)
             .field("version", &self.parts.version)
             .field("request_id", &self.request_id())
-            .field("attempts", &self.parts.attempts)
+            .field("attempts", &self.attempts())
             .field("waited", &self.parts.waited)
             .field("headroom", &self.parts.headroom)
             .finish_non_exhaustive()
@@ -230,11 +249,19 @@ pub struct ResponseBody {
     settling: Option<Box<Settling>>,
     route: Arc<Route>,
     request_id: u64,
+    /// The number of exchanges that it took to get the response.
+    attempts: u32,
 }
 
 impl ResponseBody {
-    pub(crate) fn new(body: AnswerBody, held: Option<PermitGuard>, route: Arc<Route>, request_id: u64) -> ResponseBody {
-        ResponseBody { body, held, settling: None, route, request_id }
+    pub(crate) fn new(
+        body: AnswerBody,
+        held: Option<PermitGuard>,
+        route: Arc<Route>,
+        request_id: u64,
+        attempts: u32,
+    ) -> ResponseBody {
+        ResponseBody { body, held, settling: None, route, request_id, attempts }
     }
 
     /// Sets how the body settles the request's cost.
@@ -248,18 +275,18 @@ impl ResponseBody {
     }
 
     fn error(&self, error: TransportError) -> Error {
-        error.into_error(&self.route).of_request(self.request_id)
+        error.into_error(&self.route).after_attempts(self.attempts).of_request(self.request_id)
     }
 
-    /// Ends the permit, because nothing more of the body will be read.
+    /// Ends the permit, because nothing more of the body will be read. `is_whole`: all of the body has arrived.
     #[inline]
-    fn ended(&mut self) {
+    fn ended(&mut self, is_whole: bool) {
         if let Some(held) = self.held.take() {
-            self.give_up(held);
+            self.give_up(held, is_whole);
         }
     }
 
-    fn give_up(&mut self, held: PermitGuard) {
+    fn give_up(&mut self, held: PermitGuard, is_whole: bool) {
         let Settling { meter, remembers } = self.settling.take().map_or_else(Settling::default, |settling| *settling);
         let told = |corrected| {
             if let (Some(remembers), Some(corrected)) = (&remembers, corrected) {
@@ -270,9 +297,12 @@ impl ResponseBody {
             told(held.settled(&plan::settled(&self.route.vendor, &meter.costs(), None)));
         }
         if self.route.vendor.counts_bytes {
-            let bytes = self.body.bytes_read();
-            self.route.answer_had(bytes);
-            told(held.received(bytes));
+            // The vendor counts what it sent, whether it was read here or not.
+            let bytes = self.body.bytes_arrived();
+            if is_whole {
+                self.route.answer_had(bytes);
+            }
+            told(held.received(bytes, is_whole));
         }
     }
 
@@ -281,7 +311,7 @@ impl ResponseBody {
         if let (Some(meter), Ok(data)) = (self.meter(), &result) {
             meter.rest(data);
         }
-        self.ended();
+        self.ended(result.is_ok());
         result.map_err(|error| self.error(error))
     }
 }
@@ -289,7 +319,9 @@ impl ResponseBody {
 impl Drop for ResponseBody {
     #[inline]
     fn drop(&mut self) {
-        self.ended();
+        if self.held.is_some() {
+            self.ended(self.body.is_whole());
+        }
     }
 }
 
@@ -305,7 +337,8 @@ impl HttpBody for ResponseBody {
         match (&frame, self.meter()) {
             (Some(Ok(frame)), Some(meter)) => frame.data_ref().into_iter().for_each(|data| meter.piece(data)),
             (Some(Ok(_)), None) => {}
-            _ => self.ended(),
+            (None, _) => self.ended(true),
+            (Some(Err(_)), _) => self.ended(false),
         }
         Poll::Ready(frame)
     }

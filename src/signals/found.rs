@@ -25,7 +25,7 @@ pub struct Signals {
     pub cost: Option<f64>,
     /// The cost of this request in each kind of points whose place the dialect names, `points` included.
     pub costs: Vec<Stated>,
-    /// The time between two requests, if the vendor states a rate instead of a limit.
+    /// The time between two requests, if the vendor states a rate instead of a limit. No limit of a client follows it.
     pub interval: Option<Duration>,
     /// Whose limit refused, if the response says so.
     pub scope: Option<Scope>,

@@ -10,6 +10,7 @@
 //! is run in a transaction of its own, so that none fails because of another. Hence every piece of work can be run
 //! twice: work that already took effect (in a commit whose reply was lost) is recognised by ids and fences. Claims and
 //! changes of dead letters cannot be recognised by anything, and are not run again once they may have been committed.
+//! A group ends at [`GROUP_BYTES`] too: a larger transaction might not end in time, whenever it is tried.
 //!
 //! **Time limit.** Every transaction must end within [`TRANSACTION`], the round trips to the database included. A
 //! transaction that takes longer is given up and its connection closed, because a connection that was abandoned in the
@@ -20,145 +21,43 @@
 //! **An unreachable store.** No single piece of work causes this error, so the whole group is retried, and everything
 //! that waits behind the group fails with it. If each piece of work were retried alone, each caller would wait for the
 //! time limits of all callers before it.
+//!
+//! **A lock that another program keeps** on a row fails the group after two seconds. Each piece of work is then run by
+//! itself, and from the first one that meets a lock they wait for a lock for a moment only: those that do not need the
+//! row succeed, and the others fail. If hardly any succeeds, or too many fail, the rest of the group fails untried, so
+//! that the work behind it does not wait for long. That work does not fail with it: it may need none of the rows.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::driver::{Connect, Db, DbError, DbKind, Driver, TRANSACTION};
+use super::driver::{Connect, DbError, DbKind, Driver, TRANSACTION, wait_briefly};
 use super::jobs::{self, Accepted, NewJob, Start};
-use super::{Id, schema, starts};
+pub(crate) use super::pieces::Step;
+use super::pieces::{Call, Exchange, Group, Insert, Work, end_all, exchanges, started};
+use super::schema;
 use crate::BoxFuture;
 use crate::clock::Clock;
 
 /// The most pieces of work in one transaction.
 const GROUP: usize = 512;
+/// The most bytes of one transaction, unless a single piece of work has more.
+const GROUP_BYTES: usize = 8 << 20;
+/// The most pieces of work of a group that may meet a lock beyond the number of those that were written.
+const LOCKED: usize = 8;
+/// The most pieces of work of a group that may meet a lock: together they hold up the writer for some seconds.
+pub(super) const MOST_LOCKED: usize = 32;
 /// The most pieces of work that wait. Beyond that, callers wait to hand theirs over.
 const QUEUE: usize = 4096;
 /// No new try begins after this time when the database is unreachable or another transaction is in the way. Longer than
 /// [`TRANSACTION`], so that a connection that stopped answering is replaced once before the caller gets the error.
-const PATIENCE: Duration = Duration::from_secs(7);
+pub(super) const PATIENCE: Duration = Duration::from_secs(7);
 /// The wait before the second try; doubled each time, up to the longest. A server that is back is noticed within the
 /// longest wait.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
-
-/// A piece of work: a function of its input, the connection and the store's time. May be run more than once.
-pub(crate) type Step<I, T> = for<'a> fn(&'a I, Db<'a>, i64) -> BoxFuture<'a, Result<T, DbError>>;
-
-trait Work: Send {
-    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>>;
-    /// Sends the result of the last run to the caller.
-    fn end(self: Box<Self>, result: Result<(), DbError>);
-    /// Whether the work must not be run again once it may have been committed, because then only its caller can find
-    /// out what it did.
-    fn is_run_once(&self) -> bool {
-        false
-    }
-    /// The new job that this work inserts. The new jobs of a group go into one statement.
-    fn new_job(&self) -> Option<&NewJob> {
-        None
-    }
-    /// Records that the job of [`new_job`](Self::new_job) was inserted.
-    fn set_inserted(&mut self) {}
-    /// The exchange that this work records. The exchanges of a group go into one statement.
-    fn exchange(&self) -> Option<&Start> {
-        None
-    }
-    /// Records the number of the job's exchanges that have begun, this one included; `None` if another process has the
-    /// job.
-    fn set_started(&mut self, _begun: Option<i64>) {}
-}
-
-/// Records an exchange that is about to leave.
-struct Exchange {
-    start: Start,
-    output: Option<Option<i64>>,
-    reply: oneshot::Sender<Result<Option<i64>, DbError>>,
-}
-
-impl Work for Exchange {
-    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
-        Box::pin(async move {
-            self.output = Some(starts::start(&self.start, db, now).await?);
-            Ok(())
-        })
-    }
-
-    fn end(self: Box<Self>, result: Result<(), DbError>) {
-        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
-        let _ = self.reply.send(result.and(output));
-    }
-
-    fn exchange(&self) -> Option<&Start> {
-        // If the exchange is recorded already, only its usage is added, which the statement for many exchanges cannot
-        // do.
-        Some(&self.start).filter(|start| !start.again)
-    }
-
-    fn set_started(&mut self, begun: Option<i64>) {
-        self.output = Some(begun);
-    }
-}
-
-/// Inserts a job that was never written before: its id is new, and it has no key.
-struct Insert {
-    job: NewJob,
-    output: Option<Accepted>,
-    reply: oneshot::Sender<Result<Accepted, DbError>>,
-}
-
-impl Work for Insert {
-    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
-        Box::pin(async move {
-            self.output = Some(jobs::insert(&self.job, db, now).await?);
-            Ok(())
-        })
-    }
-
-    fn end(self: Box<Self>, result: Result<(), DbError>) {
-        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
-        let _ = self.reply.send(result.and(output));
-    }
-
-    fn new_job(&self) -> Option<&NewJob> {
-        Some(&self.job)
-    }
-
-    fn set_inserted(&mut self) {
-        self.output = Some(Accepted::New);
-    }
-}
-
-struct Call<I, T> {
-    input: I,
-    step: Step<I, T>,
-    once: bool,
-    output: Option<T>,
-    reply: oneshot::Sender<Result<T, DbError>>,
-}
-
-impl<I: Send + Sync, T: Send> Work for Call<I, T> {
-    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
-        Box::pin(async move {
-            self.output = Some((self.step)(&self.input, db, now).await?);
-            Ok(())
-        })
-    }
-
-    fn end(self: Box<Self>, result: Result<(), DbError>) {
-        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
-        // The caller may have gone away; the work was done all the same.
-        let _ = self.reply.send(result.and(output));
-    }
-
-    fn is_run_once(&self) -> bool {
-        self.once
-    }
-}
 
 /// Accepts work for a store. The task ends when the last clone of this is dropped and all work is done.
 #[derive(Clone)]
@@ -181,7 +80,7 @@ impl Actor {
 
     fn on(connect: Arc<dyn Connect>, connection: Box<dyn Driver>, writes: bool) -> (Actor, BoxFuture<'static, ()>) {
         let (queue, work) = mpsc::channel(QUEUE);
-        let task = Task { connect, connection: Some(connection), work, writes };
+        let task = Task { connect, connection: Some(connection), work, next: None, writes };
         (Actor { queue }, Box::pin(task.run()))
     }
 
@@ -205,7 +104,17 @@ impl Actor {
         T: Send + 'static,
     {
         let (reply, word) = oneshot::channel();
-        self.hand_over(Box::new(Call { input, step, once, output: None, reply }), word).await
+        self.hand_over(Box::new(Call { input, step, once, bytes: 0, output: None, reply }), word).await
+    }
+
+    /// As [`call`](Self::call), for a step that writes `bytes` bytes of requests or responses.
+    pub(crate) async fn call_of<I, T>(&self, bytes: usize, input: I, step: Step<I, T>) -> Result<T, DbError>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let (reply, word) = oneshot::channel();
+        self.hand_over(Box::new(Call { input, step, once: false, bytes, output: None, reply }), word).await
     }
 
     async fn hand_over<T>(
@@ -225,6 +134,8 @@ struct Task {
     /// `None` after the connection broke.
     connection: Option<Box<dyn Driver>>,
     work: mpsc::Receiver<Box<dyn Work>>,
+    /// Work that did not fit into the group before.
+    next: Option<Box<dyn Work>>,
     writes: bool,
 }
 
@@ -251,66 +162,64 @@ impl Failed {
     }
 }
 
-type Group = Vec<Box<dyn Work>>;
-
-fn end_all(group: impl IntoIterator<Item = Box<dyn Work>>, result: &Result<(), DbError>) {
-    group.into_iter().for_each(|work| work.end(result.clone()));
-}
-
-/// Returns the exchanges of a group that go into one statement; none if there is only one. If the group holds several
-/// exchanges of one job, only the first is among them. The statement is for the jobs of one owner: all work of one
-/// process has the same owner.
-fn exchanges(group: &Group) -> Vec<&Start> {
-    let mut jobs = HashSet::new();
-    let starts: Vec<&Start> =
-        group.iter().filter_map(|work| work.exchange()).filter(|start| jobs.insert(start.id)).collect();
-    let is_of_one = starts.first().is_some_and(|first| starts.iter().all(|start| start.owner == first.owner));
-    if is_of_one && starts.len() > 1 { starts } else { Vec::new() }
-}
-
-/// Records exchanges in one statement. Returns for each job how many of its exchanges have begun, or `None` if another
-/// process has the job.
-async fn started(starts: Vec<&Start>, db: Db<'_>, now: i64) -> Result<HashMap<Id, Option<i64>>, DbError> {
-    let begun = starts::start_many(&starts, db, now).await?;
-    Ok(starts.iter().map(|start| (start.id, begun.get(&start.id).copied())).collect())
-}
-
 impl Task {
-    async fn run(mut self) {
-        while let Some(first) = self.work.recv().await {
-            let mut group = vec![first];
-            while group.len() < GROUP
-                && let Ok(more) = self.work.try_recv()
-            {
-                group.push(more);
+    /// The next pieces of work that are run together; `None` when there will be no more.
+    async fn group(&mut self) -> Option<Group> {
+        let first = match self.next.take() {
+            Some(first) => first,
+            None => self.work.recv().await?,
+        };
+        let (mut bytes, mut group) = (first.bytes(), vec![first]);
+        while group.len() < GROUP
+            && let Ok(more) = self.work.try_recv()
+        {
+            bytes = bytes.saturating_add(more.bytes());
+            if bytes > GROUP_BYTES {
+                self.next = Some(more);
+                break;
             }
-            match self.commit(&mut group, false).await {
+            group.push(more);
+        }
+        Some(group)
+    }
+
+    async fn run(mut self) {
+        while let Some(mut group) = self.group().await {
+            match self.commit(&mut group, false, false).await {
                 Ok(()) => end_all(group, &Ok(())),
                 Err(failed) if failed.is_of_the_store() => self.fail_all(group, failed.error),
                 Err(failed) if group.len() == 1 => end_all(group, &Err(failed.error)),
                 Err(failed) => {
                     let error = &failed.error;
                     tracing::debug!(%error, together = group.len(), "a group of writes failed; each is tried by itself");
-                    self.each_alone(group, error.may_be_committed()).await;
+                    self.each_alone(group, error.may_be_committed(), error.kind == DbKind::Locked).await;
                 }
             }
         }
     }
 
-    /// Runs each piece of work in a transaction of its own. `in_doubt` says that the group may have been committed.
-    async fn each_alone(&mut self, group: Group, in_doubt: bool) {
-        let mut group = group.into_iter();
+    /// Runs each piece of work in a transaction of its own. `in_doubt` says that the group may have been committed, and
+    /// `is_brief` that it has waited for a lock.
+    async fn each_alone(&mut self, group: Group, in_doubt: bool, mut is_brief: bool) {
+        let (mut group, mut locked, mut written) = (group.into_iter(), 0usize, 0usize);
         while let Some(work) = group.next() {
             let mut alone = vec![work];
-            match self.commit(&mut alone, in_doubt).await {
-                Ok(()) => end_all(alone, &Ok(())),
-                Err(failed) if failed.is_of_the_store() => {
-                    end_all(alone, &Err(failed.error.clone()));
-                    // The others were not part of this transaction.
-                    let error = if in_doubt { failed.error } else { failed.error.certain() };
-                    return self.fail_all(group.collect(), error);
-                }
-                Err(failed) => end_all(alone, &Err(failed.error)),
+            let Err(failed) = self.commit(&mut alone, in_doubt, is_brief).await else {
+                written += 1;
+                end_all(alone, &Ok(()));
+                continue;
+            };
+            end_all(alone, &Err(failed.error.clone()));
+            let (is_locked, is_of_the_store) = (failed.error.kind == DbKind::Locked, failed.is_of_the_store());
+            is_brief |= is_locked;
+            locked += usize::from(is_locked);
+            // The others were not part of this transaction.
+            let error = if in_doubt { failed.error } else { failed.error.certain() };
+            if is_of_the_store {
+                return self.fail_all(group.collect(), error);
+            }
+            if is_locked && locked >= MOST_LOCKED.min(written + LOCKED) {
+                return end_all(group, &Err(error));
             }
         }
     }
@@ -320,6 +229,7 @@ impl Task {
     fn fail_all(&mut self, group: Group, error: DbError) {
         let nothing_written = Err(error.clone().certain());
         end_all(group, &Err(error));
+        end_all(self.next.take(), &nothing_written);
         while let Ok(work) = self.work.try_recv() {
             work.end(nothing_written.clone());
         }
@@ -327,13 +237,13 @@ impl Task {
 
     /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] if a retry may help. Work that must not be
     /// run again leaves the group with the error once it may have been committed. `in_doubt` says that an earlier
-    /// transaction with this work may have been committed.
-    async fn commit(&mut self, group: &mut Group, mut in_doubt: bool) -> Result<(), Failed> {
+    /// transaction with this work may have been committed, and `is_brief` that it waits for locks for a moment only.
+    async fn commit(&mut self, group: &mut Group, mut in_doubt: bool, is_brief: bool) -> Result<(), Failed> {
         let clock = Clock::system();
         let (began, mut wait) = (clock.now(), FIRST_WAIT);
         for number in 1u32.. {
             let mut stage = Stage::Begin;
-            let run = self.transaction(group, number == 1 && !in_doubt, &mut stage);
+            let run = self.transaction(group, number == 1 && !in_doubt, is_brief, &mut stage);
             let result = timeout(TRANSACTION, run).await.unwrap_or_else(|_| {
                 let message = format!("the database did not answer within {} s", TRANSACTION.as_secs());
                 Err(DbError::new(DbKind::Unreachable, message))
@@ -366,13 +276,22 @@ impl Task {
 
     /// Runs `group` in one transaction, once. `fresh` says that this is the first try, so none of the work can have
     /// been committed. `stage` reports how far the transaction came, even if this future is dropped.
-    async fn transaction(&mut self, group: &mut Group, fresh: bool, stage: &mut Stage) -> Result<(), DbError> {
+    async fn transaction(
+        &mut self,
+        group: &mut Group,
+        fresh: bool,
+        is_brief: bool,
+        stage: &mut Stage,
+    ) -> Result<(), DbError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             // Without a connection all work fails, whatever the cause.
             none => none.insert(self.connect.connect().await.map_err(DbError::unreachable)?),
         };
         let now = connection.begin(self.writes).await?;
+        if is_brief {
+            wait_briefly(&mut **connection).await?;
+        }
         *stage = Stage::Work;
         let new: Vec<&NewJob> = group.iter().filter_map(|work| work.new_job()).collect();
         let are_together = fresh && new.len() > 1;

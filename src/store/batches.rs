@@ -4,8 +4,9 @@
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::{self, NewJob};
 use super::records::JobState;
-use super::{Id, LaneTier};
+use super::{Id, LaneTier, Opened};
 use crate::BoxFuture;
+use crate::error::Error;
 
 /// The first half of the ids of a batch's requests.
 pub(crate) type Run = [u8; 8];
@@ -133,23 +134,88 @@ pub(crate) struct Counts {
     pub(crate) dead: i64,
 }
 
-pub(crate) fn count<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counts, DbError>> {
-    Box::pin(async move {
-        let (first, last) = range(run);
-        // The tables are counted in the order in which a job moves through them, so that no job is missed. A job that
-        // moves meanwhile may be counted twice.
-        let waiting = one(db, "SELECT count(*) FROM ic_job WHERE id >= $1 AND id <= $2", &first, &last).await?;
-        let done = one(db, "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2", &first, &last).await?;
-        let sql = "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2 AND outcome = 1";
-        let cancelled = one(db, sql, &first, &last).await?;
-        let dead = one(db, "SELECT count(*) FROM ic_dead WHERE id >= $1 AND id <= $2", &first, &last).await?;
-        Ok(Counts { waiting, delivered: done - cancelled, cancelled, dead })
-    })
+/// Requests that are counted in one transaction, which takes some tens of milliseconds.
+const COUNTED: i64 = 50_000;
+
+/// Counts a batch's requests by their states.
+pub(crate) async fn counts(store: &Opened, run: Run) -> Result<Counts, Error> {
+    counts_by(store, run, COUNTED).await
 }
 
-async fn one(db: Db<'_>, sql: &'static str, first: &[u8], last: &[u8]) -> Result<i64, DbError> {
-    let mut rows = db.fetch(sql, args![first, last]).await?;
-    Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+/// [`counts`], with a number of requests for each transaction: one that counted millions would not end in time.
+pub(super) async fn counts_by(store: &Opened, run: Run, page: i64) -> Result<Counts, Error> {
+    // The tables are counted in the order in which a job moves through them, so that no job is missed. A job that moves
+    // meanwhile may be counted twice.
+    let (waiting, _) = count_in(Table::Jobs, store, run, page).await?;
+    let (done, cancelled) = count_in(Table::Done, store, run, page).await?;
+    let (dead, _) = count_in(Table::Dead, store, run, page).await?;
+    Ok(Counts { waiting, delivered: done.saturating_sub(cancelled), cancelled, dead })
+}
+
+/// Counts a batch's requests that are in the outbox, without those that have ended: there may be millions of them.
+pub(crate) async fn waiting(store: &Opened, run: Run) -> Result<i64, Error> {
+    Ok(count_in(Table::Jobs, store, run, COUNTED).await?.0)
+}
+
+/// Counts a batch's requests in one table: all, and those that are cancelled.
+async fn count_in(table: Table, store: &Opened, run: Run, page: i64) -> Result<(i64, i64), Error> {
+    let (mut all, mut from) = ((0i64, 0i64), Some(Id::from_bytes(range(&run).0)));
+    while let Some(first) = from {
+        let part = store.read(Part { table, run, first, most: page }, count).await?;
+        all = (all.0.saturating_add(part.count), all.1.saturating_add(part.cancelled));
+        from = part.next;
+    }
+    Ok(all)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Jobs,
+    Done,
+    Dead,
+}
+
+/// The requests of a batch that are counted together: those in one table, from the id `first` on.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    table: Table,
+    run: Run,
+    first: Id,
+    most: i64,
+}
+
+struct Counted {
+    count: i64,
+    cancelled: i64,
+    /// The first request that was not counted; `None` if there is none.
+    next: Option<Id>,
+}
+
+fn count<'a>(part: &'a Part, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counted, DbError>> {
+    Box::pin(async move {
+        let (next, all) = match part.table {
+            Table::Jobs => (
+                "SELECT id FROM ic_job WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3",
+                "SELECT count(*), 0 FROM ic_job WHERE id >= $1 AND id < $2",
+            ),
+            Table::Done => (
+                "SELECT id FROM ic_done WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3",
+                "SELECT count(*), count(CASE WHEN outcome = 1 THEN 1 END) FROM ic_done WHERE id >= $1 AND id < $2",
+            ),
+            Table::Dead => (
+                "SELECT id FROM ic_dead WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3",
+                "SELECT count(*), 0 FROM ic_dead WHERE id >= $1 AND id < $2",
+            ),
+        };
+        // No request has the last id of the range.
+        let (first, last) = (part.first.into_bytes(), range(&part.run).1);
+        let args = args![first.as_slice(), last.as_slice(), part.most];
+        let next = db.fetch(next, args).await?.first_mut().map(Row::id).transpose()?;
+        let last = next.map_or(last, Id::into_bytes);
+        let mut rows = db.fetch(all, args![first.as_slice(), last.as_slice()]).await?;
+        let row = rows.first_mut().ok_or_else(gone)?;
+        Ok(Counted { count: row.int()?, cancelled: row.int()?, next })
+    })
 }
 
 /// Whether any of a batch's requests is still in the outbox.

@@ -63,7 +63,8 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
 /// The claim in PostgreSQL. Rows that another process has locked are skipped, not waited for. The chosen rows are
 /// updated by primary key, one by one: with a join (`FROM c`, or `IN` with a subquery) the planner decides from
 /// statistics, which are never right about a queue, whether to read the whole table instead. With most of a million
-/// jobs in one lane it read the whole table, at 0.6 s for each claim.
+/// jobs in one lane it read the whole table, at 0.6 s for each claim. The last column is computed once, with the first
+/// row, and takes the lock that [`hold`] takes.
 const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
     WITH ORDINALITY AS t(vendor, tenant, tier, k, lane)), \
     c AS MATERIALIZED (SELECT j.seq, j.run_at, j.bytes, w.lane FROM w CROSS JOIN LATERAL \
@@ -75,7 +76,7 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     UPDATE ic_job u SET state = 1, claims = u.claims + 1, fence = u.fence + 1, owner = $1, lease_until = $2 \
     WHERE u.seq = ANY(ARRAY(SELECT seq FROM d WHERE upto <= $8 OR place = 1)) \
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
-    u.expires_at, u.keep_result, u.request, u.history";
+    u.expires_at, u.keep_result, u.request, u.history, (SELECT 1 FROM pg_advisory_xact_lock_shared($9))";
 
 /// The claim in SQLite. It takes the same number of jobs from each lane, because a `LIMIT` cannot depend on a lane. `+
 /// 0` keeps the limit from being compiled into the plan; otherwise SQLite would compile the statement again for each
@@ -105,6 +106,20 @@ fn by_count(lanes: &[(LaneTier, u32)]) -> Vec<(u32, Vec<&LaneTier>)> {
         }
     }
     groups
+}
+
+/// The number of the lock that the claims of a process hold until their transactions end (PostgreSQL).
+pub(super) fn lock_of(owner: Id) -> i64 {
+    owner.as_u64_pair().1.cast_signed()
+}
+
+/// Takes the lock of a process's claims, which they share. While a transaction holds it, its claims may become visible
+/// later, even if the process has given the transaction up: see [`unclaim`](super::jobs::unclaim).
+async fn hold(owner: Id, db: Db<'_>) -> Result<(), DbError> {
+    if db.dialect() == Dialect::Postgres {
+        db.fetch("SELECT 1 FROM pg_advisory_xact_lock_shared($1)", args![lock_of(owner)]).await?;
+    }
+    Ok(())
 }
 
 /// Claims jobs, in the order in which they are due. A row that cannot be decoded stays claimed until the process ends,
@@ -146,6 +161,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                     Arg::Ints(lanes.iter().map(|(_, count)| i64::from(*count)).collect()),
                     Arg::from(now),
                     Arg::from(i64::try_from(wanted.most_bytes).unwrap_or(i64::MAX)),
+                    Arg::from(lock_of(wanted.owner)),
                 ];
                 jobs = readable(db.fetch(sql, args).await?, |row| claimed(row, now));
             }
@@ -153,6 +169,49 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
         // The rows that an UPDATE returns have no order.
         jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
         Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
+    })
+}
+
+/// Jobs that a process claims by their ids.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) owner: Id,
+    pub(crate) lease_ms: i64,
+    pub(crate) ids: Vec<Id>,
+    /// No job is claimed after those that take this many bytes together.
+    pub(crate) bytes: usize,
+}
+
+/// The named jobs that were claimed, and the ids of which there is no job any more.
+pub(crate) type NamedClaims = (Vec<Claimed>, Vec<Id>);
+
+/// Claims those of the named jobs that are due and that no process has claimed.
+pub(crate) fn claim_named<'a>(named: &'a Named, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<NamedClaims, DbError>> {
+    Box::pin(async move {
+        let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
+                   WHERE id = $3 AND state + 0 = 0 AND run_at <= $4 \
+                   RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
+        hold(named.owner, db).await?;
+        let (owner, until) = (named.owner.as_bytes().as_slice(), now.saturating_add(named.lease_ms));
+        let (mut jobs, mut gone, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+        for id in &named.ids {
+            if bytes >= named.bytes {
+                break;
+            }
+            let rows = db.fetch(sql, args![owner, until, id.as_bytes().as_slice(), now]).await?;
+            if rows.is_empty() {
+                let look = "SELECT 1 FROM ic_job WHERE id = $1";
+                if db.fetch(look, args![id.as_bytes().as_slice()]).await?.is_empty() {
+                    gone.push(*id);
+                }
+                continue;
+            }
+            for (_, _, job) in readable(rows, |row| claimed(row, now)) {
+                bytes = bytes.saturating_add(job.bytes());
+                jobs.push(job);
+            }
+        }
+        Ok((jobs, gone))
     })
 }
 
@@ -187,6 +246,7 @@ pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a,
                  u.keep_result, u.request, u.history"
             }
         };
+        hold(most.owner, db).await?;
         let until = now.saturating_add(most.lease_ms);
         let rows = db.fetch(sql, args![most.owner.as_bytes().as_slice(), until, now, most.jobs, most.bytes]).await?;
         Ok(readable(rows, |row| claimed(row, now)).into_iter().map(|(_, _, job)| job).collect())

@@ -35,6 +35,13 @@ async fn origin(db: Db<'_>) -> Result<Option<Origin>, DbError> {
     rows.first_mut().map(read).transpose()
 }
 
+/// Whether the origin of a SQLite file's clock was set since the machine was booted, so that no new one is needed.
+pub(super) async fn has_origin(db: Db<'_>) -> Result<bool, DbError> {
+    let machine = db.machine();
+    let Some(boot) = &machine.boot else { return Ok(true) };
+    Ok(origin(db).await?.is_some_and(|found| *found.boot == **boot))
+}
+
 /// Sets the origin of a SQLite file's clock if the machine was booted since the origin was set. Runs inside a
 /// transaction that writes.
 pub(super) async fn set_origin(db: Db<'_>) -> Result<(), DbError> {

@@ -1,4 +1,4 @@
-//! Vendors and tenants in the store: texts in the format of `vendors.toml`, one per row, which override those of files.
+//! Vendors and tenants in the store: texts as in files, one per row, which override those of all other sources.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -247,6 +247,9 @@ pub(crate) enum DbKind {
     Unreachable,
     /// Another transaction was in the way: a retry may succeed.
     Again,
+    /// Another transaction has kept a row or a table locked for as long as a statement waits for one lock (PostgreSQL).
+    /// A statement that needs several locks may wait for each of them. Work on other rows may succeed.
+    Locked,
     /// The disk is full, or the file cannot be written.
     Storage,
     /// The data that the statement touched is damaged. Other rows may be intact.
@@ -346,6 +349,14 @@ pub(crate) trait Connect: Send + Sync {
 /// The longest that one try of a transaction may take, connecting included. A group of writes takes milliseconds, the
 /// largest claim and the largest hand-over of messages well below a second.
 pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
+
+/// Lets the transaction wait for each lock for a moment only (PostgreSQL). Other statements of it may do so too.
+pub(super) async fn wait_briefly(db: Db<'_>) -> Result<(), DbError> {
+    if db.dialect() == Dialect::Postgres {
+        db.execute("SET LOCAL lock_timeout = '100ms'", Vec::new()).await?;
+    }
+    Ok(())
+}
 
 /// Decodes rows. A row that was edited and cannot be decoded is logged and left out, so that it does not hide the
 /// others.

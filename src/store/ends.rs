@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::dead;
-use super::driver::{Db, DbError, args};
+use super::driver::{Db, DbError, args, wait_briefly};
 use super::ends_together::Groups;
 use super::job_end::{End, JobEnd};
 use super::replies;
@@ -17,6 +17,18 @@ pub(crate) fn finish_all<'a>(
     now: i64,
 ) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     finish(ends, db, now)
+}
+
+/// As [`finish_all`], and waits for a lock for a moment only: another program may keep the row of a job locked.
+pub(crate) fn finish_briefly<'a>(
+    ends: &'a Arc<Vec<JobEnd>>,
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
+    Box::pin(async move {
+        wait_briefly(db).await?;
+        finish(ends, db, now).await
+    })
 }
 
 /// The most bytes of an end that is written in a statement with others, so that no such statement becomes larger than a

@@ -26,11 +26,21 @@ pub(crate) fn advise(error: Error, advice: &str) -> Error {
 /// Whether the store or the connection to it failed, as opposed to an error about the data that was to be written.
 pub(crate) fn is_down(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
-    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
+    source.is_some_and(|error| may_pass_by_itself(error.kind) || error.kind == DbKind::Storage)
 }
 
 /// Whether the error is temporary: the store is unreachable, or another transaction was in the way.
 pub(crate) fn may_pass(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
-    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
+    source.is_some_and(|error| may_pass_by_itself(error.kind))
+}
+
+fn may_pass_by_itself(kind: DbKind) -> bool {
+    matches!(kind, DbKind::Unreachable | DbKind::Again | DbKind::Locked)
+}
+
+/// Whether another transaction keeps something locked that the work needs, so that other work may succeed.
+pub(crate) fn is_locked(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| error.kind == DbKind::Locked)
 }

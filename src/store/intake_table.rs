@@ -1,11 +1,15 @@
 //! The SQL of `ic_intake`: requests that an application inserts in transactions of its own, in any language. The worker
 //! moves them into the outbox, or into `ic_intake_refused`, in one transaction: each exactly once.
+//!
+//! One process moves rows at a time. If two did, one would skip the rows that the other is moving, and later rows of the
+//! same lane could be sent before them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::driver::{Column, Db, DbError, Dialect, args, rows};
+use super::id::LaneTier;
 use super::intake;
 use super::jobs::{Accepted, NewJob};
 use crate::BoxFuture;
@@ -99,16 +103,22 @@ pub(crate) struct CheckedRow {
 pub(crate) struct Move {
     pub(crate) rows: Arc<Vec<CheckedRow>>,
     pub(crate) which: Range<usize>,
+    /// The lanes of which an earlier row of the page stays in the table.
+    pub(crate) stay: Vec<LaneTier>,
     /// How long refused rows are kept, in milliseconds.
     pub(crate) keep_ms: i64,
 }
 
-/// The results of a [`Move`]. Rows that another process has moved or is moving are not among them.
+/// The results of a [`Move`]. Rows that another process has moved before are not among them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Moved {
     /// The results of the jobs, by the rows' numbers.
     pub(crate) taken: Vec<(i64, Accepted)>,
     pub(crate) refused: u64,
+    /// The rows that stay in the table because the application has locked them, or an earlier row of their lane.
+    pub(crate) stay: Vec<i64>,
+    /// Whether another process is moving rows. Then this one has moved none.
+    pub(crate) is_elsewhere: bool,
 }
 
 /// The reason for refusing a row that has the id of another request.
@@ -124,11 +134,27 @@ fn storable(why: &str) -> String {
 /// Moves rows. If this step is run again because the reply to its commit was lost, it finds no row and moves nothing.
 pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Moved, DbError>> {
     Box::pin(async move {
-        let Move { rows, which, keep_ms } = rows;
+        let Move { rows, which, stay: lanes, keep_ms } = rows;
         let rows = &rows[which.clone()];
-        let here = lock(rows.iter().map(|row| row.seq).collect(), db).await?;
-        let (mut jobs, mut bad) = (Vec::new(), Vec::new());
-        for CheckedRow { seq, job } in rows.iter().filter(|row| here.contains(&row.seq)) {
+        if !is_alone(db).await? {
+            return Ok(Moved { is_elsewhere: true, ..Moved::default() });
+        }
+        let found = lock(rows.iter().map(|row| row.seq).collect(), db).await?;
+        let (mut jobs, mut bad, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lanes: HashSet<(&str, &str)> = lanes.iter().map(|lane| (&*lane.tenant, &*lane.vendor)).collect();
+        let mut stay = Vec::new();
+        for CheckedRow { seq, job } in rows {
+            let lane = job.as_ref().ok().map(|job| (&*job.lane.tenant, &*job.lane.vendor));
+            match found.get(seq) {
+                None => continue,
+                Some(true) if lane.is_none_or(|lane| !lanes.contains(&lane)) => moved.push(*seq),
+                // The later rows of the lane stay behind this one, so that they keep their order.
+                Some(_) => {
+                    stay.push(*seq);
+                    lanes.extend(lane);
+                    continue;
+                }
+            }
             match job {
                 Ok(job) => jobs.push((*seq, job)),
                 Err(why) => bad.push((*seq, &**why)),
@@ -145,19 +171,44 @@ pub(crate) fn move_rows<'a>(rows: &'a Move, db: Db<'a>, now: i64) -> BoxFuture<'
             let why = storable(why);
             count += db.execute(keep, args![seq, &why, now, now.saturating_add(*keep_ms)]).await?;
         }
-        delete(here.into_iter().collect(), db).await?;
-        Ok(Moved { taken, refused: count })
+        delete(moved, db).await?;
+        Ok(Moved { taken, refused: count, stay, is_elsewhere: false })
     })
 }
 
-/// Locks those of the given rows that still exist, and returns their numbers. No other process moves them before this
-/// transaction ends.
-async fn lock(seqs: Vec<i64>, db: Db<'_>) -> Result<HashSet<i64>, DbError> {
-    let sql = match db.dialect() {
-        Dialect::Sqlite => "SELECT seq FROM ic_intake WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)",
-        // Rows that another process is moving are skipped.
-        Dialect::Postgres => "SELECT seq FROM ic_intake WHERE seq = ANY($1) ORDER BY seq FOR UPDATE SKIP LOCKED",
-    };
+/// Whether no other process moves rows before this transaction ends. A transaction of SQLite has the whole file for
+/// itself. In PostgreSQL the transaction takes a lock, which a pooler does not hand on and which ends with the process.
+async fn is_alone(db: Db<'_>) -> Result<bool, DbError> {
+    if db.dialect() == Dialect::Sqlite {
+        return Ok(true);
+    }
+    // The first number of the lock is arbitrary; the second is that of the table, of which a database may have several
+    // in different schemas.
+    let sql = "SELECT pg_try_advisory_xact_lock(713491104, 'ic_intake'::regclass::oid::int)::int";
+    let mut rows = db.fetch(sql, Vec::new()).await?;
+    Ok(rows.first_mut().map(|row| row.int()).transpose()? == Some(1))
+}
+
+/// Locks those of the given rows that still exist. Returns for each of these whether it could be locked: it cannot
+/// while the application has locked it.
+async fn lock(seqs: Vec<i64>, db: Db<'_>) -> Result<HashMap<i64, bool>, DbError> {
+    if db.dialect() == Dialect::Sqlite {
+        let sql = "SELECT seq FROM ic_intake WHERE seq IN (SELECT o.value ->> 0 FROM json_each($1) o)";
+        return Ok(numbers(sql, seqs, db).await?.into_iter().map(|seq| (seq, true)).collect());
+    }
+    let sql = "SELECT seq FROM ic_intake WHERE seq = ANY($1) ORDER BY seq FOR UPDATE SKIP LOCKED";
+    let locked = numbers(sql, seqs.clone(), db).await?;
+    let mut found = HashMap::new();
+    if locked.len() < seqs.len() {
+        let sql = "SELECT seq FROM ic_intake WHERE seq = ANY($1)";
+        found.extend(numbers(sql, seqs, db).await?.into_iter().map(|seq| (seq, false)));
+    }
+    found.extend(locked.into_iter().map(|seq| (seq, true)));
+    Ok(found)
+}
+
+/// Runs a statement that takes numbers of rows and returns such.
+async fn numbers(sql: &'static str, seqs: Vec<i64>, db: Db<'_>) -> Result<Vec<i64>, DbError> {
     let args = rows(db.dialect(), vec![Column::Ints(seqs)]);
     db.fetch(sql, args).await?.into_iter().map(|mut row| row.int()).collect()
 }

@@ -14,12 +14,14 @@
 //! another process takes the job over. Its outermost condition therefore repeats what must still be true of the row.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
-pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
-use super::driver::{Arg, Column, Db, DbError, Dialect, args, rows};
+use super::claims::lock_of;
+pub(crate) use super::claims::{Claimed, Most, Named, Wanted, claim, claim_named, expired};
+use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
-pub(crate) use super::ends::finish_all;
+pub(crate) use super::ends::{finish_all, finish_briefly};
 pub(crate) use super::job_end::{End, JobEnd};
 pub(crate) use super::looks::{all_due, due};
 pub(crate) use super::seen::Message;
@@ -27,6 +29,7 @@ use super::seen::{self, Seen};
 pub(crate) use super::starts::Start;
 use super::{Id, LaneTier, same_content};
 use crate::BoxFuture;
+use crate::clock::{Time, millis};
 
 /// A job to be accepted.
 #[derive(Clone, Debug)]
@@ -35,8 +38,10 @@ pub(crate) struct NewJob {
     pub(crate) lane: LaneTier,
     /// Milliseconds until the job may be sent at the earliest.
     pub(crate) delay_ms: i64,
-    /// Milliseconds until the job expires.
+    /// Milliseconds from `checked_at` until the job expires.
     pub(crate) expires_ms: Option<i64>,
+    /// When the job was checked, by the clock of this process.
+    pub(crate) checked_at: Time,
     pub(crate) keep_result: bool,
     /// The stored request: JSON, or sealed JSON.
     pub(crate) request: Vec<u8>,
@@ -44,6 +49,17 @@ pub(crate) struct NewJob {
     pub(crate) key: Option<(String, String)>,
     /// The message from which the job was made. The job's id holds a hash of the message and the request.
     pub(crate) message: Option<Message>,
+}
+
+impl NewJob {
+    /// The job as it is at `now`, when it is about to be written. The statements count `expires_ms` from the moment of
+    /// the write, which may come long after the check: the outbox may have been full.
+    pub(crate) fn aged_to(self, now: Time) -> NewJob {
+        let passed = millis(now.since(self.checked_at));
+        let left = |left: i64| left.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX)).max(0);
+        let checked_at = self.checked_at + Duration::from_millis(passed);
+        NewJob { expires_ms: self.expires_ms.map(left), checked_at, ..self }
+    }
 }
 
 /// The result of accepting a job.
@@ -80,7 +96,14 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
             let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
                         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
-            let taken = db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await?;
+            let mut taken = db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await?;
+            if taken == 0 {
+                // The key of an ended job has expired, and no process has deleted it yet.
+                let renew = "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
+                             WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
+                             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
+                taken = db.execute(renew, args![tenant, vendor, key, id, fingerprint, expires, now]).await?;
+            }
             if taken == 0 {
                 let look = "SELECT job, fingerprint FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = $3";
                 let mut rows = db.fetch(look, args![tenant, vendor, key]).await?;
@@ -207,12 +230,30 @@ async fn insert_rows(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbErr
     db.execute(INSERT_ROWS.as_str(), args).await.map(drop)
 }
 
+/// What became of the claims that a process does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unclaimed {
+    /// All were released: this many.
+    All(u64),
+    /// Another program keeps the rows of some locked. All others were released.
+    Part,
+    /// None was released, because a claim is still being committed: a server that waits for its disk, or for a standby,
+    /// commits it after its client has given it up.
+    Pending,
+}
+
 /// Releases claims that `owner` does not know, because the reply to the claim was lost. `held` are the jobs whose
 /// claims the owner knows.
-pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+pub(crate) fn unclaim<'a>(
+    (owner, held): &'a (Id, Vec<Id>),
+    db: Db<'a>,
+    _: i64,
+) -> BoxFuture<'a, Result<Unclaimed, DbError>> {
     Box::pin(async move {
+        let lock = lock_of(*owner);
         let owner = owner.as_bytes().as_slice();
         match db.dialect() {
+            // No claim is being committed, because this transaction has the file to itself.
             Dialect::Sqlite => {
                 let look = "SELECT id FROM ic_job WHERE state = 1 AND owner = $1";
                 let mut undone = 0;
@@ -224,13 +265,29 @@ pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) 
                         undone += db.execute(sql, args![id.as_bytes().as_slice(), owner]).await?;
                     }
                 }
-                Ok(undone)
+                Ok(Unclaimed::All(undone))
             }
             Dialect::Postgres => {
-                let sql = "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL, claims = claims - 1 \
-                           WHERE state = 1 AND owner = $1 AND NOT (id = ANY($2))";
-                let held = held.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
-                db.execute(sql, vec![Arg::from(owner), Arg::Blobs(held)]).await
+                // Each claim has the lock until it is visible to the next statement, or undone.
+                let sql = "SELECT pg_try_advisory_xact_lock($1)::int::bigint";
+                let is_free = db.fetch(sql, args![lock]).await?.first_mut().map(Row::int).transpose()?;
+                if is_free != Some(1) {
+                    return Ok(Unclaimed::Pending);
+                }
+                let args = || {
+                    let held = held.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
+                    vec![Arg::from(owner), Arg::Blobs(held)]
+                };
+                let sql = "WITH c AS MATERIALIZED (SELECT seq FROM ic_job \
+                           WHERE state = 1 AND owner = $1 AND NOT (id = ANY($2)) FOR UPDATE SKIP LOCKED) \
+                           UPDATE ic_job u SET state = 0, owner = NULL, lease_until = NULL, claims = u.claims - 1 \
+                           WHERE u.seq = ANY(ARRAY(SELECT seq FROM c))";
+                let undone = db.execute(sql, args()).await?;
+                let left = "SELECT 1 FROM ic_job WHERE state = 1 AND owner = $1 AND NOT (id = ANY($2)) LIMIT 1";
+                Ok(match db.fetch(left, args()).await?.is_empty() {
+                    true => Unclaimed::All(undone),
+                    false => Unclaimed::Part,
+                })
             }
         }
     })

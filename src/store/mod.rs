@@ -61,6 +61,7 @@ mod looks;
 mod mounts;
 mod opened;
 pub(crate) mod owners;
+mod pieces;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(not(feature = "postgres"))]
@@ -107,7 +108,7 @@ use crate::error::Error;
 use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
-pub(crate) use self::failure::{advise, failed, is_down, may_pass};
+pub(crate) use self::failure::{advise, failed, is_down, is_locked, may_pass};
 pub(crate) use self::id::{Id, LaneTier, id_with_content, millis_of, new_id, same_content};
 pub(crate) use self::opened::Opened;
 

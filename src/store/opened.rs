@@ -62,7 +62,7 @@ impl Opened {
         let written = async {
             match job.key.is_some() || job.message.is_some() {
                 false => self.writer.insert(job).await,
-                true => self.writer.call(job, jobs::insert, false).await,
+                true => self.writer.call_of(job.request.len(), job, jobs::insert).await,
             }
         };
         self.noted(Work::Accept, written).await
@@ -99,6 +99,22 @@ impl Opened {
         T: Send + 'static,
     {
         self.noted(work, self.writer.call(input, step, false)).await
+    }
+
+    /// As [`write_as`](Self::write_as), for a step that writes `bytes` bytes of requests or responses: a transaction
+    /// with other writes must not become too large.
+    pub(crate) async fn write_bulk<I, T>(
+        &self,
+        work: Work,
+        bytes: usize,
+        input: I,
+        step: Step<I, T>,
+    ) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.noted(work, self.writer.call_of(bytes, input, step)).await
     }
 
     /// Runs a step whose repetition cannot be detected: the step is not retried once it may have been committed. The

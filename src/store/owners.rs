@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::driver::readable;
-use super::driver::{Arg, Connect, Db, DbError, Dialect, Row, args};
+use super::driver::{Arg, Connect, Db, DbError, DbKind, Dialect, Row, args};
 use super::{Id, clock, schema};
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
@@ -100,7 +100,12 @@ pub(crate) struct Silent {
 /// The most jobs that one transaction releases.
 const TOGETHER: i64 = 1_000;
 
-/// Releases the claims of a silent process. Returns how many. For PostgreSQL.
+/// Whether a takeover that released `jobs` jobs may have left others.
+pub(crate) fn is_cut(jobs: u64) -> bool {
+    i64::try_from(jobs).is_ok_and(|jobs| jobs >= TOGETHER)
+}
+
+/// Releases claims of a silent process, up to [`TOGETHER`]. Returns how many. For PostgreSQL.
 pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let owner = silent.owner.as_slice();
@@ -156,7 +161,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// the lock file was removed and created again, and it still writes heartbeats.
 pub(super) async fn register(connect: &dyn Connect, process: &Registration) -> Result<bool, DbError> {
     let mut connection = schema::connect(connect).await?;
-    let others = try_to_register(&mut *connection, process, &[]).await?;
+    let others = match try_to_register(&mut *connection, process, &[]).await {
+        // Another process kept the file locked.
+        Err(error) if error.kind == DbKind::Again => try_to_register(&mut *connection, process, &[]).await?,
+        others => others?,
+    };
     let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
     // Half a lease is the time of two heartbeats; half a second is added as a margin.
     let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;

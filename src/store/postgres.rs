@@ -26,15 +26,17 @@ use crate::error::Error;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Begins a transaction in one round trip. The timeouts bound how long a transaction that its client has abandoned can
-/// hold its locks. `synchronous_commit` is switched on if it is off, because an acknowledged commit must be on the
-/// disk. `READ COMMITTED` is stated in case the database has another default: each statement must see what was
-/// committed before it, so that a statement that waited for a row sees what was written meanwhile.
+/// hold its locks, and how long a statement waits for each lock that another program keeps: the store's own transactions
+/// hold theirs for milliseconds. A statement that waits for several locks, one after the other, is bounded by
+/// `statement_timeout` alone. `synchronous_commit` is switched on if it is off, because an acknowledged commit must
+/// be on the disk. `READ COMMITTED` is stated in case the database has another default: each statement must see what
+/// was committed before it, so that a statement that waited for a row sees what was written meanwhile.
 ///
 /// Every statement of the store finds its rows by an index, whatever their number. The planner's statistics are never
 /// right about a queue, so the planner is given no choice: sequential scans and bitmap scans are switched off. So is
 /// the compilation of plans that are estimated to be expensive, which would take longer than any of these statements.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
-    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; \
+    SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; \
     SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \
     (current_setting('transaction_read_only') = 'on')::int::bigint, \
     CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END";
@@ -277,8 +279,10 @@ fn error(error: sqlx::Error) -> DbError {
     };
     let code = database.code().unwrap_or_default();
     let (kind, hint) = match code.as_ref() {
-        // Serialization failure, deadlock, lock not available, statement timeout.
-        "40001" | "40P01" | "55P03" | "57014" => (DbKind::Again, ""),
+        // Serialization failure, deadlock, statement timeout.
+        "40001" | "40P01" | "57014" => (DbKind::Again, ""),
+        // Lock not available.
+        "55P03" => (DbKind::Locked, "; another program has kept a row or a table locked"),
         // The server shuts down or starts up, or has closed the connection.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => (DbKind::Unreachable, ""),
         code if code.starts_with("08") => (DbKind::Unreachable, ""),

@@ -98,6 +98,14 @@ struct State {
     is_told: bool,
 }
 
+impl Kind {
+    /// The message of the latest failure, unless this work has succeeded or was not tried for long since then.
+    fn problem(&self, now: Time) -> Option<String> {
+        let state = self.state.lock();
+        state.problem.as_ref().filter(|(_, at)| now.since(*at) < STALE).map(|(problem, _)| problem.clone())
+    }
+}
+
 struct Parked {
     until: Time,
     why: String,
@@ -177,9 +185,7 @@ impl Problems {
     pub(crate) fn now(&self) -> Option<String> {
         let (mut said, now) = (Vec::new(), self.clock.now());
         for work in Work::ALL {
-            if let Some((problem, at)) = &self.kinds[work as usize].state.lock().problem
-                && now.since(*at) < STALE
-            {
+            if let Some(problem) = self.kinds[work as usize].problem(now) {
                 said.push(format!("{}: {problem}", work.failing()));
             }
         }
@@ -210,9 +216,11 @@ impl Problems {
         })
     }
 
-    /// Whether, for every kind of work that writes, the latest call succeeded.
+    /// Whether no kind of work that writes has a problem.
     pub(crate) fn is_writable(&self) -> bool {
-        Work::ALL.iter().filter(|work| **work != Work::Read).all(|work| !self.kinds[*work as usize].fails.load(Relaxed))
+        let now = self.clock.now();
+        let fails = |kind: &Kind| kind.fails.load(Relaxed) && kind.problem(now).is_some();
+        !Work::ALL.iter().any(|work| *work != Work::Read && fails(&self.kinds[*work as usize]))
     }
 
     /// The time, by the clock that the problems are measured with.
@@ -248,9 +256,12 @@ mod tests {
         assert_eq!(problems.now().as_deref(), Some("the maintenance of the store fails: the disk is full"));
         problems.note(Work::Keep, &Ok(()));
         assert_eq!(problems.now(), None);
+        assert!(problems.is_writable());
         problems.note(Work::Accept, &full());
+        assert!(!problems.is_writable());
         tokio::time::advance(STALE).await;
         assert_eq!(problems.now(), None, "the work was not tried for long");
+        assert!(problems.is_writable(), "nobody knows by now, and work that is tried says that it fails");
         assert_eq!(problems.failures()[0], ("accept", 2));
     }
 

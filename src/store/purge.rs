@@ -16,12 +16,19 @@ pub(crate) struct Retention {
     pub(crate) most_dead: i64,
 }
 
+impl Retention {
+    /// Deletes no ended job and no letter, but what states its own time.
+    pub(crate) const UNLIMITED: Retention = Retention { done_ms: i64::MAX, dead_ms: i64::MAX, most_dead: i64::MAX };
+}
+
 /// The number of rows in the first step.
 const FIRST: i64 = 500;
 /// The number of rows in the largest step.
 const MAX_ROWS: i64 = 4_000;
 /// How long the statements of a step should take. With its commit a step then delays other writes by less than 20 ms.
 const GOAL: Duration = Duration::from_millis(10);
+/// The number of letters that are counted in one transaction, which takes some tens of milliseconds.
+const LETTERS: i64 = 100_000;
 /// By how much an expired key is extended if its job has not ended.
 const KEY_AGAIN_MS: i64 = 3_600_000;
 
@@ -91,7 +98,8 @@ macro_rules! expired {
 /// Deletes all expired rows, in steps between which other writes run. Returns the number of dead letters that were
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
-    let surplus = store.read(keep.most_dead, surplus).await?;
+    // What has expired is deleted even if the letters cannot be counted. The store has logged that error.
+    let surplus = surplus(store, keep.most_dead, LETTERS).await.unwrap_or_default();
     let expired =
         [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::Replies];
     let all = expired.into_iter().chain([What::OldLetters]);
@@ -117,12 +125,29 @@ pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     Ok(letters)
 }
 
-/// Finds the newest letter beyond the configured number. Runs on the reading connection, because it walks over all
-/// letters.
-fn surplus<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
+/// Finds the newest letter beyond the `most` newest. Counts the letters on the reading connection, `page` of them in
+/// each transaction: one that counted millions would not end in time.
+pub(super) async fn surplus(store: &Opened, most: i64, page: i64) -> Result<Option<i64>, Error> {
+    if most == i64::MAX {
+        return Ok(None);
+    }
+    let (mut from, mut left) = (i64::MAX, most);
+    loop {
+        let count = left.min(page);
+        let Some(seq) = store.read((from, count), older).await? else { return Ok(None) };
+        left = left.saturating_sub(count);
+        if left <= 0 {
+            return Ok(Some(seq));
+        }
+        from = seq;
+    }
+}
+
+/// The letter that is `count` letters older than the newest one up to `from`.
+fn older<'a>((from, count): &'a (i64, i64), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
-        let sql = "SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1";
-        db.fetch(sql, args![*most]).await?.first_mut().map(Row::int).transpose()
+        let sql = "SELECT seq FROM ic_dead WHERE seq <= $1 ORDER BY seq DESC LIMIT 1 OFFSET $2";
+        db.fetch(sql, args![*from, *count]).await?.first_mut().map(Row::int).transpose()
     })
 }
 

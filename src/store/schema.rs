@@ -14,10 +14,10 @@ use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 pub(crate) const VERSION: i64 = 12;
 
 /// Connects, and creates or migrates the tables. If the first connection turns out to be unusable, which only its first
-/// statements show, a second one is tried.
+/// statements show, or if another process has kept a SQLite file locked, a second one is tried.
 pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     match open(connect).await {
-        Err(error) if error.kind == DbKind::Unreachable => open(connect).await,
+        Err(error) if matches!(error.kind, DbKind::Unreachable | DbKind::Again) => open(connect).await,
         result => result,
     }
 }
@@ -25,6 +25,11 @@ pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, Db
 async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     let mut connection = connect.connect().await?;
     let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
+    if connection.dialect() == Dialect::Sqlite
+        && timeout(TRANSACTION, is_ready(&mut *connection)).await.map_err(late)??
+    {
+        return Ok(connection);
+    }
     let begun = async {
         match connection.dialect() {
             // SQLite's clock is in a table, which may not exist yet.
@@ -41,17 +46,33 @@ async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     Ok(connection)
 }
 
+/// Whether a SQLite file has all tables, and a clock that counts from the machine's boot. Only reads, so that a process
+/// that opens the file does not wait for one that writes: a busy worker leaves hardly a moment between its commits.
+async fn is_ready(db: Db<'_>) -> Result<bool, DbError> {
+    db.execute("BEGIN", Vec::new()).await?;
+    let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'ic_schema'";
+    let tables = db.fetch(sql, Vec::new()).await?.first_mut().map(|row| row.int()).transpose()?;
+    let is_ready = tables > Some(0) && version(db).await? == VERSION && clock::has_origin(db).await?;
+    db.execute("COMMIT", Vec::new()).await?;
+    Ok(is_ready)
+}
+
+/// The version of the tables; 0 if there are none.
+async fn version(db: Db<'_>) -> Result<i64, DbError> {
+    let mut rows = db.fetch("SELECT version FROM ic_schema ORDER BY version DESC LIMIT 1", Vec::new()).await?;
+    Ok(rows.first_mut().map(|row| row.int()).transpose()?.unwrap_or(0))
+}
+
 /// Creates or migrates the tables inside the caller's transaction. No two processes do so at the same time.
 async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
         // A migration of large tables takes long, in this process or in another one that this process waits for.
-        db.execute("SET LOCAL statement_timeout = 0", Vec::new()).await?;
+        db.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", Vec::new()).await?;
         // Several processes may start at once. The number of the lock is arbitrary.
         db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
     }
     db.execute("CREATE TABLE IF NOT EXISTS ic_schema (version BIGINT NOT NULL)", Vec::new()).await?;
-    let mut rows = db.fetch("SELECT version FROM ic_schema ORDER BY version DESC LIMIT 1", Vec::new()).await?;
-    let found = rows.first_mut().map(|row| row.int()).transpose()?.unwrap_or(0);
+    let found = version(db).await?;
     if found > VERSION {
         let message = format!(
             "the store was written by a later version of integration-client (its tables are version {found}, and this \

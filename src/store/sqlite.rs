@@ -166,11 +166,8 @@ impl Connect for SqliteFile {
         Box::pin(async move {
             #[cfg(unix)]
             self.file.check(&self.path)?;
-            let options = SqliteConnectOptions::new()
+            let mut options = SqliteConnectOptions::new()
                 .filename(&self.path)
-                // Lets `purge.rs` give free pages back. The setting takes effect in a new file only; an older file
-                // needs `VACUUM` once with this setting.
-                .auto_vacuum(SqliteAutoVacuum::Incremental)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Full)
                 .busy_timeout(BUSY)
@@ -179,6 +176,11 @@ impl Connect for SqliteFile {
                 .pragma("temp_store", UNDO)
                 .row_buffer_size(ROWS)
                 .disable_statement_logging();
+            // Lets `purge.rs` give free pages back. The setting takes effect in a new file only, and in any other it waits
+            // for the lock of a process that writes.
+            if std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0) {
+                options = options.auto_vacuum(SqliteAutoVacuum::Incremental);
+            }
             #[cfg_attr(not(unix), expect(unused_mut, reason = "only the unix branch changes it"))]
             let mut connection = options.connect().await.map_err(error)?;
             #[cfg(unix)]

@@ -177,6 +177,8 @@ pub(crate) struct Taken {
     /// The width of a slot of usage, and how long usage counts.
     pub(crate) slot_ms: i64,
     pub(crate) counts_ms: i64,
+    /// How long ago the units were taken, at most a second more.
+    pub(crate) age_ms: i64,
 }
 
 /// The key of a row of usage, without its owner. The unit is empty for requests and points.
@@ -317,7 +319,8 @@ pub(crate) fn add<'a>(
         let mut sums = Sums::default();
         for lane in taken {
             let Taken { tenant, vendor, endpoint, .. } = lane;
-            let (slot, until) = (now / lane.slot_ms.max(1), now.saturating_add(lane.counts_ms));
+            let taken_at = now.saturating_sub(lane.age_ms);
+            let (slot, until) = (taken_at / lane.slot_ms.max(1), taken_at.saturating_add(lane.counts_ms));
             let row = Slot { tenant, vendor, endpoint, slot, high: i64::from(lane.high), unit: "" };
             if lane.requests != 0 || lane.points != 0 {
                 sums.add(row, (lane.requests, lane.points), until);

@@ -23,9 +23,13 @@ impl Failures {
         Failures { by_kind: std::array::from_fn(|_| AtomicU64::new(0)), lines: Mutex::default() }
     }
 
-    /// Counts a failure. If it is to be logged, returns how many lines were left out since the last one.
-    pub(crate) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
+    /// Counts a failure.
+    pub(crate) fn count(&self, kind: ErrorKind) {
         self.by_kind[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Takes a log line at `now`. If there is one, returns how many were left out since the last.
+    pub(crate) fn line(&self, now: Time) -> Option<u64> {
         self.lines.lock().allow(now)
     }
 
@@ -79,8 +83,12 @@ mod tests {
     #[test]
     fn failures_are_counted_even_unlogged() {
         let failures = Failures::new();
-        let said = (0..100).filter(|_| failures.count(ErrorKind::QueueFull, Time::ZERO).is_some()).count();
-        assert_eq!((said, failures.count(ErrorKind::RetryLater, Time::ZERO)), (10, None));
+        let said = |kind: ErrorKind| {
+            failures.count(kind);
+            failures.line(Time::ZERO)
+        };
+        assert_eq!((0..100).filter(|_| said(ErrorKind::QueueFull).is_some()).count(), 10);
+        assert_eq!(said(ErrorKind::RetryLater), None);
         assert_eq!(failures.by_kind(), BTreeMap::from([("queue_full", 100), ("retry_later", 1)]));
     }
 }

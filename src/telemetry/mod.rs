@@ -58,7 +58,8 @@ impl Telemetry {
     /// asked for.
     #[cold]
     pub(crate) fn refused_at_once(&self, now: Time, error: &Error) {
-        if let Some(left_out) = self.failures.count(error.kind(), now) {
+        self.failures.count(error.kind());
+        if let Some(left_out) = self.failures.line(now) {
             let left_out = (left_out > 0).then_some(left_out);
             let kind = error.kind().as_str();
             tracing::warn!(target: "integration_client::ends", kind, %error, left_out, "request refused");

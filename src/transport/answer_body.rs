@@ -19,22 +19,31 @@ use crate::error::ErrorKind;
 const AT_ONCE: u64 = 16 * 1024;
 
 /// A response body, read as it arrives. At most `max_bytes` decoded bytes are read, until the deadline; if an idle
-/// timeout was set, it replaces the deadline, and bounds the wait for each piece.
+/// timeout was set, it replaces the deadline, and bounds the wait for each piece. A later deadline may be set besides.
 ///
 /// Whatever the vendor does (stall, a decompression bomb, an endless stream), reading ends with the last byte or with
 /// an error. Dropping the body frees the connection.
 pub struct AnswerBody {
     /// `None` after the end or an error, so that the connection is released at once.
     inner: Option<Inner>,
-    deadline: Instant,
-    /// The longest wait for one piece; replaces the deadline if set.
-    idle: Option<Duration>,
-    /// Created at the first wait for the body: most bodies arrive with the headers and need no timer.
+    /// `None` if only the wait for each piece is bounded.
+    deadline: Option<Instant>,
+    /// Ends at the deadline. Created at the first wait for the body: most bodies arrive with the headers and need no
+    /// timer.
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Boxed, because few bodies have one.
+    idle: Option<Box<IdleTimeout>>,
     max_bytes: u64,
     left: u64,
     /// Boxed, because few bodies are read ahead and the buffer would enlarge every send's future.
     ahead: Option<Box<Ahead>>,
+}
+
+/// Bounds the wait for each piece.
+struct IdleTimeout {
+    longest: Duration,
+    /// The present wait. It begins when the reader first waits for a piece, so that a slow reader does not use it up.
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
 /// Data that [`peek`](AnswerBody::peek) has read and the reader of the body has not.
@@ -111,13 +120,20 @@ impl AnswerBody {
     }
 
     fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        AnswerBody { inner: Some(inner), deadline, idle: None, sleep: None, max_bytes, left: max_bytes, ahead: None }
+        let (inner, deadline) = (Some(inner), Some(deadline));
+        AnswerBody { inner, deadline, sleep: None, idle: None, max_bytes, left: max_bytes, ahead: None }
     }
 
     /// Replaces the deadline with a bound on the wait for each piece.
-    pub(crate) fn set_idle_timeout(&mut self, idle: Duration) {
-        self.idle = Some(idle);
-        self.sleep = None;
+    pub(crate) fn set_idle_timeout(&mut self, longest: Duration) {
+        self.idle = Some(Box::new(IdleTimeout { longest, sleep: None }));
+        (self.deadline, self.sleep) = (None, None);
+    }
+
+    /// Replaces the deadline.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn set_deadline(&mut self, deadline: Instant) {
+        (self.deadline, self.sleep) = (Some(deadline), None);
     }
 
     /// Reads ahead until `most` bytes have arrived, or the end; the reader of the body still gets all of it.
@@ -139,11 +155,11 @@ impl AnswerBody {
         matches!(self.inner, None | Some(Inner::Bytes(_)))
     }
 
-    /// Whether the complete body has arrived, and it did not break off.
-    #[cfg(feature = "gateway")]
+    /// Whether the complete body has arrived, and it did not break off. Only before reading has ended with an error.
     pub(crate) fn is_whole(&self) -> bool {
         let broke_off = self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))));
-        self.has_arrived() && !broke_off
+        // A reader who knows that no frame follows does not ask for the end.
+        (self.has_arrived() || self.is_end_stream()) && !broke_off
     }
 
     /// Takes the whole body, if it has arrived in one piece.
@@ -157,9 +173,10 @@ impl AnswerBody {
         }
     }
 
-    /// Decoded bytes read so far.
-    pub(crate) fn bytes_read(&self) -> u64 {
-        self.max_bytes - self.left
+    /// Decoded bytes that have arrived here so far, whether they were read or not.
+    pub(crate) fn bytes_arrived(&self) -> u64 {
+        let unread = if let Some(Inner::Bytes(bytes)) = &self.inner { bytes.len() as u64 } else { 0 };
+        (self.max_bytes - self.left).saturating_add(unread)
     }
 
     /// The content that was read ahead.
@@ -229,9 +246,14 @@ impl AnswerBody {
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (deadline, idle) = (self.deadline, self.idle);
-        let sleep = || idle.map_or_else(|| tokio::time::sleep_until(deadline), tokio::time::sleep);
-        self.sleep.get_or_insert_with(|| Box::pin(sleep())).as_mut().poll(cx)
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline))).as_mut().poll(cx)
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(idle) = &mut self.idle else { return Poll::Pending };
+        let longest = idle.longest;
+        idle.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest))).as_mut().poll(cx)
     }
 
     /// Size of the data still to come from the connection.
@@ -261,19 +283,21 @@ impl AnswerBody {
             return Poll::Ready(Some(Err(self.too_large())));
         }
         // If a timer exists, poll it before the body: a vendor that always has one more chunk ready must not outrun
-        // the deadline. An idle timeout runs from the first wait for a piece, so that a slow reader does not use it
-        // up.
-        if self.sleep.is_some() && self.idle.is_none() && self.poll_deadline(cx).is_ready() {
+        // the deadline.
+        if self.sleep.is_some() && self.poll_deadline(cx).is_ready() {
             return Poll::Ready(Some(Err(TransportError::body_timeout())));
         }
         match self.poll_inner(cx) {
             Poll::Pending => {
-                ready!(self.poll_deadline(cx));
+                // Both are polled, so that the one that ends first wakes the reader.
+                if self.poll_deadline(cx).is_pending() {
+                    ready!(self.poll_idle(cx));
+                }
                 Poll::Ready(Some(Err(TransportError::body_timeout())))
             }
             Poll::Ready(Some(Ok(frame))) => {
-                if self.idle.is_some() {
-                    self.sleep = None;
+                if let Some(idle) = &mut self.idle {
+                    idle.sleep = None;
                 }
                 let size = frame.data_ref().map_or(0, |data| data.len() as u64);
                 if size > self.left {

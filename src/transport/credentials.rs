@@ -314,7 +314,8 @@ impl Credentials {
     /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
     ///
     /// A secret that has been replaced since is kept: a hundred requests refused with one old token cause one refresh.
-    pub(crate) async fn invalidate(&self, route: &Route, stale: &Secret) {
+    /// Returns `false` if the next request is certain to get `stale` again.
+    pub(crate) async fn invalidate(&self, route: &Route, stale: &Secret) -> bool {
         route.forget_authorization(stale);
         if self.sources.contains_key(&*route.vendor.name) {
             let entry = self.tokens.entry(TokenKey::of(route));
@@ -325,7 +326,7 @@ impl Credentials {
                 })
                 .await;
         } else if route.oauth.is_some() {
-            self.oauth.refused(route, stale);
+            return self.oauth.refused(route, stale);
         } else if let Some(reference) = &route.credential {
             let entry = self.secrets.entry_by_ref(reference);
             entry
@@ -335,6 +336,7 @@ impl Credentials {
                 })
                 .await;
         }
+        true
     }
 
     async fn resolve(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {

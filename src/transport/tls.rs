@@ -36,7 +36,9 @@ fn read(path: &str) -> Result<Vec<u8>, TransportError> {
     std::fs::read(path).map_err(|error| unusable(format!("{path} cannot be read: {error}")))
 }
 
-/// Describes a TLS failure that will recur, such as an invalid certificate. A handshake that broke off is not one.
+/// Describes a TLS failure that will recur, such as an invalid certificate. A handshake that broke off is not one. With
+/// TLS 1.3 a vendor refuses a client certificate after the handshake, so that the request may have been sent: that is no
+/// failure to connect, and not recognised here.
 pub(super) fn lasting_failure(error: &reqwest::Error) -> Option<&'static str> {
     use rustls::{AlertDescription, Error::*};
     let mut source = error.source();
@@ -45,6 +47,17 @@ pub(super) fn lasting_failure(error: &reqwest::Error) -> Option<&'static str> {
             Some(InvalidCertificate(_) | NoCertificatesPresented) => {
                 return Some("the vendor's certificate is not valid");
             }
+            Some(AlertReceived(
+                AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+                | AlertDescription::CertificateRequired
+                | AlertDescription::DecryptError,
+            )) => return Some("the vendor refused the TLS handshake; it may want another client certificate"),
             Some(
                 PeerIncompatible(_)
                 | AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure),

@@ -18,6 +18,7 @@ mod faults;
 mod hosts;
 mod rotation;
 mod status;
+mod streams;
 mod waiting;
 mod watching;
 

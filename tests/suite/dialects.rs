@@ -109,6 +109,16 @@ async fn forbidden_with_nothing_left_is_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wait_in_body_of_forbidden_counts() {
+    let refuse =
+        |_: &FakeCall| FakeAnswer::status(403).header("x-acme-ratelimit-remaining", "0").body("{\"retry_after\":123}");
+    let client = client(refuse_first(1, refuse, |_| FakeAnswer::status(204))).await;
+    let began = Instant::now();
+    assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().attempts(), 2);
+    assert!(began.elapsed() >= Duration::from_secs(123), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoint_refusal_holds_up_no_other() {
     let script = |call: &FakeCall| match call.path().contains("orders") {
         true => FakeAnswer::status(429).header("x-scope", "route").header("retry-after", "300"),

@@ -65,8 +65,11 @@ async fn saturate(client: &IntegrationClient, load: &[(&str, &str)], callers: us
             let (client, tenant, path) = (client.clone(), (*tenant).to_owned(), (*path).to_owned());
             tasks.spawn(async move {
                 let priority = [Priority::High, Priority::Normal, Priority::Low][n % 3];
-                while now() < ends {
+                loop {
                     let wait = ends - now();
+                    if wait.is_zero() {
+                        break;
+                    }
                     match client.send(&tenant, priority, Request::get("v", &*path).max_wait(wait)).await {
                         Ok(response) => {
                             assert_eq!(response.status(), 200);

@@ -457,6 +457,12 @@ async fn own_paths_precede_vendor_paths() {
     );
     assert_eq!(send_raw(&serving, &proxied).await.status, 200);
     assert_eq!(vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect::<Vec<_>>(), ["/~/livez"]);
-    let ready = send_raw(&serving, &get("/~/readyz", TOKEN)).await;
+    // What is wrong is for those who may view it; whether anything is, for everybody.
+    let ready = send_raw(&serving, &get("/~/readyz", "the-vendors-secret")).await;
     assert!(ready.body.contains("\"store_problem\":null"), "{}", ready.body);
+    let without = "GET /~/readyz HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n".to_owned();
+    for request in [without, get("/~/readyz", TOKEN), get("/~/readyz", "wrong-token-of-32-characters-0000")] {
+        let ready = send_raw(&serving, &request).await;
+        assert_eq!((ready.status, ready.body.trim()), (200, "{\"status\":\"ok\"}"), "{request}");
+    }
 }

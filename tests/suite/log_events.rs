@@ -1,6 +1,6 @@
 //! Log events have the fields that `docs/RATE_LIMITS.md` states.
 //!
-//! One test, in a process of its own: tracing remembers for all threads whether an event is wanted, and a thread
+//! Each test needs a process of its own: tracing remembers for all threads whether an event is wanted, and a thread
 //! without a subscriber may be the first to ask.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::{IntegrationClient, Priority, Request};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use tables::rows;
 
 const VENDOR: &str = r#"
@@ -100,4 +100,26 @@ async fn events_have_exactly_their_fields() {
         let of_it: Vec<_> = seen.iter().filter(|line| line.starts_with(&event)).collect();
         assert_eq!(of_it, [&format!("{event}: {}", row[2].replace(',', ""))], "in {seen:#?}");
     }
+}
+
+/// Refusals of immediate requests are expected and not logged. They use up none of the lines of a second.
+#[tokio::test(start_paused = true)]
+async fn refused_immediate_requests_take_no_lines() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n\
+                  retry = { max_retries = 0 }\n[[vendors.v.limits]]\nname = \"slots\"\nconcurrency = 1\n";
+    let transport = FakeTransport::new(|_| FakeAnswer::not_connected());
+    let client = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport);
+    let client = client.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let held = client.try_acquire("a", "v", Priority::Low, 1).unwrap();
+    for _ in 0..20 {
+        let error = client.try_send("a", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotNow);
+    }
+    held.not_sent();
+    client.send("a", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
+    let seen = log.0.lock().unwrap().clone();
+    let failed: Vec<&String> = seen.iter().filter(|line| line.contains("request failed")).collect();
+    assert_eq!(failed, ["WARN request failed: tenant vendor endpoint kind delivery attempts"], "in {seen:#?}");
 }

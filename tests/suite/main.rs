@@ -52,6 +52,8 @@ mod simulate;
 mod soak;
 mod spans;
 mod store_lost_replies;
+#[cfg(feature = "postgres")]
+mod store_shared;
 mod store_shutdown;
 mod store_statements;
 mod store_troubles;

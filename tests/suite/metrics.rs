@@ -203,6 +203,21 @@ async fn metrics_rate_is_over_busy_time() {
     check(&told, "integration_client_throttle_ratio", &[("vendor=v", 1.0)]);
 }
 
+/// An average of long ago would keep the alert for low headroom on.
+#[tokio::test(start_paused = true)]
+async fn vendor_without_requests_has_its_limit_left() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|_| FakeAnswer::status(200).delay(Duration::from_millis(100))).build().await.unwrap();
+    for _ in 0..5 {
+        client.send("a", Priority::High, get()).await.unwrap().bytes().await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(290)).await;
+    check(&recorded_series(&recorder), "integration_client_headroom_average_ratio", &[("vendor=v", 0.95)]);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    check(&recorded_series(&recorder), "integration_client_headroom_average_ratio", &[("vendor=v", 1.0)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_label_tenants_up_to_a_bound() {
     let recorder = DebuggingRecorder::new();

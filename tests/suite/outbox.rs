@@ -19,6 +19,9 @@ use integration_client::testing::{
 use integration_client::transport::SecretString;
 use integration_client::{Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+mod costs;
+mod missing_lane;
+mod own_jobs;
 mod refusals;
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use integration_client::BoxError;
 use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
+use integration_client::dead_letter::Reason;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
@@ -43,6 +44,8 @@ struct Broker {
     can_postpone: bool,
     /// Whether the source waits for more messages after its last one, instead of ending.
     never_ends: bool,
+    /// Whether the source fails after its last message, instead of ending.
+    fails: bool,
     taken: Mutex<Vec<String>>,
     refused: Mutex<Vec<(String, ErrorKind)>>,
     postponed: Mutex<Vec<String>>,
@@ -54,6 +57,7 @@ fn broker(name: &'static str, messages: &[(&'static str, &'static str, &'static 
         messages: Mutex::new(messages.to_vec()),
         can_postpone: false,
         never_ends: false,
+        fails: false,
         taken: Mutex::default(),
         refused: Mutex::default(),
         postponed: Mutex::default(),
@@ -87,6 +91,9 @@ impl IntakeSource for Broker {
         };
         let messages: Vec<Intake> = messages.drain(..most).map(intake).collect();
         Box::pin(async move {
+            if messages.is_empty() && self.fails {
+                return Err("it fails".into());
+            }
             if messages.is_empty() && self.never_ends {
                 std::future::pending::<()>().await;
             }
@@ -193,6 +200,29 @@ async fn message_for_full_outbox_waits() {
     assert_eq!(messages.taken_ids(), ["1", "2", "3", "4", "5"], "in their order");
     assert!(messages.refused.lock().unwrap().is_empty());
     assert_eq!(sent_paths(&transport, 5).await.len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_message_keeps_its_deadline() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_backlog(1));
+    let accepting = client(&transport, &store).build().await.unwrap();
+    let late = r#"{"tenant":"acme","vendor":"v","method":"GET","path":"/late","deadline":"1s"}"#;
+    let messages = broker("orders", &[("acme", "1", "a"), ("", "2", late)]);
+    let mut feeding = std::pin::pin!(accepting.outbox().feed_from(&messages));
+    let full = tokio::time::timeout(Duration::from_millis(1_500), &mut feeding).await;
+    assert!(full.is_err(), "it goes on");
+    let working = client(&transport, &store).work().build().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), feeding).await;
+    assert_eq!(ended.expect("there is room again").unwrap(), 2);
+    let letters = working.outbox().dead_letters().unwrap();
+    for _ in 0..1_000 {
+        if letters.count().await.unwrap() > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let reasons: Vec<Reason> = letters.list(None, 10).await.unwrap().iter().map(|kept| kept.letter.reason).collect();
+    assert_eq!((reasons, sent_paths(&transport, 1).await), (vec![Reason::Expired], vec!["/acme/a".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,6 +336,86 @@ async fn shutdown_ends_the_hand_over() {
     assert_eq!((fed.unwrap(), messages.taken_ids()), (1, vec!["1".to_owned()]), "what is held is the broker's");
     let error = client.outbox().feed_from(&messages).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shutdown);
+}
+
+/// A source with one message, which shuts the client down in the moment in which it returns the message. Without a
+/// client it fails.
+struct LastMessage {
+    client: Option<IntegrationClient>,
+    is_returned: AtomicBool,
+    ended: AtomicU32,
+}
+
+impl LastMessage {
+    fn of(client: Option<IntegrationClient>) -> LastMessage {
+        LastMessage { client, is_returned: AtomicBool::new(false), ended: AtomicU32::new(0) }
+    }
+}
+
+impl IntakeSource for LastMessage {
+    fn name(&self) -> &str {
+        "orders"
+    }
+
+    fn fetch(&self, _: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            let client = self.client.as_ref().ok_or("it fails")?;
+            if self.is_returned.swap(true, Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            // A shutdown begins with the first poll.
+            let mut shutdown = Box::pin(client.shutdown(Duration::ZERO));
+            std::future::poll_fn(|context| {
+                let _ = shutdown.as_mut().poll(context);
+                std::task::Poll::Ready(())
+            })
+            .await;
+            Ok(vec![Intake::new("1", "acme", Priority::Normal, Request::post("v", "/acme"))])
+        })
+    }
+
+    fn taken<'a>(&'a self, _: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn refused<'a>(&'a self, _: &'a MessageRef, _: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        self.ended.fetch_add(1, Relaxed);
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_during_fetch_ends_the_hand_over() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let client = client(&transport, &store).build().await.unwrap();
+    let source = LastMessage::of(Some(client.clone()));
+    let fed = tokio::time::timeout(Duration::from_secs(20), client.outbox().feed_from(&source)).await;
+    assert_eq!((fed.expect("it ends").unwrap(), source.ended.load(Relaxed)), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_source_is_told_of_the_end() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let client = client(&transport, &store).build().await.unwrap();
+    let source = LastMessage::of(None);
+    let error = client.outbox().feed_from(&source).await.unwrap_err();
+    assert_eq!((error.kind(), source.ended.load(Relaxed)), (ErrorKind::Store, 1));
+}
+
+/// Such a source may have lost what was fetched, as when its stream was deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_source_loses_no_fetched_message() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
+    let client = client(&transport, &store).build().await.unwrap();
+    let all = [("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c")];
+    let messages = Broker { fails: true, ..broker("orders", &all) };
+    let fed = tokio::time::timeout(Duration::from_secs(20), client.outbox().feed_from(&messages)).await;
+    let error = fed.expect("it does not wait for room").unwrap_err();
+    assert_eq!((error.kind(), messages.taken_ids()), (ErrorKind::Store, vec!["1".to_owned(), "3".to_owned()]));
 }
 
 #[tokio::test]

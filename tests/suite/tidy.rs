@@ -175,14 +175,15 @@ fn names_say_what_is_inside() {
     }
 }
 
-/// The TOML examples of the README, the guide and the page on SDKs are valid configurations. Examples for Cargo.toml say so in their
-/// first line, and are left out.
+/// The TOML examples of the README, the guide, the page on SDKs and the page of the format are valid configurations.
+/// Examples for Cargo.toml say so in their first line, and are left out.
 #[test]
 fn toml_examples_of_the_docs_are_valid() {
     for (name, text) in [
         ("README.md", include_str!("../../README.md")),
         ("GUIDE.md", include_str!("../../docs/GUIDE.md")),
         ("SDKS.md", include_str!("../../docs/SDKS.md")),
+        ("format.md", include_str!("../../src/config/format.md")),
     ] {
         let examples = text
             .split(
@@ -200,14 +201,41 @@ fn toml_examples_of_the_docs_are_valid() {
     }
 }
 
-/// The tests that INVARIANTS.md names exist.
+/// The page of the configuration format shows every key that the parser knows.
+#[test]
+fn format_page_shows_every_key() {
+    let page = include_str!("../../src/config/format.md");
+    let is_shown = |key: &str| {
+        page.match_indices(key).any(|(at, _)| {
+            let (before, after) = (&page[..at], &page[at + key.len()..]);
+            // A key stands before its value, or in the name of a table.
+            !before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_')
+                && [" =", "]", "."].iter().any(|end| after.starts_with(end))
+        })
+    };
+    let mut count = 0;
+    for text in [include_str!("../../src/config/format.rs"), include_str!("../../src/config/entry.rs")] {
+        let fields = text.lines().filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(": "));
+        let keys = fields.map(|(name, _)| name);
+        for key in keys.filter(|name| name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_')) {
+            assert!(is_shown(key), "src/config/format.md does not show `{key}`");
+            count += 1;
+        }
+    }
+    assert!(count > 150, "{count}");
+}
+
+/// The tests that INVARIANTS.md names exist: in the second column, whatever is no path.
 #[test]
 fn invariants_name_tests_that_exist() {
     let sources: String =
         ["src", "engine", "tests", "cli", "intake"].into_iter().flat_map(files).map(|(_, text)| text).collect();
-    let words = include_str!("../../docs/INVARIANTS.md").split('`').skip(1).step_by(2);
-    for name in words.filter(|word| word.matches('_').count() >= 3) {
-        assert!(sources.contains(&format!("fn {name}(")), "{name}");
+    let rows = include_str!("../../docs/INVARIANTS.md").lines().filter(|line| line.starts_with("| ")).skip(1);
+    for row in rows {
+        let [_, _, shown, ""] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else { panic!("{row}") };
+        for name in shown.split('`').skip(1).step_by(2).filter(|name| !name.contains('/')) {
+            assert!(sources.contains(&format!("fn {name}(")), "{name}");
+        }
     }
 }
 

@@ -114,3 +114,15 @@ async fn old_version_of_tls_is_not_spoken() {
     assert_eq!(kind_and_delivery(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
     assert_eq!((server.connections(), server.requests().len()), (1, 0), "tried once, and not without TLS");
 }
+
+/// With TLS 1.2 a vendor refuses a client certificate within the handshake, here with the alert `certificate_expired`.
+#[tokio::test]
+async fn refused_client_certificate_is_no_lost_connection() {
+    let certificate_expired = vec![0x15, 3, 3, 0, 2, 2, 45];
+    let server =
+        FaultServer::start(vec![vec![Step::ReadBytes(5), Step::Write(certificate_expired), Step::HalfClose]]).await;
+    let error = send(&server.url().replace("http:", "https:"), None).await.expect_err("a refused certificate");
+    assert_eq!(kind_and_delivery(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
+    assert!(error.to_string().contains("another client certificate"), "{error}");
+    assert_eq!(server.connections(), 1, "tried once");
+}

@@ -226,6 +226,45 @@ async fn layer_keeps_slot_until_body_ends() {
     assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), ErrorKind::InvalidRequest);
 }
 
+/// A service that takes longer for its headers than the vendor's `attempt_timeout`.
+#[derive(Clone)]
+struct Slow;
+
+impl Service<http::Request<()>> for Slow {
+    type Response = http::Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<()>) -> Self::Future {
+        Box::pin(async {
+            tokio::time::sleep(ms(60_000)).await;
+            Ok(http::Response::new(Full::from("x")))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_keeps_slot_of_a_slow_exchange() {
+    let client = client(&FakeTransport::new(|_| FakeAnswer::status(500))).await;
+    let layer = client.layer("acme", "v").unwrap().options(SendOptions::new().max_wait(Duration::ZERO));
+    let (mut first, mut second, mut third) = (layer.layer(Slow), layer.layer(Slow), layer.layer(Slow));
+    let late = async {
+        tokio::time::sleep(ms(50_000)).await;
+        third.call(signed()).await
+    };
+    let (first, second, third) = tokio::join!(first.call(signed()), second.call(signed()), late);
+    let full: BoxError = third.unwrap_err();
+    assert_eq!(full.downcast_ref::<Error>().unwrap().kind(), ErrorKind::NotNow, "there are two slots");
+    let first = first.unwrap();
+    assert_eq!((first.status().as_u16(), client.in_flight()), (200, 2));
+    drop((first, second));
+    assert_eq!(client.in_flight(), 0);
+}
+
 /// A service that states its status in trailers, as gRPC does.
 #[derive(Clone)]
 struct WithTrailers;
@@ -294,6 +333,21 @@ async fn errors_become_answers_on_request() {
         (400, &b"application/problem+json"[..])
     );
     assert!(String::from_utf8_lossy(&body).contains("not_sent"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_methods_are_not_repeatable() {
+    let transport = FakeTransport::new(|_| FakeAnswer::reset());
+    let client = client(&transport).await;
+    let mut service = client.lane("acme", "v").unwrap().service().errors_as_responses();
+    let methods = ["MERGE", "COPY", "patch"];
+    for method in methods {
+        let request = http::Request::builder().method(method).uri("/x").body(Full::<Bytes>::from("{}")).unwrap();
+        let Ok(answer) = service.call(request).await;
+        assert_eq!(answer.status(), 422, "{method}");
+        assert_eq!(answer.headers()["x-should-retry"], "false", "{method}");
+    }
+    assert_eq!(transport.calls().len(), methods.len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,20 @@
-//! The store remembers how much plain sends have used of limits with long windows, and the next process counts that.
+//! The store remembers how much plain sends and permits have used of limits with long windows, and the next process
+//! counts that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use ::tower::{Layer, Service, service_fn};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use integration_client::clock::Clock;
 use integration_client::config::TenantEntry;
 use integration_client::store::Store;
+use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, Priority, Request};
 
@@ -121,6 +129,29 @@ async fn next_process_counts_plain_sends() {
 }
 
 #[tokio::test]
+async fn next_process_counts_permits() {
+    let folder = folder("permits");
+    let first = client(&folder, false).await;
+    let lane = first.lane("a", "v").unwrap().costing("tokens", 10).unwrap();
+    lane.acquire(Priority::Normal, 7).await.unwrap().finish();
+    lane.try_acquire(Priority::Normal, 7).unwrap().finish();
+    lane.acquire(Priority::Normal, 7).await.unwrap().not_sent();
+    first.try_acquire("a", "v", Priority::Normal, 7).unwrap().finish();
+    let answer = |_: http::Request<()>| {
+        let answer = http::Response::new(Full::<Bytes>::from("0123456789"));
+        std::future::ready(Ok::<_, Infallible>(answer))
+    };
+    let mut paced = first.layer("a", "v").unwrap().layer(service_fn(answer));
+    let request = http::Request::post("https://v.example/").header("content-length", "77").body(()).unwrap();
+    paced.call(request).await.unwrap().into_body().collect().await.unwrap();
+    drop((lane, paced));
+    assert!(first.shutdown(Duration::from_secs(1)).await);
+    drop(first);
+    // The size of the exchanges that the program made itself is not known.
+    assert_eq!(used_by_earlier(&folder, false).await, [4, 22, 220, 87]);
+}
+
+#[tokio::test]
 async fn request_that_never_left_is_not_counted() {
     let folder = folder("unsent");
     let transport = FakeTransport::new(|call| match call.path() {
@@ -147,6 +178,49 @@ async fn usage_is_written_while_the_process_runs() {
     let second = used_by_earlier(&folder, false).await;
     assert_eq!(second, [3, 21, 90, 300]);
     drop(first);
+}
+
+/// A disk on which usage cannot be written while it is full, and how many writes have failed.
+#[derive(Default)]
+struct Disk {
+    is_full: AtomicBool,
+    failures: AtomicUsize,
+}
+
+impl Watch for Disk {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        if what != "spent" || moment != Moment::Before || !self.is_full.load(Relaxed) {
+            return Fault::None;
+        }
+        self.failures.fetch_add(1, Relaxed);
+        Fault::Full
+    }
+}
+
+#[tokio::test]
+async fn usage_outlives_a_store_that_was_away() {
+    let folder = folder("away");
+    let disk = Arc::new(Disk::default());
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).body("{\"usage\":{\"tokens\":30}}"));
+    let first = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .transport(transport)
+        .tenant(TenantEntry::new("a", "v"))
+        .store(Store::sqlite(folder.join("store.db")).watched_by(disk.clone()))
+        .build()
+        .await
+        .unwrap();
+    disk.is_full.store(true, Relaxed);
+    send(&first, 3).await;
+    while disk.failures.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    disk.is_full.store(false, Relaxed);
+    send(&first, 2).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    assert_eq!(used_by_earlier(&folder, false).await[..2], [5, 35]);
 }
 
 #[tokio::test]

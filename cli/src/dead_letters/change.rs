@@ -89,7 +89,8 @@ fn print_redriven(again: usize, skipped: usize, dry_run: bool, json: bool, out: 
         return Ok(writeln!(out, "{}", json!({ done: again, "skipped": skipped }))?);
     }
     if skipped > 0 {
-        writeln!(out, "{} cannot be sent again: no more than an outline was kept", count(skipped, "letter"))?;
+        let why = "no more than an outline was kept, or no seal key opens them";
+        writeln!(out, "{} cannot be sent again: {why}", count(skipped, "letter"))?;
     }
     match (again, dry_run) {
         (0, _) => writeln!(out, "no letter {} made a job again", if dry_run { "would be" } else { "was" })?,

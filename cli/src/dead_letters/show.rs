@@ -81,7 +81,7 @@ pub(super) async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut 
         return Ok(Outcome::Fine);
     }
     let letter = &kept.letter;
-    let again = if kept.can_be_sent { "yes" } else { "no: no more than an outline was kept" };
+    let again = if kept.can_be_sent { "yes" } else { "no: no more than an outline was kept, or no seal key opens it" };
     for (name, value) in [
         ("id", letter.id.clone()),
         ("given up", format!("{:.0}", letter.at)),

@@ -19,8 +19,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The shortest interval between two readings of events. Waking up for each event of a million jobs would cost more
 /// than handling the events.
 const HEAR: Duration = Duration::from_millis(5);
-/// The interval at which the store is asked whether all jobs have ended, whatever this process has counted.
-const COUNT: Duration = Duration::from_secs(2);
 /// The shortest interval between two estimates of the end.
 const ESTIMATE: Duration = Duration::from_millis(500);
 
@@ -138,7 +136,7 @@ impl ActiveRun {
         let seen = self.results.seen();
         // The counts of this process may be slightly wrong if another process ended some of the jobs, so the store is
         // also asked at intervals.
-        let may_be_all = seen.all_left == 0 || now.since(self.counted) >= COUNT;
+        let may_be_all = seen.all_left == 0 || now.since(self.counted) >= feed::COUNT;
         if self.far.is_complete() && may_be_all {
             self.counted = now;
             if matches!(self.batch.goes_on().await, Ok(false)) {

@@ -14,7 +14,7 @@ use integration_client::{IntegrationClient, Priority};
 use super::args::{Args, name};
 use super::feed::SAID;
 use super::input::Input;
-use super::prepare::Beginning;
+use super::prepare::{Beginning, Checks};
 use super::sent::Sent;
 use crate::connect::{Named, in_words};
 use crate::output::{Failure, Outcome, Screen, table};
@@ -53,11 +53,25 @@ impl Drop for Folder {
     }
 }
 
-/// What the run's store holds. Empty if its file does not exist, because opening it would create it.
+/// Opens the run's store. `None` if its file does not exist, because opening it would create it.
+async fn open(named: &Named) -> Result<Option<IntegrationClient>, Failure> {
+    if named.path().is_some_and(|path| !path.exists()) {
+        return Ok(None);
+    }
+    Ok(Some(IntegrationClient::builder().without_catalogue().store(named.store()).build().await?))
+}
+
+/// The rows of vendors and tenants in the run's store.
+async fn rows(named: &Named) -> Result<Vec<(String, String)>, Failure> {
+    let Some(client) = open(named).await? else { return Ok(Vec::new()) };
+    let rows = client.config().stored().await?;
+    client.shutdown(Duration::from_secs(1)).await;
+    Ok(rows)
+}
+
+/// What the run's store holds of the input.
 #[derive(Default)]
 struct Stored {
-    /// The rows of vendors and tenants.
-    rows: Vec<(String, String)>,
     /// Lines of the input that an earlier run has read; the input is read up to their end.
     read: u64,
     /// Jobs of those lines that were not sent yet.
@@ -71,18 +85,14 @@ impl Stored {
     ///
     /// # Errors
     /// Those with which the run itself would begin, as for a file that has changed.
-    async fn read(args: &Args, named: &Named, input: &mut Input) -> Result<Stored, Failure> {
+    async fn read(args: &Args, checks: Checks<'_>, named: &Named, input: &mut Input) -> Result<Stored, Failure> {
         let mut stored = Stored::default();
-        if named.path().is_some_and(|path| !path.exists()) {
-            return Ok(stored);
-        }
-        let client = IntegrationClient::builder().without_catalogue().store(named.store()).build().await?;
-        stored.rows = client.config().stored().await?;
+        let Some(client) = open(named).await? else { return Ok(stored) };
         // A batch that does not exist would be created.
         if client.outbox().batches().await?.contains(&name(args)) {
             let batch = client.outbox().batch(&name(args)).await?;
             let counts = batch.counts().await?;
-            match Beginning::of(args, named, &batch, counts, input).await? {
+            match Beginning::of(args, checks, named, &batch, counts, input).await? {
                 Beginning::New | Beginning::Anew => {}
                 Beginning::GoOn(mark, sent) => {
                     (stored.read, stored.waiting) = (mark.lines, counts.waiting);
@@ -107,7 +117,7 @@ pub(super) async fn run(
     let store = || Store::sqlite(folder.0.join("store.sqlite"));
     // A batch checks the requests, and opening a batch writes to the store. So the dry run uses a temporary store, into
     // which the configuration of the run's store is copied.
-    let Stored { rows, read, waiting, mut sent } = Stored::read(args, named, &mut input).await?;
+    let rows = rows(named).await?;
     if !rows.is_empty() {
         let alone = IntegrationClient::builder().without_catalogue().store(store()).build().await?;
         for (name, text) in rows {
@@ -117,11 +127,13 @@ pub(super) async fn run(
     let builder = args.configuration.builder()?.config_in_store().store(store());
     let client = builder.without_watching().build().await?;
     let batch = client.outbox().batch("dry run").await?;
+    let checks = Checks { client: &client, batch: &batch };
+    let Stored { read, waiting, mut sent } = Stored::read(args, checks, named, &mut input).await?;
     let mut out = anstream::stdout();
     let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
     let (mut invalid, mut before) = (0_u64, read);
     loop {
-        let page = input.page(clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
+        let page = input.page(|| clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
         for line in page.lines {
             if sent.as_mut().is_some_and(|sent| sent.take(&line.text)) {
                 before += 1;

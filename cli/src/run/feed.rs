@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use integration_client::IntegrationClient;
-use integration_client::clock::Clock;
+use integration_client::clock::{Clock, Time};
 use integration_client::outbox::{Batch, Checked};
 use tokio::sync::mpsc;
 
@@ -42,6 +42,9 @@ const LINES_TOGETHER: u64 = 4_096;
 const AGAIN: Duration = Duration::from_secs(1);
 /// The interval at which the feed checks whether more jobs may be accepted.
 const LOOK: Duration = Duration::from_millis(50);
+/// The interval at which the store is asked what is left, whatever this process has counted: another process may have
+/// ended some of the jobs.
+pub(super) const COUNT: Duration = Duration::from_secs(2);
 
 /// Whether the feed must wait, given the number of accepted jobs that have not ended and the number that ends per
 /// second.
@@ -56,7 +59,7 @@ struct Ready {
     lanes: HashMap<LaneTier, u64>,
     /// Up to where the input is read with these pages.
     mark: Mark,
-    /// The hashes of the pages' lines.
+    /// The hashes of the pages' lines that are jobs. `--changed` sends the others once they are jobs too.
     note: Vec<u8>,
     /// The numbers of lines that are not jobs and are left out, with the reasons.
     left_out: Vec<(u64, String)>,
@@ -111,6 +114,8 @@ pub(super) struct Feed {
     clock: Clock,
     /// The rate at which jobs end.
     rate: Rate,
+    /// When the store was last asked how many jobs are left.
+    counted: Option<Time>,
 }
 
 impl Feed {
@@ -131,7 +136,7 @@ impl Feed {
         // Reads on a blocking thread, because reading from a pipe waits for its writer.
         tokio::task::spawn_blocking(move || {
             loop {
-                let page = input.page(clock.wall());
+                let page = input.page(|| clock.wall());
                 let is_last = page.as_ref().map_or(true, |page| page.complete);
                 if sender.blocking_send(page).is_err() || is_last {
                     return;
@@ -152,6 +157,7 @@ impl Feed {
             sent,
             clock,
             rate: Rate::default(),
+            counted: None,
         }
     }
 
@@ -189,12 +195,21 @@ impl Feed {
     /// Waits while enough jobs are accepted.
     async fn let_it_come(&mut self) {
         loop {
-            let seen = self.results.seen();
-            self.rate.note(self.clock.now(), seen.done + seen.dead);
+            let (now, seen) = (self.clock.now(), self.results.seen());
+            self.rate.note(now, seen.done + seen.dead);
             if !is_far_ahead(seen.all_left, self.rate.per_second()) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            if self.counted.is_some_and(|at| now.since(at) < COUNT) {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            // A store that cannot be read is asked again.
+            if let Ok(waiting) = self.batch.waiting().await {
+                self.results.left_at_most(waiting);
+            }
+            // The interval begins at the end of the count, so that a slow count leaves time for what it counts.
+            self.counted = Some(self.clock.now());
         }
     }
 
@@ -239,6 +254,8 @@ impl Feed {
     fn check(&mut self, page: Page, ready: &mut Ready) {
         let (mut jobs, mut invalid) = (ready.mark.jobs, ready.mark.invalid);
         let since = self.sent.as_ref().map(|(_, since)| *since);
+        // The page may have waited until there was room, and deadlines do not wait.
+        let waited = self.clock.wall().duration_since(page.read_at).unwrap_or_default();
         for line in page.lines {
             if let Some((sent, _)) = &mut self.sent
                 && sent.take(&line.text)
@@ -248,16 +265,21 @@ impl Feed {
                 continue;
             }
             let checked = line.job.and_then(|job| {
+                let request = match job.request.stated_deadline() {
+                    Some(left) => job.request.deadline(left.saturating_sub(waited)),
+                    None => job.request,
+                };
                 // A kind of points that the vendor does not count is probably misspelled. The job would be sent with a
                 // wrong cost, so it is refused.
-                self.client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
-                let checked = self.batch.check(line.number, &job.tenant, job.priority, job.request);
+                self.client.costs(&job.tenant, &request).map_err(|error| in_words(&error))?;
+                let checked = self.batch.check(line.number, &job.tenant, job.priority, request);
                 let checked = checked.map_err(|error| in_words(&error))?;
                 Ok((checked, (job.tenant, job.vendor, job.priority)))
             });
             match checked {
                 Ok((checked, lane)) => {
                     ready.jobs.push(checked);
+                    ready.note.extend_from_slice(&line.text);
                     *ready.lanes.entry(lane).or_default() += 1;
                     jobs += 1;
                 }
@@ -279,7 +301,6 @@ impl Feed {
                     return;
                 }
             }
-            ready.note.extend_from_slice(&line.text);
         }
         ready.mark = Mark { since, ..page.end.mark(jobs, invalid, page.complete) };
     }
@@ -287,6 +308,14 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use integration_client::IntegrationClientBuilder;
+    use integration_client::config::TenantEntry;
+    use integration_client::outbox::BatchCounts;
+    use integration_client::store::Store;
+    use integration_client::testing::{FakeAnswer, FakeTransport};
+
     use super::*;
 
     #[test]
@@ -296,5 +325,69 @@ mod tests {
         assert!(!is_far_ahead(ENOUGH, Some(100.0)), "others behind them in the file may be faster");
         assert!(!is_far_ahead(ENOUGH, None), "nobody knows yet");
         assert!(is_far_ahead(AHEAD, None) && is_far_ahead(AHEAD, Some(0.0)));
+    }
+
+    /// A folder with a file of one job, whose deadline is two seconds after it was read.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("ic-feed-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let job = "{\"tenant\":\"acme\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"deadline\":\"2s\"}\n";
+        std::fs::write(folder.join("jobs.jsonl"), job).unwrap();
+        folder
+    }
+
+    fn input(folder: &Path) -> Input {
+        Input::open(folder.join("jobs.jsonl").to_str().unwrap()).unwrap()
+    }
+
+    fn builder(folder: &Path, transport: &FakeTransport) -> IntegrationClientBuilder {
+        let entry = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry).transport(transport.clone());
+        builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(folder.join("store.db")))
+    }
+
+    async fn feed(client: &IntegrationClient, folder: &Path) -> Feed {
+        let batch = client.outbox().batch("run").await.unwrap();
+        let results = Results::open(None, batch.numbers()).unwrap();
+        Feed::begin(client, input(folder), batch, Mark::default(), results, false, None, Clock::system())
+    }
+
+    async fn counts(client: &IntegrationClient) -> BatchCounts {
+        client.outbox().batch("run").await.unwrap().counts().await.unwrap()
+    }
+
+    /// Other workers on the store have ended all jobs that were accepted before.
+    #[tokio::test]
+    async fn jobs_ended_elsewhere_make_room() {
+        let (folder, transport) = (folder("elsewhere"), FakeTransport::new(|_| FakeAnswer::status(200)));
+        let client = builder(&folder, &transport).build().await.unwrap();
+        let feed = feed(&client, &folder).await;
+        let mut before = BatchCounts::default();
+        before.waiting = AHEAD;
+        feed.results.begin(&before, &[]);
+        tokio::time::timeout(Duration::from_secs(20), feed.run()).await.expect("there is room").unwrap();
+        assert_eq!(counts(&client).await.waiting, 1);
+        client.shutdown(Duration::from_secs(5)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The page was read five seconds before there was room for its job.
+    #[tokio::test]
+    async fn waiting_page_keeps_its_deadlines() {
+        let (folder, transport) = (folder("deadlines"), FakeTransport::new(|_| FakeAnswer::status(200)));
+        let client = builder(&folder, &transport).work().build().await.unwrap();
+        let mut feed = feed(&client, &folder).await;
+        let then = Clock::system().wall() - Duration::from_secs(5);
+        let (sender, pages) = mpsc::channel(1);
+        assert!(sender.try_send(input(&folder).page(|| then)).is_ok());
+        feed.pages = pages;
+        feed.run().await.unwrap();
+        while counts(&client).await.waiting > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!((counts(&client).await.dead, transport.calls().len()), (1, 0));
+        client.shutdown(Duration::from_secs(5)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

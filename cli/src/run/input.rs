@@ -81,6 +81,8 @@ pub(super) struct Page {
     pub(super) lines: Vec<Line>,
     pub(super) end: Place,
     pub(super) complete: bool,
+    /// When the lines were read. Their relative deadlines count from then.
+    pub(super) read_at: SystemTime,
 }
 
 /// The path of an input; `None` for `-`, which is standard input.
@@ -119,9 +121,10 @@ impl Input {
         Ok(hex(&self.at.hash) == mark.sha256)
     }
 
-    /// Reads the next page. The last page is `complete`.
-    pub(super) fn page(&mut self, now: SystemTime) -> io::Result<Page> {
-        let (mut lines, mut bytes, mut complete) = (Vec::new(), 0, false);
+    /// Reads the next page. The last page is `complete`. The time is read when the first line is there, because the
+    /// writer of a pipe may take long; the other lines do not wait for a writer.
+    pub(super) fn page(&mut self, now: impl Fn() -> SystemTime) -> io::Result<Page> {
+        let (mut lines, mut bytes, mut complete, mut read_at) = (Vec::new(), 0, false, None);
         let mut text = Vec::new();
         while lines.len() < PAGE && bytes < PAGE_BYTES {
             // A page of a pipe ends with the lines that have arrived: jobs do not wait for a slow writer.
@@ -154,10 +157,11 @@ impl Input {
             }
             self.open_line = !has_end;
             if !is_empty {
-                lines.push(Line { number, job: job::parse(number, &text, now), begin, text: hash_of(&text) });
+                let job = job::parse(number, &text, *read_at.get_or_insert_with(&now));
+                lines.push(Line { number, job, begin, text: hash_of(&text) });
             }
         }
-        Ok(Page { lines, end: self.at.clone(), complete })
+        Ok(Page { lines, end: self.at.clone(), complete, read_at: read_at.unwrap_or_else(now) })
     }
 
     /// Skips the rest of a line that is too long, without keeping it in memory.
@@ -219,18 +223,18 @@ mod tests {
 
     #[test]
     fn input_resumes_only_behind_an_unchanged_prefix() {
-        let page = input(b"{}\n\n{}").page(SystemTime::UNIX_EPOCH).unwrap();
+        let page = input(b"{}\n\n{}").page(|| SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!((numbers(&page), page.end.offset, page.end.lines), (vec![1, 3], 6, 3));
         let first = page.end.mark(2, 0, true);
         let mut longer = input(b"{}\n\n{}\n{}\n");
         assert!(longer.go_on_at(&first).unwrap());
-        let second = longer.page(SystemTime::UNIX_EPOCH).unwrap();
+        let second = longer.page(|| SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(numbers(&second), [4], "the end of the third line is no line of its own");
         assert!(second.complete && second.end.lines == 4);
         assert!(!input(b"{}\n\n[]\n").go_on_at(&first).unwrap(), "it was changed");
         assert!(!input(b"{}\n").go_on_at(&first).unwrap(), "it was cut off");
         // The hash depends on the bytes alone, not on the pieces in which they are read.
-        let whole = input(b"{}\n\n{}\n{}\n").page(SystemTime::UNIX_EPOCH).unwrap();
+        let whole = input(b"{}\n\n{}\n{}\n").page(|| SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(second.end.mark(0, 0, true), whole.end.mark(0, 0, true));
         // The beginning of a line is a position too: a run that stops at a bad line continues there.
         assert_eq!(whole.lines[2].begin.mark(2, 0, false).offset, 7);
@@ -245,7 +249,7 @@ mod tests {
             let size = text.len() as u64;
             let (mut file, mut lines) = (input(text), Vec::new());
             let end = loop {
-                let page = file.page(SystemTime::UNIX_EPOCH).unwrap();
+                let page = file.page(|| SystemTime::UNIX_EPOCH).unwrap();
                 lines.extend(page.lines);
                 if page.complete {
                     break page.end;

@@ -88,7 +88,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     };
     // Logging begins after `prepare`, because the clients of both steps read the same files and would log the same
     // warnings.
-    notes::listen(args.quiet);
+    notes::listen(args.quiet, false);
     let client = open(args, &named, &results).await?;
     let (writer, batch) = (client.outbox().batch(&name(args)).await?, client.outbox().batch(&name(args)).await?);
     let queues = client.outbox().queues(10_000).await?;

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use integration_client::IntegrationClient;
+use integration_client::clock::Clock;
 use integration_client::outbox::{Batch, BatchCounts};
 
 use super::args::{Args, name};
 use super::input::{self, Input, Mark, Place};
+use super::result_lines::Out;
 use super::results::Results;
 use super::sent::{self, Sent};
 use crate::connect::Named;
@@ -22,13 +25,21 @@ pub(super) struct Prepared {
     pub(super) sent: Option<(Sent, u64)>,
 }
 
+/// A client that has the run's configuration, and a batch of it, which check whether a line is a job.
+#[derive(Clone, Copy)]
+pub(super) struct Checks<'a> {
+    pub(super) client: &'a IntegrationClient,
+    pub(super) batch: &'a Batch,
+}
+
 /// How the run begins, by what an earlier run of the same input left in the store.
 pub(super) enum Beginning {
     /// There was no earlier run.
     New,
     /// The earlier run goes on: its input is the same, and is read up to where the run ended.
     GoOn(Mark, Option<(Sent, u64)>),
-    /// The earlier run has ended, and the input has changed: lines that it sent are not sent again.
+    /// The earlier run has ended, and the input has changed, or a line that the run left out is a job by now: lines that
+    /// the run sent are not sent again.
     Changed(Sent),
     /// The earlier run has ended, and every line is sent again.
     Anew,
@@ -38,6 +49,7 @@ impl Beginning {
     /// Finds out how the run begins. Nothing is written.
     pub(super) async fn of(
         args: &Args,
+        checks: Checks<'_>,
         named: &Named,
         batch: &Batch,
         counts: BatchCounts,
@@ -62,7 +74,8 @@ impl Beginning {
         // A pipe cannot be read again from its beginning, so with `--changed` it is not compared here: each line is
         // compared with the lines sent before while it is fed.
         let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
-        if is_same {
+        let may_be_new = is_same && args.changed && has_ended && mark.invalid > 0;
+        if is_same && !(may_be_new && has_new_job(args, checks, batch, &mark).await?) {
             let Some(since) = mark.since else { return Ok(Beginning::GoOn(mark, None)) };
             let known = Sent::by(batch, since).await?.ok_or_else(|| Failure::Input(forgotten_lines(&shown, named)))?;
             return Ok(Beginning::GoOn(mark, Some((known.without_those_of(batch).await?, since))));
@@ -71,13 +84,43 @@ impl Beginning {
             return Err(Failure::Input(changed(&shown, named, &mark, counts)));
         }
         if !args.changed {
-            return Err(Failure::Input(differs(args, &shown, batch).await?));
+            return Err(Failure::Input(differs(args, &shown, batch, &mark).await?));
         }
-        let known = Sent::by(batch, batch.run()).await?.ok_or_else(|| Failure::Input(unknown_lines(&shown)))?;
         if !is_pipe {
             *input = Input::open(&args.jobs)?;
         }
-        Ok(Beginning::Changed(known))
+        match Sent::by(batch, batch.run()).await? {
+            Some(known) => Ok(Beginning::Changed(known)),
+            // The run left out every line.
+            None if mark.jobs == 0 => Ok(Beginning::Anew),
+            None => Err(Failure::Input(unknown_lines(&shown))),
+        }
+    }
+}
+
+/// Whether a line that the run left out is a job by now: a tenant was added, for example.
+async fn has_new_job(args: &Args, checks: Checks<'_>, batch: &Batch, mark: &Mark) -> Result<bool, Failure> {
+    let mut sent = Sent::by(batch, batch.run()).await?.unwrap_or_default();
+    let (mut input, clock) = (Input::open(&args.jobs)?, Clock::system());
+    loop {
+        let page = input.page(|| clock.wall());
+        let page = page.map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
+        let is_last = page.complete || page.end.lines >= mark.lines;
+        // Lines that were added behind the part that was read are no reason to begin anew.
+        for line in page.lines.into_iter().filter(|line| line.number <= mark.lines) {
+            if sent.take(&line.text) {
+                continue;
+            }
+            let Ok(job) = line.job else { continue };
+            if checks.client.costs(&job.tenant, &job.request).is_ok()
+                && checks.batch.check(line.number, &job.tenant, job.priority, job.request).is_ok()
+            {
+                return Ok(true);
+            }
+        }
+        if is_last {
+            return Ok(false);
+        }
     }
 }
 
@@ -88,7 +131,11 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
     let mut batch = client.outbox().batch(&name(args)).await?;
     let mut counts = batch.counts().await?;
     let (mut mark, mut sent) = (Mark::default(), None);
-    match Beginning::of(args, named, &batch, counts, input).await? {
+    let checks = Checks { client: &client, batch: &batch };
+    let beginning = Beginning::of(args, checks, named, &batch, counts, input).await?;
+    // Opened and locked before a new run begins in the store: a run that cannot write its results begins none.
+    let out = args.out.as_deref().map(Out::open).transpose()?;
+    match beginning {
         Beginning::New => {}
         Beginning::GoOn(left, lines) => (mark, sent) = (left, lines),
         Beginning::Changed(known) => {
@@ -105,7 +152,7 @@ pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Re
             counts = BatchCounts::default();
         }
     }
-    let results = Results::open(args.out.as_deref(), batch.numbers())?;
+    let results = Results::open(out, batch.numbers())?;
     results.complete(&batch).await?;
     client.shutdown(Duration::from_secs(1)).await;
     Ok(Prepared { results, counts, mark, sent })
@@ -115,11 +162,15 @@ const UNTIL_TOLD: &str =
     "Nothing was sent. --changed sends only lines that are new or were changed, --anew sends all of them";
 
 /// The message for an input that differs from that of the run that has ended.
-async fn differs(args: &Args, shown: &str, batch: &Batch) -> Result<String, Failure> {
+async fn differs(args: &Args, shown: &str, batch: &Batch, mark: &Mark) -> Result<String, Failure> {
     if input::path(&args.jobs).is_none() {
         return Ok(format!("{shown} is not what the last run was given, which has ended. {UNTIL_TOLD}"));
     }
-    let Some(sent) = Sent::by(batch, batch.run()).await? else { return Ok(unknown_lines(shown)) };
+    let sent = match Sent::by(batch, batch.run()).await? {
+        Some(sent) => sent,
+        None if mark.jobs == 0 => Sent::default(),
+        None => return Ok(unknown_lines(shown)),
+    };
     let lines = sent::differences(Input::open(&args.jobs)?, sent);
     let lines = lines.map_err(|error| Failure::Input(format!("{shown}: {error}")))?;
     Ok(format!("{shown} differs from the file whose run has ended here: {lines}. {UNTIL_TOLD}"))

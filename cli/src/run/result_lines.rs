@@ -5,14 +5,15 @@
 //! itself, because handing the line to another thread and waiting for it takes longer. All other lines go through a
 //! queue to the results thread, which writes together all lines that have gathered there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::notes;
 use crate::output::Failure;
 
 /// Bytes of lines that may wait to be written.
@@ -24,12 +25,12 @@ const AT_ONCE: usize = 1 << 16;
 pub(super) enum Out {
     /// A pipe, a terminal, or whatever else standard output is.
     Stdout(File),
-    File(File),
+    File(File, PathBuf),
 }
 
 impl Out {
     /// Duplicates standard output, so that writes do not take the lock that the rest of the program uses.
-    pub(super) fn stdout() -> Result<Out, Failure> {
+    fn stdout() -> Result<Out, Failure> {
         #[cfg(unix)]
         let owned = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned();
         #[cfg(windows)]
@@ -39,18 +40,29 @@ impl Out {
             .map_err(|error| Failure::Input(format!("standard output cannot be written: {error}")))
     }
 
-    /// Opens a file, and creates it if it does not exist. Keeps its content.
-    pub(super) fn file(path: &Path) -> Result<File, Failure> {
+    /// Opens the output that `--out` names: `-` for standard output, or a file, which is created if it does not exist.
+    /// Keeps its content. A regular file is locked until it is closed, where the file system has locks: a second run
+    /// would cut off what the first one writes, and write over it.
+    pub(super) fn open(path: &Path) -> Result<Out, Failure> {
+        if path == Path::new("-") {
+            return Out::stdout();
+        }
         let mut options = OpenOptions::new();
         // Responses hold customers' data, so the file is readable by its owner alone, like the store's file.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.read(true).write(true).create(true).truncate(false).open(path).map_err(|error| match error.kind() {
+        let file = options.read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 Failure::Input(format!("{}: its folder is not there; make it first", path.display()))
             }
             _ => Failure::reading(path, &error),
-        })
+        })?;
+        // Runs may share a device, such as /dev/null.
+        if file.metadata().map_err(|error| Failure::reading(path, &error))?.is_file() {
+            check_lock(path, file.try_lock())?;
+        }
+        Ok(Out::File(file, path.to_owned()))
     }
 
     /// Writes lines. If a write to a file fails, what was written of it is removed, so that the file holds only whole
@@ -58,7 +70,7 @@ impl Out {
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         match self {
             Out::Stdout(out) => out.write_all(text),
-            Out::File(file) => {
+            Out::File(file, _) => {
                 let before = file.stream_position();
                 file.write_all(text).inspect_err(|_| {
                     if let Ok(before) = before {
@@ -68,6 +80,24 @@ impl Out {
             }
         }
     }
+}
+
+/// Refuses a file that another run has locked. A file that cannot be locked is written all the same: some network file
+/// systems have no locks.
+fn check_lock(path: &Path, locked: Result<(), TryLockError>) -> Result<(), Failure> {
+    let shown = path.display();
+    match locked {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(Failure::Input(format!(
+                "{shown}: another run writes this file: wait for its end, or name another file with --out"
+            )));
+        }
+        Err(TryLockError::Error(error)) => {
+            notes::say(&format!("{shown}: it cannot be locked ({error}): let no other run write it at the same time"));
+        }
+    }
+    Ok(())
 }
 
 /// A line that waits to be written.
@@ -128,7 +158,7 @@ impl Lines {
     pub(super) fn start(out: Out) -> Result<Lines, Failure> {
         let (queue, waiting) = mpsc::channel();
         // A named pipe or a device does not count as a file, because its writes may block for long.
-        let is_file = matches!(&out, Out::File(file) if file.metadata().is_ok_and(|about| about.is_file()));
+        let is_file = matches!(&out, Out::File(file, _) if file.metadata().is_ok_and(|about| about.is_file()));
         let shared = Arc::new(Shared {
             out: Mutex::new(out),
             is_file,
@@ -215,6 +245,22 @@ fn write_all(queue: &mpsc::Receiver<Line>, shared: &Shared) {
                 let _ = written.send(());
             }),
             Err(error) => shared.broke(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_held_lock_refuses_the_file() {
+        let path = Path::new("results.jsonl");
+        assert!(check_lock(path, Ok(())).is_ok());
+        assert!(check_lock(path, Err(TryLockError::WouldBlock)).is_err());
+        let unsupported = io::Error::from(io::ErrorKind::Unsupported);
+        for error in [io::Error::other("No locks available"), unsupported] {
+            assert!(check_lock(path, Err(TryLockError::Error(error))).is_ok());
         }
     }
 }

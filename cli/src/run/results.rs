@@ -87,25 +87,21 @@ const DONE: usize = 0;
 const OTHER: usize = 1;
 
 impl Results {
-    /// Opens the output `out`: none, `-` for standard output, or a file. An existing file must hold results of this
-    /// run, and is continued.
-    pub(super) fn open(out: Option<&Path>, numbers: Numbers) -> Result<Results, Failure> {
+    /// Begins the results, which are written to `out` if there is one. A file that is not empty must hold results of
+    /// this run, and is continued.
+    pub(super) fn open(mut out: Option<Out>, numbers: Numbers) -> Result<Results, Failure> {
         let mut state = State::default();
-        let lines = match out {
-            None => None,
-            Some(path) if path == Path::new("-") => Some(Lines::start(Out::stdout()?)?),
-            Some(path) => {
-                let failed = |error: io::Error| Failure::reading(path, &error);
-                let mut file = Out::file(path)?;
-                if file.metadata().map_err(failed)?.is_file() {
-                    let whole = known(&file, path, numbers, &mut state.written)?;
-                    // Removes a last line that was cut off, so that it is written again.
-                    file.set_len(whole).map_err(failed)?;
-                    file.seek(SeekFrom::End(0)).map_err(failed)?;
-                }
-                Some(Lines::start(Out::File(file))?)
+        if let Some(Out::File(file, path)) = &mut out {
+            let path = path.as_path();
+            let failed = |error: io::Error| Failure::reading(path, &error);
+            if file.metadata().map_err(failed)?.is_file() {
+                let whole = known(file, path, numbers, &mut state.written)?;
+                // Removes a last line that was cut off, so that it is written again.
+                file.set_len(whole).map_err(failed)?;
+                file.seek(SeekFrom::End(0)).map_err(failed)?;
             }
-        };
+        }
+        let lines = out.map(Lines::start).transpose()?;
         Ok(Results { numbers, lines, state: Arc::new(Mutex::new(state)) })
     }
 
@@ -132,6 +128,13 @@ impl Results {
             state.all_left += jobs;
             *state.left.entry(lane).or_default() += jobs;
         }
+    }
+
+    /// Corrects the number of accepted jobs that have not ended by the store's count of them. Never raises it, because
+    /// the store learns of an end after this process has counted it.
+    pub(super) fn left_at_most(&self, waiting: u64) {
+        let mut state = self.state();
+        state.all_left = state.all_left.min(waiting);
     }
 
     pub(super) fn seen(&self) -> Seen {

@@ -73,7 +73,7 @@ async fn each(batch: &Batch, run: u64, mut take: impl FnMut(LineHash)) -> Result
 pub(super) fn differences(mut input: Input, mut sent: Sent) -> std::io::Result<String> {
     let (mut new, mut named, mut same) = (0_u64, Vec::new(), 0_u64);
     loop {
-        let page = input.page(std::time::SystemTime::UNIX_EPOCH)?;
+        let page = input.page(|| std::time::SystemTime::UNIX_EPOCH)?;
         for line in &page.lines {
             if sent.take(&line.text) {
                 same += 1;

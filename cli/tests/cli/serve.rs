@@ -314,6 +314,9 @@ fn console_is_read_only_by_default() {
         assert_eq!(paused.split(' ').nth(1), Some(expected), "{flag}: {paused}");
         assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(0));
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said.contains("an operator acted"), expected == "200", "{flag}: {said}");
     }
     std::fs::remove_file(vendors).unwrap();
 }

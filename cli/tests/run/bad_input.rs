@@ -61,6 +61,40 @@ async fn invalid_lines_can_be_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn skipped_lines_are_sent_once_valid() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let late = |number: u32| job("late", &format!("/late/{number}"));
+    place.write("jobs.jsonl", &(three_lines(late(1).trim_end()) + "no job\n"));
+    place.write("late.jsonl", &late(2));
+    let run = async |args: &[&str]| {
+        let ran = place.run(&[args, &["--keep-going"]].concat()).await;
+        (ran.figures(), ran.code)
+    };
+    assert_eq!(run(&["jobs.jsonl"]).await, ([2, 0, 0], 1));
+    assert_eq!(run(&["late.jsonl"]).await, ([0, 0, 0], 1), "no line is a job");
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let tenant = "\n[[tenants]]\nid = \"late\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY\"\n";
+    place.write("vendors.toml", &(vendors + tenant));
+    assert_eq!(run(&["jobs.jsonl"]).await, ([2, 0, 0], 1), "it goes on, and has nothing left to do");
+    assert_eq!(run(&["jobs.jsonl", "--changed"]).await, ([1, 0, 0], 1), "one line is no job still");
+    assert_eq!(run(&["late.jsonl", "--changed"]).await, ([1, 0, 0], 0));
+    assert_eq!(run(&["jobs.jsonl", "--changed"]).await, ([1, 0, 0], 1), "it goes on: no line is sent twice");
+    assert_eq!((place.effects(), place.vendor.summary().arrived), ((4, 4), 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unchanged_input_keeps_its_results() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("jobs.jsonl", &three_lines("no job"));
+    let args = ["jobs.jsonl", "--keep-going", "--out", "results.jsonl"];
+    assert_eq!(place.run(&args).await.code, 1);
+    // The line that was left out is no job still, so no new run begins.
+    let ran = place.run(&[&args[..], &["--changed"]].concat()).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([2, 0, 0], 1, (2, 2)), "{}", ran.err);
+    assert_eq!(place.results("results.jsonl").len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn results_of_something_else_are_left_alone() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=3);

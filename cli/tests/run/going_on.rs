@@ -90,13 +90,23 @@ async fn changed_file_is_not_resumed() {
 async fn store_in_use_is_left_alone() {
     let place = RunFolder::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=2_400);
-    let child = place.start(&["jobs.jsonl"]);
+    let args = ["jobs.jsonl", "--out", "results.jsonl"];
+    let child = place.start(&args);
     place.wait_until_sent(1).await;
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("is in use by another run: wait for its end"), "{}", ran.err);
+    let others: Vec<Child> = (0..3).map(|_| place.start(&args)).collect();
+    for other in others {
+        let ran = wait(other).await;
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains("results.jsonl: another run writes this file: wait for its end"), "{}", ran.err);
+    }
     let first = wait(child).await;
     assert_eq!((first.figures(), first.code, place.effects()), ([2_400, 0, 0], 0, (2_400, 2_400)), "{}", first.err);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=2_400).collect::<Vec<_>>(), "each line once");
+    assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "with its response");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,12 +253,28 @@ async fn changed_run_resumes_before_first_line() {
         place.jobs("jobs.jsonl", 1..=40);
         assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
         place.jobs("jobs.jsonl", 21..=50);
-        // The results cannot be written, so the process ends after it has begun the new run in the store and before it
-        // accepts a line.
-        let ran = place.run(&["jobs.jsonl", "--changed", "--out", "missing/results.jsonl"]).await;
+        // The results cannot be continued, so the process ends after it has begun the new run in the store and before
+        // it accepts a line.
+        place.write("other.jsonl", "{}\n");
+        let ran = place.run(&["jobs.jsonl", "--changed", "--out", "other.jsonl"]).await;
         assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
         let ran = place.run(again).await;
         assert_eq!((ran.figures(), ran.code, place.effects()), ([10, 0, 0], 0, (50, 50)), "{again:?}: {}", ran.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unwritable_results_begin_no_run() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=40);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
+    place.jobs("jobs.jsonl", 21..=50);
+    for how in ["--changed", "--anew"] {
+        let ran = place.run(&["jobs.jsonl", how, "--out", "missing/results.jsonl"]).await;
+        assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{how}: {}", ran.err);
+        let ran = place.run(&["jobs.jsonl"]).await;
+        assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{how}: {}", ran.err);
+        assert!(ran.err.contains("--changed sends only"), "{how}: the run before is still the last: {}", ran.err);
     }
 }
 
@@ -268,4 +294,49 @@ async fn run_without_notes_sends_nothing() {
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
     assert!(ran.err.contains("no longer holds which these are. Nothing was sent"), "{}", ran.err);
+}
+
+/// One of them works on the file, and sends its own job alone.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sends_share_a_file() {
+    let service = integration_client::testing::Delay::fixed(2 * SECOND);
+    let place = RunFolder::new(FakeVendor::builder().service_time(service)).await;
+    let send = |path: &str| {
+        let args = ["send", "acme", "v", path, "-d", "{}", "--vendors", "vendors.toml", "--store", "jobs.sqlite"];
+        place.command(&args).spawn().unwrap()
+    };
+    let first = send("/first");
+    place.wait_until_sent(1).await;
+    let second = send("/second");
+    let process = second.id().to_string();
+    let second = tokio::time::timeout(30 * SECOND, wait(second)).await;
+    if second.is_err() {
+        Command::new("kill").arg(process).status().unwrap();
+    }
+    let (first, second) = (wait(first).await, second.expect("it sends its job"));
+    assert_eq!((first.code, second.code), (0, 0), "{} {}", first.err, second.err);
+    assert_eq!((place.effects(), place.vendor.summary().arrived), ((2, 2), 2));
+}
+
+/// The jobs of an interrupted run stay for the run, whose results need their responses.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn send_leaves_jobs_of_interrupted_run() {
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
+    place.jobs("jobs.jsonl", 1..=80);
+    let child = place.start(&["jobs.jsonl", "--out", "results.jsonl"]);
+    place.wait_until_sent(20).await;
+    signal(&child, "INT");
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let before = place.vendor.summary().arrived;
+    let args = ["send", "acme", "v", "/own", "-d", "{}", "--vendors", "vendors.toml", "--store", "jobs.jsonl.sqlite"];
+    let sent = wait(place.command(&args).spawn().unwrap()).await;
+    assert_eq!((sent.code, place.vendor.summary().arrived), (0, before + 1), "{}", sent.err);
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([80, 0, 0], 0, (81, 81)), "{}", ran.err);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=80).collect::<Vec<_>>());
+    assert!(results.iter().all(|result| result["body"].is_object()), "{results:?}");
 }

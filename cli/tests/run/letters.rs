@@ -84,6 +84,34 @@ async fn tenant_removal_needs_a_name_or_consent() {
     assert!(rest.code == 0 && rest.out.ends_with("2 tenants retired\n"), "{}{}", rest.out, rest.err);
 }
 
+/// The tenants are retired although nobody reads their names.
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_output_stops_no_cleanup() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("active.txt", "acme\n");
+    for id in ["a1", "a2", "a3"] {
+        let set = ["tenants", "set", id, "v", "--vendors", "vendors.toml", "--credential", "env:IC_RUN_KEY"];
+        assert_eq!(place.ask(&set).await.code, 0);
+    }
+    let mut command = place.command(&["tenants", "cleanup", "--active", "active.txt", "--yes"]);
+    let mut child = command.env("INTEGRATION_CLIENT_STORE", "jobs.jsonl.sqlite").spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let left = place.ask(&["tenants", "list", "--vendors", "vendors.toml", "--json"]).await;
+    assert!(!left.out.contains("\"store\""), "{}{}", left.out, left.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_response_of_a_request_is_shown() {
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/down", 503)).await;
+    let ran = wait(place.command(&["send", "acme", "v", "/down", "--vendors", "vendors.toml", "-i"]).spawn().unwrap());
+    let ran = ran.await;
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.out.starts_with("HTTP 503 (attempt "), "{}", ran.out);
+    assert!(ran.err.contains("error: tenant acme, vendor v: "), "{}", ran.err);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn response_line_ends_and_refusal_is_named() {
     let place =

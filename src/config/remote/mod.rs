@@ -38,7 +38,8 @@ const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The longest wait that a server can request by `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// Configuration on a server: vendors and tenants in the format of `vendors.toml`.
+/// Configuration on a server: vendors and tenants in the format of `vendors.toml`. A text under a URL counts as a file.
+/// Texts under keys are laid over the files, as by [`Sources::over`].
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), integration_client::Error> {
@@ -62,8 +63,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 /// [`config_sources`](crate::status::ClientStatus::config_sources) in the overview says so of each.
 ///
 /// Addresses must be `https`, or `http` to this machine, because anyone who can change the configuration can have
-/// credentials sent to another host. Redirects are not followed. A response may take 10 s between two pieces and have
-/// at most 64 MiB.
+/// credentials sent to another host. Servers are asked directly, without the proxies that the environment names.
+/// Redirects are not followed. A response may take 10 s between two pieces and have at most 64 MiB.
 pub struct RemoteSource {
     kind: Kind,
     secrets: Vec<Secret>,

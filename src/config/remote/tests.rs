@@ -50,3 +50,40 @@ fn empty_answers_are_failures() {
         assert!(check(found(texts)).is_err(), "{texts:?}");
     }
 }
+
+#[tokio::test]
+async fn loopback_server_is_read() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let source = RemoteSource::http(format!("http://{}/vendors.toml", listener.local_addr().unwrap()));
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4_096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n# nothing").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let loaded = tokio::select! {
+        loaded = source.load() => loaded.unwrap(),
+        () = serve => panic!("the server serves for ever"),
+    };
+    assert_eq!(loaded.hash(), Sources::new().file("vendors.toml", "# nothing").hash());
+}
+
+/// The environment of a running process cannot be changed safely, so the check runs in a child of its own.
+#[test]
+fn configuration_server_is_asked_without_proxy() {
+    let trap = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = format!("http://{}", trap.local_addr().unwrap());
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "config::remote::tests::loopback_server_is_read"])
+        .envs(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, proxy.as_str())))
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    trap.set_nonblocking(true).unwrap();
+    assert!(trap.accept().is_err(), "the proxy was used");
+}

@@ -8,7 +8,7 @@ use crate::config::costs::{Costs, MAX_COSTS};
 use crate::config::limit::{Limit, LimitKind, Rate, Unit};
 use crate::config::report::{Path, Report, Step, at};
 use crate::config::suggest;
-use crate::config::vendor::Endpoint;
+use crate::config::vendor::{Endpoint, Vendor};
 use crate::signals::POINTS;
 
 /// Reads `[vendors.NAME.costs]`, which declares the kinds of points.
@@ -50,6 +50,15 @@ fn units<'e>(entry: &'e BTreeMap<String, i64>, path: &Path, report: &mut Report)
         Some((&**name, u32::try_from(units).ok()?))
     });
     units.collect()
+}
+
+/// Reports default costs that do not fit the buckets of `vendor`, whose limits have been reduced to a tenant's `share`.
+pub(in crate::config) fn check_shared(vendor: &Vendor, share: f64, report: &mut Report) {
+    let mut of_costs = Report::default();
+    check(&vendor.costs, &vendor.limits, &vendor.endpoints, &mut of_costs);
+    for problem in of_costs.problems {
+        report.problem(at(&[], "share"), format!("share {share} is too small: {}", problem.message));
+    }
 }
 
 /// Warns about a default cost that no limit counts, and refuses one that does not fit a limit's bucket.

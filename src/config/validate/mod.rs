@@ -11,6 +11,7 @@ mod retry;
 mod vendor;
 
 pub(super) use callers::caller;
+pub(super) use costs::check_shared;
 #[cfg(any(test, feature = "testing"))]
 pub(super) use costs::of_vendor as costs;
 #[cfg(any(test, feature = "testing"))]

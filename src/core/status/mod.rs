@@ -24,7 +24,7 @@ pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<Tenan
     let flow = core.telemetry.meters.flow(&tenant.vendor.name, core.clock.now());
     let token = core.egress.credentials.token_view(&tenant).map(|view| of_the_token(view, core.clock.now()));
     // Usually no host has failed lately, and then the tenant's host need not be determined.
-    let host = (!core.egress.hosts.are_well()).then(|| tenant.host());
+    let host = (!core.egress.hosts.are_well()).then(|| tenant.peer());
     let unreachable = host.filter(|host| core.egress.hosts.is_open(host)).map(Into::into);
     Ok(TenantStatus { flow, token, unreachable, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })
 }

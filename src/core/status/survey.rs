@@ -69,7 +69,7 @@ fn needs_reconnect(core: &Core, route: &Route) -> bool {
 /// Whether no connection can be made to the vendor's host. Usually no host has failed lately, and then the host need
 /// not be determined.
 fn is_unreachable(core: &Core, route: &Route) -> bool {
-    !core.egress.hosts.are_well() && core.egress.hosts.is_open(&route.host())
+    !core.egress.hosts.are_well() && core.egress.hosts.is_open(&route.peer())
 }
 
 /// Problems of a lane that the engine does not know.

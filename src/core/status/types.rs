@@ -58,8 +58,8 @@ pub struct TenantStatus {
     pub headroom: Option<f64>,
     /// The pause during which no request is sent.
     pub pause: Option<PauseStatus>,
-    /// The vendor's host, if no connection can be made to it: one request at a time tries to connect, and the others
-    /// wait.
+    /// The vendor's host, with its port unless that is 443, if no connection can be made to it: one request at a time
+    /// tries to connect, and the others wait.
     pub unreachable: Option<Arc<str>>,
     /// Set if the tenant is slower than its limits allow, because of reports or refusals by the vendor.
     pub throttle: Option<ThrottleStatus>,

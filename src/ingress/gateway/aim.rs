@@ -12,7 +12,7 @@ use super::door::Door;
 use super::path;
 use super::problem::Problem;
 use super::shared::Shared;
-use crate::config::May;
+use crate::config::{May, unknown};
 use crate::error::Error;
 use crate::route::Route;
 
@@ -42,6 +42,15 @@ impl Shared {
     ) -> Result<Aim, Problem> {
         let bad = |why: String| Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why);
         let not_allowed = |error: Error| Problem::of(&error, true);
+        // The error's own text suggests names, and those of other callers' tenants are not for this one.
+        let knows_all = match allowed {
+            Allowed::All => true,
+            Allowed::Caller(caller) => caller.is_for_all(),
+        };
+        let no_route = |error: Error, tenant: &str, vendor: &str| match knows_all {
+            true => not_allowed(error),
+            false => not_allowed(unknown::unknown_tenant(tenant, vendor, &[])),
+        };
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or(&door.host);
         let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let tenant_of = |named: Option<&str>| match named.or_else(|| allowed.only_tenant()) {
@@ -66,8 +75,13 @@ impl Shared {
         if uri.scheme().is_some() {
             let user = callers::proxy_user(headers).filter(|user| !user.is_empty() && user != "@");
             let tenant = tenant_of(user.as_deref())?;
-            let route = self.proxied(&tenant, uri)?;
-            check(&tenant, &route.vendor.name)?;
+            let is_callers = |route: &Arc<Route>| allowed.may(right, &tenant, &route.vendor.name);
+            // The same message for tenants that do not exist and for those of others.
+            let route = self.proxied(&tenant, uri).filter(is_callers).ok_or_else(|| {
+                let why = "there is no vendor at this host and path that the caller may call on behalf of this tenant \
+                           ([[callers]] says what it may); the gateway is no open proxy";
+                Problem::refused(StatusCode::FORBIDDEN, "forbidden", why)
+            })?;
             let base = route.base().map_err(not_allowed)?.into_owned();
             let (path, _) = path::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
             let own = format!("http://{}{}", uri.authority().map_or("", |authority| authority.as_str()), base.path());
@@ -83,7 +97,7 @@ impl Shared {
             }
         };
         check(&tenant, vendor)?;
-        let route = registry.route(&tenant, vendor).map_err(not_allowed)?;
+        let route = registry.route(&tenant, vendor).map_err(|error| no_route(error, &tenant, vendor))?;
         let base = route.base().map_err(not_allowed)?.into_owned();
         let (path, had_base) = path::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
         let of_base = if had_base { base.path().trim_end_matches('/') } else { "" };
@@ -102,7 +116,7 @@ impl Shared {
 
     /// Finds the route whose base URL covers the URL of a forward proxy's request. That URL may say `http` for a
     /// vendor's `https`.
-    fn proxied(&self, tenant: &str, uri: &Uri) -> Result<Arc<Route>, Problem> {
+    fn proxied(&self, tenant: &str, uri: &Uri) -> Option<Arc<Route>> {
         let registry = &self.client.core().registry;
         let text = uri.to_string();
         let find = |text: &str| {
@@ -110,9 +124,6 @@ impl Shared {
             registry.route_for_url(tenant, &url).ok()
         };
         let secure = || text.strip_prefix("http://").and_then(|rest| find(&format!("https://{rest}")));
-        find(&text).or_else(secure).ok_or_else(|| {
-            let why = "the tenant has no vendor at this host and path; the gateway is no open proxy";
-            Problem::refused(StatusCode::FORBIDDEN, "forbidden", why)
-        })
+        find(&text).or_else(secure)
     }
 }

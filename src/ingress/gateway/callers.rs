@@ -320,8 +320,8 @@ fn kept(caller: &Caller, error: &str, before: Option<&Table>) -> Option<[u8; 32]
     digest
 }
 
-/// The values of a request that may be its caller's token, likeliest first; at most five.
-pub(super) fn tokens(headers: &HeaderMap, query: &str, auth: Option<&AuthScheme>) -> Vec<Vec<u8>> {
+/// The values of a request that may be its caller's token, likeliest first. `auths` say where vendors' keys stand.
+pub(super) fn tokens(headers: &HeaderMap, query: &str, auths: &[&AuthScheme]) -> Vec<Vec<u8>> {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     if let Some(token) = value(TOKEN) {
         return vec![token.to_vec()];
@@ -330,17 +330,19 @@ pub(super) fn tokens(headers: &HeaderMap, query: &str, auth: Option<&AuthScheme>
         return in_authorization(proxy).into_iter().last().into_iter().collect();
     }
     let mut found = Vec::new();
-    match auth {
-        Some(AuthScheme::Header { name, prefix }) => {
-            let value = value(name).unwrap_or_default();
-            found.push(value.strip_prefix(prefix.as_bytes()).unwrap_or(value).to_vec());
+    for auth in auths {
+        match auth {
+            AuthScheme::Header { name, prefix } => {
+                let value = value(name).unwrap_or_default();
+                found.push(value.strip_prefix(prefix.as_bytes()).unwrap_or(value).to_vec());
+            }
+            AuthScheme::Query { name } => {
+                let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                let own = pairs.filter(|(own, _)| percent_decode_str(own).eq(name.bytes()));
+                found.extend(own.map(|(_, value)| percent_decode_str(value).collect()).take(1));
+            }
+            _ => {}
         }
-        Some(AuthScheme::Query { name }) => {
-            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            let own = pairs.filter(|(own, _)| percent_decode_str(own).eq(name.bytes()));
-            found.extend(own.map(|(_, value)| percent_decode_str(value).collect()).take(1));
-        }
-        _ => {}
     }
     found.extend(headers.get(AUTHORIZATION).into_iter().flat_map(in_authorization));
     found.extend(value("x-api-key").map(<[u8]>::to_vec));
@@ -419,7 +421,7 @@ mod tests {
             (vec![("authorization", "")], "", None, vec![]),
             (vec![("authorization", "Basic %%%")], "", None, vec![]),
         ] {
-            let found = tokens(&headers(&given), in_query, auth);
+            let found = tokens(&headers(&given), in_query, auth.as_slice());
             let found: Vec<_> = found.iter().map(|token| String::from_utf8_lossy(token)).collect();
             assert_eq!(found, expected, "{given:?}");
         }

@@ -31,7 +31,10 @@ impl Shared {
         }
         match path {
             "livez" => Ok(json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),
-            "readyz" => Ok(self.readiness(door)),
+            "readyz" => {
+                let may_view = self.enter(headers, uri, door).await.is_ok_and(|allowed| allowed.may_view());
+                Ok(self.readiness(door, may_view))
+            }
             "metrics" => {
                 let allowed = self.enter(headers, uri, door).await?;
                 if !allowed.may_view() {
@@ -52,8 +55,8 @@ impl Shared {
         Ok(self.authenticate(headers, uri, door).await?.0)
     }
 
-    fn readiness(&self, door: &Door) -> Response<GatewayBody> {
-        let config_problem = self.client.config().problem();
+    /// The texts of problems may name files, hosts and tenants: they are for those who `may_view` them.
+    fn readiness(&self, door: &Door, may_view: bool) -> Response<GatewayBody> {
         // A failing store does not stop direct sends; it matters only if callers may store requests.
         let store_problem = self.client.outbox().problem();
         let status = match (door.shutdown.draining.load(Ordering::Relaxed), &store_problem) {
@@ -62,9 +65,11 @@ impl Shared {
             _ => "ok",
         };
         let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let said = serde_json::json!({
-            "status": status, "config_problem": config_problem, "store_problem": store_problem,
-        });
+        let mut said = serde_json::json!({"status": status});
+        if may_view {
+            said["config_problem"] = self.client.config().problem().into();
+            said["store_problem"] = store_problem.into();
+        }
         json(code, &said)
     }
 

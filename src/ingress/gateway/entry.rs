@@ -83,8 +83,8 @@ impl Gateway {
 }
 
 impl GatewayBuilder {
-    /// How long a request that states no deadline may wait for the head of its response, and then for each piece of
-    /// the body; 55 s unless stated.
+    /// How long a request that states no deadline may wait for the head of its response, and how long any request
+    /// may then wait for each piece of the body; 55 s unless stated.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

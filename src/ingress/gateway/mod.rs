@@ -32,6 +32,7 @@
 //! request is on the disk, with the path of a receipt, `/~/receipts/ID`. GET on the receipt returns the request's
 //! state and the vendor's response; DELETE cancels the request unless a process has already taken it. The caller needs
 //! the right `async`, and should state an idempotency key, so that the gateway accepts a repeated request only once.
+//! Without one, a repetition of a request that may have been accepted is refused, as below.
 //!
 //! # How long an answer may take
 //! The [deadline](GatewayBuilder::deadline) bounds the time until a response's head arrives, and then the wait for
@@ -40,9 +41,10 @@
 //!
 //! # What it speaks
 //! HTTP/1.1 without TLS, on loopback or behind a mesh. The gateway's own errors are RFC 9457 problem documents with
-//! `Proxy-Status` (RFC 9209). If a POST or PATCH without an idempotency key that the vendor reads fails and it is
-//! unknown whether the vendor acted, the gateway responds 422, and does not send the same request again for ten
-//! minutes.
+//! `Proxy-Status` (RFC 9209). A request may act twice if its method is none of GET, HEAD, OPTIONS, PUT and DELETE and
+//! it has no idempotency key that the vendor reads. If such a request fails and it is unknown whether the vendor acted,
+//! the caller gets the vendor's own 5xx, if there was one, and otherwise 422, both with `x-should-retry: false`. The
+//! gateway does not send the same request again for ten minutes.
 
 mod aim;
 pub(crate) mod answer;

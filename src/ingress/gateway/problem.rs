@@ -22,7 +22,7 @@ impl Problem {
             may_repeat: false,
             delivery: Delivery::NotSent,
             request_id: None,
-            letter_id: None,
+            record: None,
             allowed: None,
             is_repeated: false,
         }
@@ -61,9 +61,9 @@ impl Problem {
     /// outcome.
     pub(super) fn repeated(why: &str) -> Problem {
         let detail = format!(
-            "not sent: the same request went to the vendor in the last ten minutes, and nobody knows whether the vendor acted \
-             ({why}). Look first. Then send it with an idempotency key that the vendor reads, or with the header \
-             Integration-Send-Again: true"
+            "not sent: the same request came in the last ten minutes, and nobody knows whether the vendor acted on it, \
+             or will act ({why}). Look first. Then send it with an idempotency key that the vendor reads, or with the \
+             header Integration-Send-Again: true"
         );
         let problem = Problem::refused(StatusCode::UNPROCESSABLE_ENTITY, "repeated", detail);
         Problem { delivery: Delivery::Ambiguous, is_repeated: true, ..problem }

@@ -15,25 +15,31 @@ use super::problem::Problem;
 use super::shared::Shared;
 use crate::Priority;
 use crate::config::May;
+use crate::ingress::Record;
 use crate::outbox::{KeptResponse, Receipt, Status};
 use crate::request::Request;
 
 impl Shared {
     /// Accepts a request into the store, and responds 202 once it is on the disk. The vendor's response is kept with
-    /// the receipt.
+    /// the receipt. `may_act_twice` says that a second job for the same request does no harm, or that there will be
+    /// none.
     pub(super) async fn leave(
         &self,
         request: Request,
         priority: Priority,
         aim: &Aim,
+        may_act_twice: bool,
     ) -> Result<Response<GatewayBody>, Problem> {
         let outbox = self.client.outbox();
         let left = outbox.enqueue(&aim.route.id, priority, request.keep_response()).await;
-        // With an idempotency key a repetition finds the same job. Without one, a request that failed here may have
-        // been accepted all the same, and a repetition would be a second job.
-        let receipt = left.map_err(|error| Problem::of(&error, false))?;
         let prefix = self.public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
-        let path = format!("{prefix}/~/receipts/{}", receipt.id());
+        let path_of = |id: &str| format!("{prefix}/~/receipts/{id}");
+        // A request that failed here may have been accepted all the same; its receipt says whether it was.
+        let receipt = left.map_err(|error| Problem {
+            record: error.job_id().map(|id| Box::new(Record::Receipt(path_of(id).into()))),
+            ..Problem::of(&error, may_act_twice)
+        })?;
+        let path = path_of(&receipt.id());
         let said = json!({"id": receipt.id(), "receipt": path, "accepted_before": receipt.was_accepted_before()});
         let mut answer = control::json(StatusCode::ACCEPTED, &said);
         // For callers of a forward proxy or a lane listener the path would be one of the vendor's.

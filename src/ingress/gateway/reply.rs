@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::Response;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::{Method, Response, StatusCode};
 
 use super::answer::GatewayBody;
 use super::json_links::{JsonLinks, is_json};
@@ -15,7 +15,11 @@ use crate::send::response::Response as Answer;
 
 /// Refuses a response whose stated length exceeds the vendor's `max_response_bytes`: passed on, its body would break
 /// off midway without an explanation.
-pub(super) fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
+pub(super) fn fits(answer: Answer, method: &Method, route: &Route) -> Result<Answer, Error> {
+    // Without a body, `Content-Length` is that of another response (RFC 9110, section 8.6).
+    if *method == Method::HEAD || matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok(answer);
+    }
     let stated = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
         None => Ok(answer),

@@ -21,9 +21,10 @@ use super::reply::{fits, of_error, of_vendor, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
-use crate::config::{May, OnAmbiguous};
+use crate::config::{AuthScheme, May, OnAmbiguous};
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
+use crate::retry;
 use crate::send::key;
 use crate::telemetry::Outcome;
 
@@ -122,13 +123,7 @@ impl Shared {
             return Ok((Allowed::All, None));
         }
         let core = self.client.core();
-        let vendor = match &door.lane {
-            Some((_, vendor)) => Some(&**vendor),
-            None => path::by_path(uri.path()).ok().map(|named| named.vendor),
-        };
-        let config = core.registry.config.load_full();
-        let known = vendor.and_then(|name| config.vendor(name, "live").ok());
-        let tokens = callers::tokens(headers, uri.query().unwrap_or_default(), known.as_ref().map(|known| &known.auth));
+        let tokens = self.tokens(headers, uri, door);
         let has_some = !tokens.is_empty();
         for token in tokens {
             if let Some(allowed) = self.callers.find(core, &token).await {
@@ -147,6 +142,27 @@ impl Shared {
         tokio::time::sleep(wait).await;
         let why = "no caller of the gateway has this token; state it in [[callers]], or correct the SDK's API key";
         Err(Problem::refused(status, "unauthorized", why))
+    }
+
+    /// The values of a request that may be its caller's token.
+    fn tokens(&self, headers: &HeaderMap, uri: &Uri, door: &Door) -> Vec<Vec<u8>> {
+        let registry = &self.client.core().registry;
+        let named = match &door.lane {
+            Some((tenant, vendor)) => Some((Some(&**tenant), &**vendor)),
+            None => path::by_path(uri.path()).ok().map(|named| (named.tenant, named.vendor)),
+        };
+        let route = named.and_then(|(tenant, vendor)| registry.routes.find(tenant?, vendor));
+        let config = registry.config.load_full();
+        // The vendor's environments may take keys in different places. Without a known tenant it may be any of them.
+        let mut auths: Vec<&AuthScheme> = match (&route, named) {
+            (Some(route), _) => vec![&route.vendor.auth],
+            (None, Some((_, vendor))) => {
+                config.vendors().iter().filter(|known| *known.name == *vendor).map(|known| &known.auth).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        auths.dedup();
+        callers::tokens(headers, uri.query().unwrap_or_default(), &auths)
     }
 
     async fn send<B>(
@@ -181,15 +197,12 @@ impl Shared {
         let accepted = accepted.map_err(|error| Problem::of(&error, true))?;
         let Accepted { mut request, priority, immediate, stated_deadline } = accepted;
         let priority = allowed.capped(priority);
-        if asked.later {
-            // The gateway's default deadline is for callers that wait for the response: a stored request has only the
-            // one it states.
-            request.parts.deadline = stated_deadline;
-            return self.leave(request, priority, &aim).await;
-        }
         let may_resend = request.parts.on_ambiguous.unwrap_or(aim.route.vendor.retry.on_ambiguous);
-        let may_act_twice = !matches!(method, Method::POST | Method::PATCH)
+        // The store recognises a repetition by a key that the caller states, even if the vendor reads none.
+        let has_own_key = || request.parts.notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
+        let may_act_twice = retry::idempotent(&method, false)
             || may_resend == OnAmbiguous::Resend
+            || (asked.later && has_own_key())
             || key::is_stated(&request, &aim.route);
         let (tenant, vendor) = (aim.route.id.clone(), aim.route.vendor.name.clone());
         let mark = request.body_bytes().filter(|_| !may_act_twice).map(|body| Mark {
@@ -205,9 +218,23 @@ impl Shared {
         {
             return Err(Problem::repeated(&why));
         }
-        let begun = Arc::new(AtomicBool::new(false));
+        // The store may accept a request whose caller has gone away meanwhile.
+        let begun = Arc::new(AtomicBool::new(asked.later));
+        let mut guard = Guard { shared: self, mark, begun: &begun, is_stored: asked.later };
+        if asked.later {
+            // The gateway's default deadline is for callers that wait for the response: a stored request has only the
+            // one it states.
+            request.parts.deadline = stated_deadline;
+            let left = self.leave(request, priority, &aim, may_act_twice).await;
+            match (&left, guard.mark.take()) {
+                (Err(problem), Some(mark)) if problem.delivery == Delivery::Ambiguous => {
+                    self.remember(mark.fingerprint(), problem.detail.to_string());
+                }
+                _ => {}
+            }
+            return left;
+        }
         request.parts.begun = Some(begun.clone());
-        let mut guard = Guard { shared: self, mark, begun: &begun };
         let sent = async {
             // Boxed: the enclosing futures are moved several times, and the send makes up most of their size.
             match immediate {
@@ -230,7 +257,7 @@ impl Shared {
         };
         let base = aim.route.base().map_err(|error| Problem::of(&error, true))?.into_owned();
         let back = Back { base: &base, path: &aim.path, auth: &aim.route.vendor.auth, own: &aim.own };
-        match result.and_then(|answer| if method == Method::HEAD { Ok(answer) } else { fits(answer, &aim.route) }) {
+        match result.and_then(|answer| fits(answer, &method, &aim.route)) {
             Ok(answer) => {
                 let took = core.clock.now().since(began);
                 // A response that has arrived completely cannot break off any more.
@@ -241,11 +268,12 @@ impl Shared {
                         Box::new(move |why| shared.remember(mark, format!("its answer broke off: {why}")));
                     remember
                 });
-                // A stream may last as long as data keeps coming, unless the caller stated a deadline for the whole
-                // response.
+                // A stream may last as long as data keeps coming, and until the deadline that the caller stated for the
+                // whole response. The time for an attempt is for its head.
+                let answer = answer.idle_timeout(self.deadline);
                 let answer = match stated_deadline {
-                    Some(_) => answer,
-                    None => answer.idle_timeout(self.deadline),
+                    Some(deadline) => answer.until(core.clock.instant(began + deadline)),
+                    None => answer,
                 };
                 let answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
                 Ok(with_links(answer, &back, &method, allowed))
@@ -292,12 +320,14 @@ fn with_links(
     }
 }
 
-/// When dropped after the exchange may have begun, remembers the request: its caller disconnected while the vendor may
-/// have had it, and the SDK is likely to send it again.
+/// When dropped after the exchange may have begun, remembers the request: its caller disconnected while the vendor or
+/// the store may have had it, and the SDK is likely to send it again.
 struct Guard<'s> {
     shared: &'s Shared,
     mark: Option<Mark>,
     begun: &'s AtomicBool,
+    /// Whether the request goes to the store, and not to the vendor.
+    is_stored: bool,
 }
 
 impl Drop for Guard<'_> {
@@ -305,7 +335,8 @@ impl Drop for Guard<'_> {
         if let Some(mark) = self.mark.take()
             && self.begun.load(Ordering::Relaxed)
         {
-            self.shared.remember(mark.fingerprint(), "its caller went away while the vendor had it".to_owned());
+            let has_it = if self.is_stored { "the store" } else { "the vendor" };
+            self.shared.remember(mark.fingerprint(), format!("its caller went away while {has_it} had it"));
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! hyper's `header_read_timeout` also closes connections that are idle between two requests. Every SDK keeps idle
 //! connections for a while, and a request that is sent just as the connection closes fails. So this wrapper allows ten
-//! seconds for a request's head from its first byte, five minutes for an idle connection, and one minute for a reader
-//! that accepts no bytes of a response.
+//! seconds for a request's head from its first byte, five minutes for a connection that is idle after a response, and
+//! one minute for a reader that accepts no bytes of a response. A connection that has sent nothing yet is closed after
+//! ten seconds: with five minutes too, a program that opens connections and uses none would lock all others out.
 
 use std::io;
 use std::pin::Pin;
@@ -44,6 +45,8 @@ pub(super) struct Wire<S> {
     /// Set and cleared by [`Busy`].
     busy: Arc<AtomicBool>,
     clock: Clock,
+    /// How long the connection may send nothing.
+    silence: Duration,
     /// What the connection waits for while no request is under way, and until when.
     awaits: Option<(Awaits, Time)>,
     /// Wakes the connection at the end of its wait or earlier. A wait does not set it anew unless it ends sooner: nearly
@@ -62,7 +65,7 @@ enum Awaits {
 
 impl<S> Wire<S> {
     pub(super) fn new(stream: S, busy: Arc<AtomicBool>, clock: Clock) -> Wire<S> {
-        Wire { stream, busy, clock, awaits: None, alarm: None, writing: None }
+        Wire { stream, busy, clock, silence: HEAD, awaits: None, alarm: None, writing: None }
     }
 
     /// Whether the wait has lasted too long; `has_come` if bytes have just arrived. Wakes the task when it has.
@@ -72,7 +75,7 @@ impl<S> Wire<S> {
             Some((Awaits::Head, until)) => until,
             Some((Awaits::Request, until)) if !has_come => until,
             _ => {
-                let (what, time) = if has_come { (Awaits::Head, HEAD) } else { (Awaits::Request, REST) };
+                let (what, time) = if has_come { (Awaits::Head, HEAD) } else { (Awaits::Request, self.silence) };
                 let until = self.clock.now() + time;
                 self.awaits = Some((what, until));
                 until
@@ -116,6 +119,8 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
     fn unless_stuck<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.writing = None;
+            // These bytes are a response's. Whatever is awaited next belongs to another request.
+            (self.silence, self.awaits) = (REST, None);
             return written;
         }
         match self.writing.get_or_insert_with(|| Box::pin(sleep(READER))).as_mut().poll(cx) {
@@ -162,10 +167,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn head_and_idle_connection_have_separate_deadlines() {
         let clock = Clock::system();
-        let began = clock.now();
         let (mut peer, ours) = duplex(64);
         let mut wire = Wire::new(ours, Arc::default(), clock);
         let mut buf = [0; 8];
+        peer.write_all(b"request").await.unwrap();
+        assert_eq!(wire.read(&mut buf).await.unwrap(), 7);
+        wire.write_all(b"response").await.unwrap();
+        let began = clock.now();
         assert_eq!(wire.read(&mut buf).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(clock.now().since(began).as_secs(), 300);
 
@@ -180,6 +188,16 @@ mod tests {
         assert_eq!(wire.read(&mut buf).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(clock.now().since(began).as_secs(), 10, "a byte now and then wins no time");
         peer.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_connection_has_ten_seconds() {
+        let clock = Clock::system();
+        let began = clock.now();
+        let (_peer, ours) = duplex(64);
+        let mut wire = Wire::new(ours, Arc::default(), clock);
+        assert_eq!(wire.read(&mut [0; 8]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(clock.now().since(began).as_secs(), 10);
     }
 
     #[tokio::test(start_paused = true)]

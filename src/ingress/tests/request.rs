@@ -208,6 +208,51 @@ async fn faulty_bodies_are_errors() {
     assert_eq!(accept_request(soon, 5).await.unwrap_err().kind(), ErrorKind::Deadline);
 }
 
+/// A body of two pieces, each of which comes this long after the one before.
+struct SlowBody {
+    pause: Duration,
+    left: u32,
+    next: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl HttpBody for SlowBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let pause = self.pause;
+        let next = self.next.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+        std::task::ready!(next.as_mut().poll(cx));
+        (self.next, self.left) = (None, self.left - 1);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"12")))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(2 * u64::from(self.left))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_has_a_minute_for_each_piece() {
+    let clock = Clock::system();
+    for (pause, took) in [(59, Ok(118)), (61, Err(60))] {
+        let body = SlowBody { pause: Duration::from_secs(pause), left: 2, next: None };
+        let mut request = http::Request::post("/pay").body(body).unwrap();
+        request.extensions_mut().insert(SendOptions::new().deadline(Duration::from_secs(31_536_000)));
+        let began = clock.now();
+        let accepted = accept_request(request, 4).await;
+        let seconds = clock.now().since(began).as_secs();
+        let accepted = accepted.map(|accepted| accepted.request.body_bytes().cloned()).map_err(|error| error.kind());
+        match took {
+            Ok(took) => assert_eq!((accepted, seconds), (Ok(Some(Bytes::from_static(b"1212"))), took)),
+            Err(took) => assert_eq!((accepted, seconds), (Err(ErrorKind::Deadline), took)),
+        }
+    }
+}
+
 #[tokio::test]
 async fn errors_of_no_kind_are_taken_too() {
     // A body with an error type other than the client's.

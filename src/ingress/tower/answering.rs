@@ -22,8 +22,10 @@ use crate::transport::TransportError;
 /// [gateway](crate::gateway). It has the fields `kind`, `delivery`, `retry_after_s`, `request_id` and `letter_id`, the
 /// members that SDKs read (`error`, `message`), and the header `Integration-Delivery`. Its status says what happened:
 /// 429 if the limits have no room now, 503 if too many requests wait, 504 after a deadline, 502 if the vendor cannot be
-/// reached, 422 if nobody knows whether the vendor acted on a POST or PATCH without a key that the vendor reads. After
-/// the last retry the response is the vendor's last one; of a long body it holds only the beginning.
+/// reached, 422 if nobody knows whether the vendor acted on a request that may act twice: its method is none of GET,
+/// HEAD, OPTIONS, PUT and DELETE, and it has no key that the vendor reads. If the vendor's own response ended the
+/// request, that response is returned, also where nobody knows whether the vendor acted (with `x-should-retry: false`
+/// then); of a long body it holds only the beginning.
 #[derive(Clone, Debug)]
 pub struct AnsweringService {
     inner: LaneService,

@@ -27,7 +27,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::ingress::{SendOptions, callers_timeout};
 use crate::route::Route;
-use crate::send::permit_answered;
+use crate::send::{PermitUsage, permit_answered};
 use crate::transport::target;
 
 /// Paces a service that sends requests itself, for SDKs that must sign their requests or make their connections
@@ -35,7 +35,8 @@ use crate::transport::target;
 ///
 /// Each request takes one permit of the lane, and the inner service is called once the permit is granted. The
 /// response's status and headers adjust the limits, as for a response to [`send`](IntegrationClient::send). The request
-/// keeps its slot of a concurrency limit until the response body has been read or dropped.
+/// keeps its slot of a concurrency limit until the response body has been read or dropped, however long the exchange
+/// takes: the vendor's `attempt_timeout` does not apply.
 ///
 /// The request is passed on unchanged, except that headers that begin with `Integration-` are removed. Of the
 /// [`SendOptions`], priority, deadline, longest wait, cost and endpoint apply here. A deadline limits the wait for the
@@ -107,6 +108,7 @@ impl<S> fmt::Debug for Paced<S> {
 /// The permit of one request, with the route and the endpoint that its response is reported for.
 pub(super) struct Pacing {
     held: PermitGuard,
+    usage: Option<Box<PermitUsage>>,
     route: Arc<Route>,
     endpoint: EndpointId,
 }
@@ -114,12 +116,13 @@ pub(super) struct Pacing {
 impl Pacing {
     /// Reports the status and the headers of the inner service's response.
     pub(super) fn answered(&self, layer: &LaneLayer, status: StatusCode, headers: &HeaderMap) {
-        permit_answered(layer.lane.client().core(), &self.route, self.endpoint, &self.held, status, headers);
+        let (core, usage) = (layer.lane.client().core(), self.usage.as_deref());
+        permit_answered(core, &self.route, self.endpoint, &self.held, usage, status, headers);
     }
 
     /// Wraps the response body, so that the permit ends with it.
     pub(super) fn body<R: HttpBody>(self, inner: R) -> PacedBody<R> {
-        PacedBody::new(inner, self.held, self.route)
+        PacedBody::new(inner, self.held, self.usage, self.route)
     }
 }
 
@@ -162,7 +165,9 @@ impl LaneLayer {
         let series = core.telemetry.metrics.series(&route.id, &vendor.name);
         let granted = core.registry.acquire(&route, None, ask, now, &series).await;
         let grant = granted.map_err(|why| refusal::error(&route, priority, core.clock.now(), why))?;
-        Ok(Pacing { held: grant.held, route, endpoint })
+        grant.held.outlasts();
+        let usage = PermitUsage::begin(core, &route, endpoint, priority, cost);
+        Ok(Pacing { held: grant.held, usage, route, endpoint })
     }
 }
 
@@ -217,27 +222,39 @@ pin_project! {
         #[pin]
         inner: R,
         held: Option<PermitGuard>,
+        usage: Option<Box<PermitUsage>>,
         route: Arc<Route>,
         bytes: u64,
+    }
+
+    impl<R> PinnedDrop for PacedBody<R> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            ended(this.held, this.usage.as_deref(), this.route, *this.bytes, false);
+        }
     }
 }
 
 impl<R: HttpBody> PacedBody<R> {
-    fn new(inner: R, held: PermitGuard, route: Arc<Route>) -> PacedBody<R> {
-        let mut body = PacedBody { inner, held: Some(held), route, bytes: 0 };
+    fn new(inner: R, held: PermitGuard, usage: Option<Box<PermitUsage>>, route: Arc<Route>) -> PacedBody<R> {
+        let mut body = PacedBody { inner, held: Some(held), usage, route, bytes: 0 };
         if body.inner.is_end_stream() {
-            ended(&mut body.held, &body.route, 0);
+            ended(&mut body.held, body.usage.as_deref(), &body.route, 0, true);
         }
         body
     }
 }
 
-/// Ends the permit with the body: nothing more of the body will be read.
-fn ended(held: &mut Option<PermitGuard>, route: &Route, bytes: u64) {
+/// Ends the permit with the body: nothing more of the body will be read. `is_whole`: all of it was read.
+fn ended(held: &mut Option<PermitGuard>, usage: Option<&PermitUsage>, route: &Route, bytes: u64, is_whole: bool) {
     if let Some(held) = held.take() {
         if route.vendor.counts_bytes {
-            route.answer_had(bytes);
-            held.received(bytes);
+            if is_whole {
+                route.answer_had(bytes);
+            }
+            if let (Some(corrected), Some(usage)) = (held.received(bytes, is_whole), usage) {
+                usage.corrected(corrected);
+            }
         }
         held.finish();
     }
@@ -248,11 +265,16 @@ impl<R: HttpBody> HttpBody for PacedBody<R> {
     type Error = R::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<R::Data>, R::Error>>> {
-        let this = self.project();
-        let frame = ready!(this.inner.poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => *this.bytes += frame.data_ref().map_or(0, |data| data.remaining() as u64),
-            _ => ended(this.held, this.route, *this.bytes),
+        let mut this = self.project();
+        let frame = ready!(this.inner.as_mut().poll_frame(cx));
+        let mut is_whole = frame.is_none();
+        if let Some(Ok(frame)) = &frame {
+            *this.bytes += frame.data_ref().map_or(0, |data| data.remaining() as u64);
+            // A reader that knows the length does not ask for the end.
+            is_whole = this.inner.is_end_stream();
+        }
+        if is_whole || matches!(frame, Some(Err(_))) {
+            ended(this.held, this.usage.as_deref(), this.route, *this.bytes, is_whole);
         }
         Poll::Ready(frame)
     }

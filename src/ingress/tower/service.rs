@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Method;
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
@@ -13,6 +12,7 @@ use crate::client::Lane;
 use crate::config::OnAmbiguous;
 use crate::error::{BoxError, Error};
 use crate::ingress::{SendOptions, accept};
+use crate::retry;
 use crate::send::response::{Response, ResponseBody};
 use crate::send::{Caller, Job, key, send};
 
@@ -117,7 +117,7 @@ impl LaneService {
         let route = core.registry.route(lane.tenant(), lane.vendor()).map_err(unsent)?;
         let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await.map_err(unsent)?;
         let may_resend = accepted.request.parts.on_ambiguous.unwrap_or(route.vendor.retry.on_ambiguous);
-        let may_act_twice = !matches!(method, Method::POST | Method::PATCH)
+        let may_act_twice = retry::idempotent(&method, false)
             || may_resend == OnAmbiguous::Resend
             || key::is_stated(&accepted.request, &route);
         let job = Job::new(core, Caller::Lane(&route), accepted.priority, accepted.request, accepted.immediate);

@@ -42,23 +42,31 @@ fn broken(error: BoxError) -> Error {
 impl Outbox {
     /// Accepts messages from a source until it has no more, or until
     /// [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's own task. Returns how many jobs were accepted;
-    /// a redelivered message is not counted.
+    /// a redelivered message is not counted. Returns after [`IntakeSource::ended`], by which the source gives back what
+    /// is left.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
     /// two thousand in total; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
     /// order in which they came, except those that the source [postponed](IntakeSource::can_postpone) or whose job the
     /// database rejected at first. Dropping the future loses no message: a message that is not in the store was not
-    /// acknowledged, and the broker redelivers it.
+    /// acknowledged, and the broker redelivers it. `ended` is not called then, so drop the source, too.
     ///
     /// A message is refused if the database rejects its job and accepts others of the same transaction, and if it comes
     /// again after it was delivered more often than the source [allows](IntakeSource::max_deliveries).
     ///
     /// # Errors
-    /// The source's own error, as [`ErrorKind::Store`]; an error of the store that is not temporary; and
-    /// [`ErrorKind::Shutdown`] if the client had been shut down before.
+    /// The source's own error, as [`ErrorKind::Store`] (if it could not fetch, what was fetched before and has room is
+    /// written first); an error of the store that is not temporary; and [`ErrorKind::Shutdown`] if the client had been
+    /// shut down before.
     pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
+        self.state()?.check_open()?;
+        let fed = self.hand_over(source).await;
+        source.ended().await;
+        fed
+    }
+
+    async fn hand_over(&self, source: &dyn IntakeSource) -> Result<u64, Error> {
         let outbox = self.state()?;
-        outbox.check_open()?;
         let (clock, mut stop) = (outbox.clock, outbox.stop.subscribe());
         let (can_postpone, bound) = (source.can_postpone(), DeliveryBound::of(source, outbox));
         let (mut new, mut is_over) = (0, false);
@@ -67,6 +75,8 @@ impl Outbox {
         let mut handled = Vec::new();
         // The error with which the hand-over ends, when what is in the store has been acknowledged.
         let mut failure: Option<Error> = None;
+        // The error of a source that failed. What was fetched before is written first: the source may have lost it.
+        let mut lost: Option<Error> = None;
         let mut again_at: Option<Time> = None;
         // The mean size of the messages that were fetched last.
         let mut size = FIRST_SIZE;
@@ -85,7 +95,7 @@ impl Outbox {
                 fetch = Some(source.fetch(most.min(IN_HAND - in_hand)));
             }
             let is_stopped = *stop.borrow();
-            let is_ending = is_stopped || failure.is_some();
+            let is_ending = is_stopped || failure.is_some() || (lost.is_some() && again_at.is_some());
             if is_ending && write.is_none() && !held.is_empty() {
                 let beyond = held.iter().filter(|good: &&CheckedMessage| bound.is_beyond(good.deliveries));
                 handled.extend(beyond.map(|good| good.message.id.clone()));
@@ -108,7 +118,7 @@ impl Outbox {
             }
             let has_work = fetch.is_some() || judge.is_some() || write.is_some() || tell.is_some();
             if !has_work && (held.is_empty() || is_ending) {
-                return failure.map_or(Ok(new), Err);
+                return failure.or(lost).map_or(Ok(new), Err);
             }
             let wait = async {
                 match again_at {
@@ -118,7 +128,8 @@ impl Outbox {
             };
             tokio::select! {
                 biased;
-                stopped = stop.wait_for(|stop| *stop), if !is_stopped => {
+                // The client may have been shut down since the last look, and then a fetch is under way nevertheless.
+                stopped = stop.wait_for(|stop| *stop), if !is_stopped || !is_over => {
                     drop(stopped);
                     (is_over, fetch) = (true, None);
                 }
@@ -134,7 +145,8 @@ impl Outbox {
                         (is_over, fetch, failure) = (true, None, Some(error));
                     }
                     new += written.new;
-                    again_at = written.again_at;
+                    // What was fetched in the meantime is tried once, also if the source failed after that.
+                    again_at = written.again_at.filter(|_| lost.is_none() || held.is_empty());
                     // Messages fetched in the meantime are newer, so they go behind.
                     written.held.append(&mut held);
                     held = written.held;
@@ -144,9 +156,13 @@ impl Outbox {
                 }
                 Some(fetched) = async { Some(fetch.as_mut()?.await) }, if fetch.is_some() => {
                     fetch = None;
-                    let messages = fetched.map_err(broken)?;
-                    is_over = messages.is_empty();
-                    judge = Some(Box::pin(bound.judge(messages)));
+                    match fetched {
+                        Ok(messages) => {
+                            is_over = messages.is_empty();
+                            judge = Some(Box::pin(bound.judge(messages)));
+                        }
+                        Err(error) => (is_over, lost, again_at) = (true, Some(broken(error)), None),
+                    }
                 }
                 Some(judged) = async { Some(judge.as_mut()?.await) }, if judge.is_some() => {
                     // Check the held messages again now, together with the new ones: some of these may have room.

@@ -16,6 +16,11 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// Counts a lane as full for the rest of the pass.
+    pub(super) fn close(&mut self, lane: &LaneTier) {
+        self.full.insert((lane.tenant.clone(), lane.vendor.clone()));
+    }
+
     /// Whether the outbox as a whole has room.
     pub(super) fn is_open(&self) -> bool {
         !self.is_full
@@ -36,7 +41,7 @@ pub(super) async fn place(outbox: &Arc<OutboxState>, room: &mut Room, lane: &Lan
         Err(error) if error.kind() == ErrorKind::QueueFull => {
             // If the whole outbox is full, the error names no tenant.
             match error.tenant() {
-                Some(_) => drop(room.full.insert((lane.tenant.clone(), lane.vendor.clone()))),
+                Some(_) => room.close(lane),
                 None => room.is_full = true,
             }
             Ok(false)

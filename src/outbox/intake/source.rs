@@ -127,7 +127,9 @@ impl Intake {
 /// [`Store::keep_seen`](crate::store::Store::keep_seen) says. A different request with the id of such a message is
 /// [refused](Self::refused) with [`ErrorKind::KeyReused`](crate::ErrorKind::KeyReused).
 ///
-/// One call of each method is under way at a time. Calls of different methods overlap.
+/// One call of each method is under way at a time. A call of [`fetch`](Self::fetch) overlaps with one of
+/// [`taken`](Self::taken), [`refused`](Self::refused) or [`later`](Self::later), and no call overlaps with
+/// [`ended`](Self::ended).
 pub trait IntakeSource: Send + Sync {
     /// The name of the source, in which message ids are unique: for example the name of the broker and of the queue or
     /// topic. The name must be the same in every process and at every start. Two sources with the same name must not
@@ -165,12 +167,24 @@ pub trait IntakeSource: Send + Sync {
 
     /// The client calls this for messages without room in the outbox: the source delivers them again after about
     /// `after`, and other messages meanwhile. Called only if [`can_postpone`](Self::can_postpone) returns `true`. The
-    /// source decides the order among a tenant's postponed messages.
+    /// source decides the order among a tenant's postponed messages. If `after` is zero, the hand-over ends, and another
+    /// process may have the messages at once.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
     fn later<'a>(&'a self, _messages: &'a [MessageRef], _after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// The client calls this when the hand-over has ended, also with an error: give back to the broker the messages
+    /// that the source has received and the client has not reported on. Those for which it called [`later`](Self::later)
+    /// without a wait are given back already. Does nothing unless implemented.
+    ///
+    /// No other call is under way: a fetch that was, and any other call, has ended or was dropped.
+    /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) returns after this, so it must end while the broker is
+    /// away, too. It is not called if the future of `feed_from` is dropped.
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
     }
 
     /// The most [deliveries](Intake::deliveries) of one message. `None`, which is no bound, unless implemented.

@@ -14,7 +14,7 @@ use crate::store::intake::is_rejection;
 use crate::store::intake_table::{self, CheckedRow, Move, Moved, Page, Waiting};
 use crate::store::jobs::{Accepted, NewJob};
 use crate::store::problems::Work;
-use crate::store::{is_down, millis_of};
+use crate::store::{LaneTier, is_down, millis_of};
 
 /// The most rows in one read, and in one transaction.
 const ROWS: i64 = 256;
@@ -34,10 +34,10 @@ impl Outbox {
     /// [`Line`] lists the fields. A row is moved in one transaction of the store, so that each becomes one job, whatever
     /// is killed. A row that is no valid request goes into `ic_intake_refused` with the reason. So does a row whose job
     /// the database rejects, if it accepts other jobs of rows that were read together. Several processes may take from
-    /// one table.
+    /// one table: one of them moves rows at a time.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store is unreachable, rows stay in the
-    /// table.
+    /// table. So does a row that an application has locked, with the later rows of its tenant and vendor.
     ///
     /// # Errors
     /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.
@@ -97,7 +97,8 @@ impl Outbox {
             }
         };
         let found = if rows.is_empty() { Found::default() } else { move_page(outbox, accepts, rows).await };
-        Ok(Found { last: cut.or(end).filter(|_| room.is_open()), ..found })
+        found.stay.iter().for_each(|lane| room.close(lane));
+        Ok(Found { last: cut.or(end).filter(|_| room.is_open() && !found.is_cut), ..found })
     }
 
     /// Makes jobs of the rows of a page, and counts them in the backlogs of their lanes. Ends before a row whose job
@@ -157,6 +158,10 @@ struct Found {
     jobs: u64,
     /// The row behind which the next page begins, if others may follow.
     last: Option<i64>,
+    /// The lanes of which rows stay in the table although there is room for them.
+    stay: Vec<LaneTier>,
+    /// Whether the page was not gone through to its end.
+    is_cut: bool,
     /// The error after which the other rows of the page are still in the table.
     failure: Option<Error>,
 }
@@ -166,8 +171,18 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
     let (mut parts, mut found, mut refused) = (Parts::new(std::iter::once(0..rows.len())), Found::default(), 0);
     let rows = Arc::new(rows);
     while let Some(part) = parts.pop() {
-        match write(outbox, rows.clone(), part.range.clone()).await {
+        // Another process is moving rows.
+        if found.is_cut {
+            parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
+            break;
+        }
+        // Later rows of a lane of which one stays may be in this part.
+        match write(outbox, rows.clone(), part.range.clone(), found.stay.clone()).await {
             Ok(moved) => {
+                let stays = |row: &&CheckedRow| moved.stay.contains(&row.seq);
+                let lanes = rows.iter().filter(stays).filter_map(|row| Some(row.job.as_ref().ok()?.lane.clone()));
+                found.stay.extend(lanes);
+                found.is_cut = moved.is_elsewhere;
                 let new = count_new(outbox, &rows[part.range.clone()], moved.taken);
                 if new > 0 {
                     parts.accept(&part);
@@ -192,6 +207,8 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
         count_out(outbox, &rows[number..=number]);
         match is_cause {
             true => bad.push(CheckedRow { seq: rows[number].seq, job: Err(error.to_string()) }),
+            // The rows that could show whether the database accepts others were not tried.
+            false if found.is_cut || !found.stay.is_empty() => {}
             // A database that accepts no other job of the page is at fault, and not the row.
             false => {
                 found.failure.get_or_insert(error);
@@ -200,7 +217,7 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
     }
     if found.failure.is_none() && !bad.is_empty() {
         let all = 0..bad.len();
-        match write(outbox, Arc::new(bad), all).await {
+        match write(outbox, Arc::new(bad), all, Vec::new()).await {
             Ok(moved) => refused += moved.refused,
             Err(error) => found.failure = Some(error),
         }
@@ -213,10 +230,16 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
     found
 }
 
-/// Moves a range of rows in one transaction.
-async fn write(outbox: &OutboxState, rows: Arc<Vec<CheckedRow>>, which: Range<usize>) -> Result<Moved, Error> {
+/// Moves a range of rows in one transaction, except the rows of the lanes `stay`.
+async fn write(
+    outbox: &OutboxState,
+    rows: Arc<Vec<CheckedRow>>,
+    which: Range<usize>,
+    stay: Vec<LaneTier>,
+) -> Result<Moved, Error> {
     let keep_ms = millis_of(outbox.store.limits.keep_dead);
-    outbox.store.write_as(Work::Accept, Move { rows, which, keep_ms }, intake_table::move_rows).await
+    let bytes = rows[which.clone()].iter().filter_map(|row| row.job.as_ref().ok()).map(|job| job.request.len()).sum();
+    outbox.store.write_bulk(Work::Accept, bytes, Move { rows, which, stay, keep_ms }, intake_table::move_rows).await
 }
 
 /// Tells the worker of the rows that became new jobs, and takes the others out of the backlogs. Returns the number of
@@ -225,7 +248,7 @@ fn count_new(outbox: &OutboxState, rows: &[CheckedRow], taken: Vec<(i64, Accepte
     let (mut taken, mut new) = (taken.into_iter().peekable(), 0);
     for row in rows {
         let Ok(job) = &row.job else { continue };
-        // Both are in the order of the rows; rows that another process has moved are missing in one.
+        // Both are in the order of the rows. Rows that another process has moved, or that stay, are missing in one.
         match taken.next_if(|(seq, _)| *seq == row.seq) {
             Some((_, Accepted::New)) => {
                 new += 1;

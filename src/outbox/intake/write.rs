@@ -121,7 +121,8 @@ async fn place_all(
         match place(outbox, &mut room, &good.job.lane).await {
             Ok(true) => {
                 placed.checked.push((good.message, good.deliveries));
-                placed.jobs.push(good.job);
+                // It may have been held since it was checked.
+                placed.jobs.push(good.job.aged_to(outbox.clock.now()));
             }
             Ok(false) => without_room.push((good, can_postpone && room.is_open())),
             Err(error) if is_down(&error) => {
@@ -164,8 +165,9 @@ pub(super) async fn write_all(
     let (mut parts, mut known) = (Parts::new(transactions(&jobs)), Vec::new());
     let jobs = Arc::new(jobs);
     while let Some(part) = parts.pop() {
-        let accepted = match outbox.store.write_as(Work::Accept, (jobs.clone(), part.range.clone()), intake::take).await
-        {
+        let bytes = jobs[part.range.clone()].iter().map(|job| job.request.len()).sum();
+        let some = (jobs.clone(), part.range.clone());
+        let accepted = match outbox.store.write_bulk(Work::Accept, bytes, some, intake::take).await {
             Ok(accepted) => accepted,
             // One of the jobs may be the cause.
             Err(error) if intake::is_rejection(&error) => {
@@ -217,7 +219,11 @@ pub(super) async fn write_all(
         match is_cause {
             true => written.told.refused.push((checked[number].0.clone(), error)),
             // A database that accepts no other job of the transaction is at fault, and not the message.
-            false => written.failure = Some(error),
+            false => {
+                let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
+                written.held.push_back(CheckedMessage { message, job, deliveries });
+                written.failure = Some(error);
+            }
         }
     }
     outbox.measured.intake.taken(written.new);
@@ -246,12 +252,22 @@ mod tests {
             lane: lane.clone(),
             delay_ms: 0,
             expires_ms: None,
+            checked_at: Time::ZERO,
             keep_result: false,
             request: vec![0; *size],
             key: None,
             message: None,
         };
         sizes.iter().map(job).collect()
+    }
+
+    #[test]
+    fn held_job_expires_at_the_same_moment() {
+        let after = |micros| Time::ZERO + Duration::from_micros(micros);
+        let job = NewJob { expires_ms: Some(2_000), ..jobs(&[1]).remove(0) };
+        let held = (1..=10).fold(job, |job, times| job.aged_to(after(150_700 * times)));
+        assert_eq!(held.expires_ms, Some(493), "1.507 s of 2 s have passed, whatever the number of steps");
+        assert_eq!(held.aged_to(after(9_000_000)).expires_ms, Some(0));
     }
 
     #[test]

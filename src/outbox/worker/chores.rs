@@ -1,5 +1,6 @@
 //! The worker's periodic chores; each run is a task of its own.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{CHORES, CLAIM_BYTES, Chore, Done, Worker};
@@ -8,10 +9,10 @@ use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::outbox::queues;
 use crate::store::batches;
-use crate::store::jobs::{self, Most};
+use crate::store::jobs::{self, Most, Named};
 use crate::store::owners::{self, Beat};
 use crate::store::purge::{self, Retention};
-use crate::store::{LaneTier, millis_of};
+use crate::store::{Id, LaneTier, millis_of};
 
 /// Expired jobs that one run of the chore takes.
 const EXPIRED: usize = 500;
@@ -19,6 +20,14 @@ const EXPIRED: usize = 500;
 const OVERLAP_MS: i64 = 2_000;
 /// Lanes and tiers in one page of a look at all of them.
 const PAGE: i64 = 2_048;
+
+/// The time up to which looks have seen due jobs, after one at the store's time `at`. If the store's clock was stepped
+/// forward and back, the time before is in the future, and a look from there would find nothing for as long.
+fn seen_until(seen: i64, chore: Chore, at: i64) -> i64 {
+    // A look at all lanes states the time at which it began, and one that was not made the time 0.
+    let is_before = chore == Chore::Look && at > 0 && at < seen.saturating_sub(OVERLAP_MS);
+    if is_before { at } else { seen.max(at) }
+}
 
 /// Looks at all lanes page by page, so that the worker learns of the first ones at once, however many there are.
 /// Returns the lanes of the last page, and the time of the first page.
@@ -36,6 +45,25 @@ async fn look_at_all(outbox: &OutboxState) -> Result<(Vec<LaneTier>, i64), Error
 }
 
 impl Worker {
+    /// The jobs of this client that may be claimed; `None` if the worker sends all jobs of the store.
+    fn own_jobs(&self) -> Option<Vec<Id>> {
+        let own = self.outbox.own.as_ref()?;
+        let mut jobs: Vec<(Id, LaneTier)> = own.lock().iter().map(|(id, lane)| (*id, lane.clone())).collect();
+        let held: HashSet<Id> = self.running.values().map(|hand| hand.id).collect();
+        let core = self.core.upgrade();
+        jobs.retain(|(id, lane)| {
+            let route = core.as_ref().and_then(|core| core.registry.route(&lane.tenant, &lane.vendor).ok());
+            // The lane's earlier usage must be read before its jobs are claimed.
+            !held.contains(id) && route.is_none_or(|tenant| self.outbox.is_recalled(&tenant))
+        });
+        Some(jobs.into_iter().map(|(id, _)| id).take(self.pool.free().jobs.min(EXPIRED)).collect())
+    }
+
+    /// Records that a look has seen the jobs that were due at the store's time `at`.
+    pub(super) fn has_seen(&mut self, chore: Chore, at: i64) {
+        self.seen = seen_until(self.seen, chore, at);
+    }
+
     /// Starts the chores that are due. Returns when the next one is due.
     pub(super) fn begin_chores(&mut self, now: Time, stopping: bool) -> Time {
         let mut next = now + Duration::from_secs(1);
@@ -45,6 +73,8 @@ impl Worker {
                 Chore::Beat => true,
                 Chore::Recover => !stopping && self.recovers,
                 Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
+                // Other processes send the other jobs.
+                Chore::Look | Chore::LookAtAll if self.outbox.own.is_some() => false,
                 // The release of unknown claims would take the jobs of this claim for unknown ones.
                 Chore::Expire => !stopping && !self.unclaiming,
                 _ => !stopping,
@@ -64,6 +94,8 @@ impl Worker {
             let free = self.pool.free();
             let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
             let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
+            let own = if chore == Chore::Expire { self.own_jobs() } else { None };
+            let own_bytes = free.bytes.min(CLAIM_BYTES);
             let said = match chore {
                 Chore::Tell => self.core.upgrade().map(|core| queues::status_as_json(&core, self.lanes.all())),
                 _ => None,
@@ -79,13 +111,29 @@ impl Worker {
                     Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
                     Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
                     Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
-                    Chore::Expire => Done::Expired(store.write_once(most, jobs::expired).await),
+                    Chore::Expire => Done::Expired(match own {
+                        None => store.write_once(most, jobs::expired).await,
+                        Some(ids) if ids.is_empty() => Ok(Vec::new()),
+                        Some(ids) => {
+                            let named = Named { owner, lease_ms, ids, bytes: own_bytes };
+                            let claimed = store.write_once(named, jobs::claim_named).await;
+                            claimed.map(|(jobs, gone)| {
+                                // They were cancelled, or another process has ended them.
+                                gone.iter().for_each(|id| outbox.forget_own(id));
+                                jobs
+                            })
+                        }
+                    }),
                     Chore::Purge => {
                         let limits = &store.limits;
-                        let keep = Retention {
-                            done_ms: millis_of(limits.keep_done),
-                            dead_ms: millis_of(limits.keep_dead),
-                            most_dead: i64::try_from(limits.max_dead).unwrap_or(i64::MAX),
+                        let keep = match outbox.own {
+                            None => Retention {
+                                done_ms: millis_of(limits.keep_done),
+                                dead_ms: millis_of(limits.keep_dead),
+                                most_dead: i64::try_from(limits.max_dead).unwrap_or(i64::MAX),
+                            },
+                            // How long results and letters are kept is for the processes to say that send all jobs.
+                            Some(_) => Retention::UNLIMITED,
                         };
                         Done::Chore(chore, purge::run(store, keep).await)
                     }
@@ -93,5 +141,24 @@ impl Worker {
             });
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_follows_a_clock_stepped_back() {
+        const DAY: i64 = 86_400_000;
+        let now = 20_000 * DAY;
+        assert_eq!(seen_until(0, Chore::LookAtAll, now), now);
+        assert_eq!(seen_until(now, Chore::Look, now + 250), now + 250);
+        // A look that began earlier, and one that was not made.
+        assert_eq!(seen_until(now, Chore::Look, now - OVERLAP_MS), now);
+        assert_eq!(seen_until(now, Chore::LookAtAll, now - 60_000), now);
+        assert_eq!(seen_until(now, Chore::Look, 0), now);
+        // The clock was a day ahead for a while.
+        assert_eq!(seen_until(now + DAY, Chore::Look, now + 500), now + 500);
     }
 }

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::outbox::in_hand::Amount;
 use crate::outbox::job::{self, Waits};
+use crate::outbox::lanes::Lanes;
 use crate::outbox::unwritten::HeldJob;
 use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
@@ -31,7 +32,9 @@ const LANES: usize = 256;
 /// After a look at all lanes that found none with room, the next look waits for this many times as long as the look
 /// took.
 const LOOKS_APART: u32 = 4;
-/// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back.
+/// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back. The
+/// time begins anew while the configuration has a problem, which may be why the lane is missing, and while other
+/// processes work on the store, whose configuration may have the lane.
 const UNKNOWN: Duration = Duration::from_secs(600);
 
 impl Worker {
@@ -41,7 +44,7 @@ impl Worker {
             return;
         }
         let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
-        if self.doubtful {
+        if self.unclaim_at.is_some_and(|at| at <= now) {
             if self.ends.is_writing() || self.chores[Chore::Expire as usize].1 {
                 // The ids of outcomes that are being written are in no list, and neither are those of expired jobs that
                 // are being claimed, so `unclaim` would release these jobs.
@@ -50,6 +53,10 @@ impl Worker {
             self.unclaiming = true;
             let held: Vec<Id> = self.running.values().map(|hand| hand.id).chain(self.ends.ids()).collect();
             self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
+            return;
+        }
+        if self.outbox.own.is_some() {
+            // A chore claims the jobs of this client, by their ids.
             return;
         }
         let free = self.pool.free();
@@ -79,9 +86,9 @@ impl Worker {
         for (lane, _) in &wanted {
             self.lanes.is_known(lane, true, now);
         }
+        let may_be_known = has_problem(core) || self.leases.others_work();
         for lane in unknown {
-            let since = self.lanes.is_known(&lane, false, now);
-            let is_given_up = since.is_some_and(|since| now.since(since) >= UNKNOWN);
+            let is_given_up = is_given_up(&mut self.lanes, &lane, may_be_known, now);
             if is_given_up && wanted.len() < LANES && self.pool.lane_room(&lane) > 0 {
                 self.lanes.asked(&mut self.pool, &lane, GIVEN_UP);
                 wanted.push((lane, GIVEN_UP));
@@ -108,10 +115,10 @@ impl Worker {
             return;
         };
         let now = self.outbox.clock.now();
+        let may_be_known = has_problem(&core) || self.leases.others_work();
         for job in jobs {
-            let is_known = core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
-            let since = self.lanes.is_known(&job.lane, is_known, now);
-            let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
+            let is_known = may_be_known || core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
+            let unknown = is_given_up(&mut self.lanes, &job.lane, is_known, now);
             let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
             let amount = Amount { jobs: 1, bytes: job.bytes() };
             let hand = HeldJob { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
@@ -133,7 +140,8 @@ impl Worker {
     }
 
     pub(super) fn is_claiming(&self) -> bool {
-        self.claiming.is_some() || self.unclaiming
+        let claims_own = self.outbox.own.is_some() && self.chores[Chore::Expire as usize].1;
+        self.claiming.is_some() || self.unclaiming || claims_own
     }
 
     /// A claim has failed, and it is unknown whether it was committed.
@@ -141,7 +149,7 @@ impl Worker {
         for (lane, count) in self.claiming.take().unwrap_or_default().0 {
             self.lanes.not_claimed(&mut self.pool, &lane, count);
         }
-        self.doubtful = true;
+        self.unclaim_at = Some(Time::ZERO);
     }
 
     /// Starts the jobs of a claim.
@@ -161,9 +169,19 @@ impl Worker {
         }
         self.start(jobs);
         if error.is_some() {
-            (self.doubtful, self.claim_at) = (true, self.outbox.clock.now() + AFTER_FAILURE);
+            (self.unclaim_at, self.claim_at) = (Some(Time::ZERO), self.outbox.clock.now() + AFTER_FAILURE);
         }
     }
+}
+
+/// Whether a part of the configuration is not in use: it may state lanes that are missing.
+fn has_problem(core: &Core) -> bool {
+    core.registry.problem.lock().is_some()
+}
+
+/// Whether a lane has been missing in the configuration for so long that its jobs are given up.
+fn is_given_up(lanes: &mut Lanes, lane: &LaneTier, is_known: bool, now: Time) -> bool {
+    lanes.is_known(lane, is_known, now).is_some_and(|since| now.since(since) >= UNKNOWN)
 }
 
 /// Whether a claim of at most `most_bytes` may have left a due job out because it did not fit. The claim returned `jobs`
@@ -176,6 +194,21 @@ fn is_cut(jobs: usize, bytes: usize, largest: usize, most_bytes: usize) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn problem_keeps_jobs_of_missing_lane() {
+        let lane = LaneTier { tenant: "acme".to_owned(), vendor: "v".to_owned(), tier: 1 };
+        let mut lanes = Lanes::new([60, 30, 10]);
+        lanes.due(lane.clone());
+        let mut is_given_up =
+            |may_be_known: bool, after: Duration| is_given_up(&mut lanes, &lane, may_be_known, Time::ZERO + after);
+        let second = Duration::from_secs(1);
+        assert!(!is_given_up(false, Duration::ZERO) && !is_given_up(false, 599 * second));
+        // A row of the configuration is invalid for a while.
+        assert!(!is_given_up(true, 600 * second) && !is_given_up(true, 6_000 * second));
+        assert!(!is_given_up(false, 6_001 * second) && !is_given_up(false, 6_600 * second));
+        assert!(is_given_up(false, 6_601 * second));
+    }
 
     #[test]
     fn claim_without_jobs_is_not_cut() {

@@ -3,7 +3,22 @@
 use super::{Chore, Done, LOOK, Worker};
 use crate::clock::Time;
 use crate::error::Error;
-use crate::store::owners::{self, Seen};
+use crate::outbox::OutboxState;
+use crate::store::owners::{self, Seen, Silent};
+
+/// Takes over the jobs of a silent process, in as many transactions as it takes. Returns how many.
+async fn take_over(outbox: &OutboxState, silent: &Silent) -> Result<u64, Error> {
+    let mut all = 0;
+    loop {
+        match outbox.store.write(silent.clone(), owners::take_over).await {
+            Ok(jobs) if owners::is_cut(jobs) => all += jobs,
+            Ok(jobs) => return Ok(all + jobs),
+            // The next heartbeat goes on.
+            Err(_) if all > 0 => return Ok(all),
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 impl Worker {
     /// Handles a heartbeat that was written, or whose write failed.
@@ -14,8 +29,7 @@ impl Worker {
             Ok(Some(seen)) => {
                 for silent in self.leases.observe(asked, clock.now(), clock, seen) {
                     let outbox = self.outbox.clone();
-                    self.tasks
-                        .spawn(async move { Done::TakenOver(outbox.store.write(silent, owners::take_over).await) });
+                    self.tasks.spawn(async move { Done::TakenOver(take_over(&outbox, &silent).await) });
                 }
             }
             Ok(None) => {

@@ -9,8 +9,9 @@
 //!
 //! Special cases. Connections that began before the circuit was opened continue: their failure does not lengthen the
 //! wait, and their success lets the host recover. A probe whose caller goes away, or whose exchange has not begun
-//! within a second, hands over to the next request. A probe that another connection's success overtakes remains the
-//! only probe until it ends, even if the circuit is opened again meanwhile.
+//! within a second, hands over to the next request. A probe without a failure for as long as a connect may take has
+//! connected: the host recovers, though the response, which may take minutes, has not come. A probe that another
+//! connection's success overtakes remains the only probe for that time, even if the circuit is opened again meanwhile.
 //!
 //! Only failing hosts have an entry, so a healthy host costs nothing. There is room for ten thousand; further failing
 //! hosts are not held back, which only costs useless attempts to connect.
@@ -39,6 +40,9 @@ const MAX_HOSTS: usize = 10_000;
 /// An entry without a failure for `STALE` may be dropped; such entries are looked for once every `LOOK`.
 const STALE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
+/// An open host is not counted after this time without a failure or a probe. While requests wait for it, a probe goes
+/// every [`LONGEST`] and fails within its connect timeout.
+const UNTRIED: Duration = Duration::from_secs(120);
 
 /// Connect and TLS failures of all hosts.
 #[derive(Debug, Default)]
@@ -60,7 +64,8 @@ struct Host {
     until: Time,
     /// Set while the host recovers.
     ramp: Option<Ramp>,
-    /// Cleared only by the probe's own end, or if it does not begin in time, so that two are never in flight.
+    /// Cleared only by the probe's own end, or if it does not begin or connect in time, so that two never connect at
+    /// once.
     probe: Option<Probe>,
     last_failure: Time,
 }
@@ -68,8 +73,30 @@ struct Host {
 #[derive(Debug)]
 struct Probe {
     number: u64,
-    /// Another request may become the probe from then on; [`Time::MAX`] once this one is in flight.
-    leaves_by: Time,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// It has not begun. Another request may become the probe from this moment on.
+    LeavesBy(Time),
+    /// It is on its way. From this moment on it has connected, unless it has failed.
+    ConnectsBy(Time),
+    /// It was on its way when the circuit was opened again, so it shows nothing. Another request may become the probe
+    /// from this moment on.
+    Outdated(Time),
+}
+
+impl Probe {
+    fn ends_by(&self) -> Time {
+        match self.step {
+            Step::LeavesBy(moment) | Step::ConnectsBy(moment) | Step::Outdated(moment) => moment,
+        }
+    }
+
+    fn has_connected(&self, now: Time) -> bool {
+        matches!(self.step, Step::ConnectsBy(moment) if moment <= now)
+    }
 }
 
 /// Permission to connect. Its holder returns it to the breaker together with the outcome.
@@ -78,6 +105,8 @@ struct Probe {
 pub(crate) struct Pass {
     /// From 1 upwards for probes and for passes of a recovering host; 0 for a closed host.
     number: u64,
+    /// Whether the host recovers since this pass was granted.
+    begins_recovery: bool,
     #[cfg(test)]
     probe: bool,
 }
@@ -87,9 +116,15 @@ impl Pass {
         let _ = probe;
         Pass {
             number,
+            begins_recovery: false,
             #[cfg(test)]
             probe,
         }
+    }
+
+    /// Whether the circuit was open until this pass was granted, and is open no longer, because the probe has connected.
+    pub(crate) fn begins_recovery(&self) -> bool {
+        self.begins_recovery
     }
 
     /// Whether this is the probe of an open host.
@@ -117,21 +152,34 @@ impl Host {
         was_probe
     }
 
-    /// The earliest moment for a connection; `Time::MAX` if it depends on the outcome of another connection.
+    /// The earliest moment for a connection. If it depends on a probe that is on its way, the moment by which that has
+    /// connected, unless it ends earlier ([`waits_for_probe`](Host::waits_for_probe)).
     fn ready_at(&self, now: Time) -> Time {
         match (&self.ramp, &self.probe) {
             _ if self.is_closed() => now,
             (Some(ramp), _) => ramp.ready_at(now),
             (None, _) if now < self.until => self.until,
-            (None, Some(probe)) => probe.leaves_by,
+            (None, Some(probe)) => probe.ends_by(),
             (None, None) => now,
         }
+    }
+
+    /// Whether the next connection depends on a probe that is on its way.
+    fn waits_for_probe(&self, now: Time) -> bool {
+        let is_on_its_way =
+            self.probe.as_ref().is_some_and(|probe| matches!(probe.step, Step::ConnectsBy(_) | Step::Outdated(_)));
+        !self.is_closed() && self.ramp.is_none() && now >= self.until && is_on_its_way
     }
 
     /// Opens the circuit. Returns whether it was not open before.
     fn open(&mut self, now: Time) -> bool {
         let was_open = self.opened > 0 && self.ramp.is_none();
         self.ramp = None;
+        if let Some(probe) = &mut self.probe
+            && let Step::ConnectsBy(moment) = probe.step
+        {
+            probe.step = Step::Outdated(moment);
+        }
         self.opened = self.opened.saturating_add(1);
         let doublings = (self.opened - 1).min(DOUBLINGS);
         self.until = now + (FIRST * (1 << doublings)).min(LONGEST);
@@ -165,9 +213,13 @@ impl Breaker {
         self.hosts.is_empty()
     }
 
-    /// The number of hosts whose circuit is open.
-    pub(crate) fn open(&self) -> usize {
-        self.hosts.values().filter(|entry| !entry.is_closed() && entry.ramp.is_none()).count()
+    /// The number of hosts whose circuit is open and that were tried lately: of a host to which nobody sends any more it
+    /// is unknown whether it can be connected to.
+    pub(crate) fn open(&self, now: Time) -> usize {
+        let is_open = |entry: &&Host| !entry.is_closed() && entry.ramp.is_none();
+        let is_probed = |entry: &Host| entry.probe.as_ref().is_some_and(|probe| !probe.has_connected(now));
+        let was_tried = |entry: &&Host| is_probed(entry) || now.since(entry.last_failure) < UNTRIED;
+        self.hosts.values().filter(is_open).filter(was_tried).count()
     }
 
     /// Whether the circuit of this host is open.
@@ -175,10 +227,16 @@ impl Breaker {
         self.hosts.get(host).is_some_and(|entry| !entry.is_closed() && entry.ramp.is_none())
     }
 
-    /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once, [`Time::MAX`] if it depends on the outcome
-    /// of another connection. The moment may move nearer whenever a pass of the same host ends.
+    /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once. The moment may move nearer whenever a pass
+    /// of the same host ends, above all while a [probe is on its way](Breaker::waits_for_probe).
     pub(crate) fn ready_at(&self, host: &str, now: Time) -> Time {
         self.hosts.get(host).map_or(now, |entry| entry.ready_at(now))
+    }
+
+    /// Whether the next connection depends on a probe that is on its way, which may end long before
+    /// [`ready_at`](Breaker::ready_at).
+    pub(crate) fn waits_for_probe(&self, host: &str, now: Time) -> bool {
+        self.hosts.get(host).is_some_and(|entry| entry.waits_for_probe(now))
     }
 
     /// Grants a pass to connect to `host`. A probe must [begin](Breaker::leaves) within a second.
@@ -192,6 +250,12 @@ impl Breaker {
             return Ok(Pass::new(0, false));
         }
         let number = self.issued + 1;
+        let mut begins_recovery = false;
+        if entry.ready_at(now) <= now && entry.probe.as_ref().is_some_and(|probe| probe.has_connected(now)) {
+            entry.probe = None;
+            begins_recovery = entry.ramp.is_none();
+            entry.ramp.get_or_insert_with(|| Ramp::new(number, now));
+        }
         if let Some(ramp) = &mut entry.ramp {
             match ramp.take(now) {
                 Next::Pass => {}
@@ -203,23 +267,23 @@ impl Breaker {
                 }
             }
             self.issued = number;
-            return Ok(Pass::new(number, false));
+            return Ok(Pass { begins_recovery, ..Pass::new(number, false) });
         }
         let ready_at = entry.ready_at(now);
         if ready_at > now {
             return Err(ready_at);
         }
-        entry.probe = Some(Probe { number, leaves_by: now + LAUNCH });
+        entry.probe = Some(Probe { number, step: Step::LeavesBy(now + LAUNCH) });
         self.issued = number;
         Ok(Pass::new(number, true))
     }
 
-    /// Reports that the connection of `pass` begins. If another request has become the probe meanwhile, this one counts
-    /// as a connection that began before the circuit was opened.
-    pub(crate) fn leaves(&mut self, host: &str, pass: &Pass) {
+    /// Reports that the connection of `pass` begins, and that a connect takes until `connects_by` at most. If another
+    /// request has become the probe meanwhile, this one counts as a connection that began before the circuit was opened.
+    pub(crate) fn leaves(&mut self, host: &str, pass: &Pass, connects_by: Time) {
         let probe = self.hosts.get_mut(host).and_then(|entry| entry.probe.as_mut());
         if let Some(probe) = probe.filter(|probe| probe.number == pass.number) {
-            probe.leaves_by = Time::MAX;
+            probe.step = Step::ConnectsBy(connects_by);
         }
     }
 

@@ -27,7 +27,7 @@ fn open_breaker(host: &str) -> Breaker {
 fn start_probe(breaker: &mut Breaker, host: &str, now: Time) -> Pass {
     let pass = breaker.allow(host, now).unwrap();
     assert!(pass.is_probe());
-    breaker.leaves(host, &pass);
+    breaker.leaves(host, &pass, Time::MAX);
     pass
 }
 
@@ -73,7 +73,7 @@ fn half_open_breaker_admits_one_probe() {
     assert_eq!(breaker.allow("a", ms(1500)).unwrap_err(), Time::MAX, "only its end tells");
     assert_eq!(breaker.ready_at("a", ms(1500)), Time::MAX);
     assert!(breaker.succeeded("a", pass, ms(1500)), "it is open no longer");
-    assert_eq!((breaker.open(), breaker.ready_at("a", ms(1500))), (0, ms(1500)));
+    assert_eq!((breaker.open(ms(1500)), breaker.ready_at("a", ms(1500))), (0, ms(1500)));
     // Only one of the two passes of the batch was used, so no other request waits.
     let pass = breaker.allow("a", ms(1500)).unwrap();
     assert!(!pass.is_probe());
@@ -148,7 +148,20 @@ fn failure_during_recovery_opens_for_longer() {
     };
     assert_eq!(opened, 1500, "at the fifth failure");
     assert_eq!(breaker.allow("a", ms(opened)).unwrap_err(), ms(opened + 2000));
-    assert_eq!(breaker.open(), 1);
+    assert_eq!(breaker.open(ms(opened)), 1);
+}
+
+/// Whether it can be connected to is unknown by then.
+#[test]
+fn untried_host_is_not_counted_as_open() {
+    let mut breaker = open_breaker("a");
+    assert_eq!((breaker.open(ms(119_999)), breaker.open(ms(120_000))), (1, 0));
+    assert!(breaker.is_open("a"), "the next request is a probe");
+    let pass = breaker.allow("a", ms(200_000)).unwrap();
+    breaker.leaves("a", &pass, ms(210_000));
+    assert_eq!((breaker.open(ms(209_999)), breaker.open(ms(210_000))), (1, 0), "it has connected by then");
+    breaker.failed("a", pass, ms(205_000));
+    assert_eq!((breaker.open(ms(324_999)), breaker.open(ms(325_000))), (1, 0));
 }
 
 /// A probe that waits for something else, such as the store, hands over to another request.
@@ -158,12 +171,64 @@ fn unsent_probe_is_taken_back() {
     let stuck = breaker.allow("a", ms(1000)).unwrap();
     assert_eq!(breaker.allow("a", ms(1999)).unwrap_err(), ms(2000));
     let other = start_probe(&mut breaker, "a", ms(2000));
-    breaker.leaves("a", &stuck);
+    breaker.leaves("a", &stuck, Time::MAX);
     assert_eq!(breaker.allow("a", ms(2500)).unwrap_err(), Time::MAX);
     assert!(!breaker.failed("a", stuck, ms(2600)), "as a connection that began before");
     assert_eq!(breaker.allow("a", ms(2600)).unwrap_err(), Time::MAX, "the probe is still in flight");
     breaker.failed("a", other, ms(3000));
     assert_eq!(breaker.allow("a", ms(3000)).unwrap_err(), ms(5000));
+}
+
+/// A vendor that is reachable and slow, or a long response, must not keep all other requests waiting.
+#[test]
+fn slow_probe_has_connected_after_the_connect_timeout() {
+    let mut breaker = open_breaker("a");
+    let slow = breaker.allow("a", ms(1000)).unwrap();
+    breaker.leaves("a", &slow, ms(11_000));
+    assert_eq!(breaker.allow("a", ms(2000)).unwrap_err(), ms(11_000));
+    let batch = take_passes(&mut breaker, "a", ms(11_000), 10);
+    assert_eq!(batch.len(), 2, "the host recovers");
+    assert_eq!(batch.iter().map(Pass::begins_recovery).collect::<Vec<_>>(), [true, false], "which is told once");
+    assert_eq!(breaker.open(ms(11_000)), 0);
+    assert!(!breaker.succeeded("a", slow, ms(60_000)), "the host is open no longer");
+    for pass in batch {
+        assert!(!breaker.succeeded("a", pass, ms(60_000)));
+    }
+}
+
+#[test]
+fn failure_after_a_slow_probe_opens_again() {
+    let mut breaker = open_breaker("a");
+    let slow = breaker.allow("a", ms(1000)).unwrap();
+    breaker.leaves("a", &slow, ms(2000));
+    let pass = breaker.allow("a", ms(2000)).unwrap();
+    assert!(breaker.failed("a", pass, ms(2100)));
+    assert_eq!(breaker.ready_at("a", ms(2100)), ms(4100), "for twice as long");
+    let probe = start_probe(&mut breaker, "a", ms(4100));
+    breaker.dropped("a", slow);
+    assert_eq!(breaker.ready_at("a", ms(4200)), Time::MAX, "the old probe says nothing of the new one");
+    assert!(breaker.waits_for_probe("a", ms(4200)));
+    breaker.dropped("a", probe);
+}
+
+/// A connection that began before the failures proves nothing about the time after them.
+#[test]
+fn probe_from_before_a_reopening_proves_nothing() {
+    let mut breaker = open_breaker("a");
+    let old = Pass::new(0, false);
+    let probe = breaker.allow("a", ms(1000)).unwrap();
+    breaker.leaves("a", &probe, ms(9000));
+    assert!(breaker.succeeded("a", old, ms(1100)), "a connection from before the circuit was opened");
+    for at in [1100, 1100, 1350, 1350, 1600] {
+        let pass = breaker.allow("a", ms(at)).unwrap();
+        breaker.failed("a", pass, ms(at));
+    }
+    assert_eq!(breaker.ready_at("a", ms(1600)), ms(3600), "opened again");
+    assert_eq!(breaker.ready_at("a", ms(3600)), ms(9000), "the old probe may be connecting still");
+    let next = breaker.allow("a", ms(9000)).unwrap();
+    assert!(next.is_probe() && !next.begins_recovery());
+    breaker.dropped("a", next);
+    breaker.dropped("a", probe);
 }
 
 /// While the breaker has an entry, every request has to ask it, so entries of unused hosts are dropped.
@@ -281,7 +346,7 @@ proptest! {
             match action {
                 0..=2 => match breaker.allow(host, now) {
                     Ok(pass) => {
-                        breaker.leaves(host, &pass);
+                        breaker.leaves(host, &pass, Time::MAX);
                         passes.push(pass);
                     }
                     Err(until) => {
@@ -299,12 +364,12 @@ proptest! {
                             let opened = breaker.failed(host, pass, now);
                             prop_assert!(!(opened && open[index]), "it is opened once");
                             open[index] |= opened;
-                            prop_assert_eq!(breaker.open(), open.iter().filter(|open| **open).count());
+                            prop_assert_eq!(breaker.open(now), open.iter().filter(|open| **open).count());
                         }
                         _ => {
                             let closed = breaker.succeeded(host, pass, now);
                             prop_assert_eq!(closed, std::mem::take(&mut open[index]), "what was opened is closed once");
-                            prop_assert_eq!(breaker.open(), open.iter().filter(|open| **open).count());
+                            prop_assert_eq!(breaker.open(now), open.iter().filter(|open| **open).count());
                             let next = breaker.allow(host, now);
                             prop_assert!(!matches!(&next, Ok(pass) if pass.is_probe()), "a success ends the probing");
                             prop_assert!(next.is_ok() || !closed, "whoever waits may go");

@@ -185,6 +185,40 @@ fn classifier_comes_before_the_status() {
 }
 
 #[test]
+fn ambiguous_outcomes_are_recognised() {
+    let careful = RetryPolicy::default();
+    let safe = policy(|policy| policy.unavailable_is_safe = true);
+    let open = [answered(408), answered(425), answered(500), answered(503), classified(200, Class::Transient)];
+    for outcome in open.into_iter().chain([failed(MaybeSent, Timeout), failed(MaybeSent, ResponseTooLarge)]) {
+        assert!(is_ambiguous(&outcome, &careful) && is_ambiguous(&outcome, &safe), "{outcome:?}");
+    }
+    for status in [408, 425, 503] {
+        assert!(is_ambiguous(&with_wait(status), &careful), "{status}");
+        assert!(!is_ambiguous(&with_wait(status), &safe), "{status}");
+    }
+    let sure = [answered(200), answered(401), answered(404), answered(429), classified(500, Class::Rejected)];
+    for outcome in sure.into_iter().chain([failed(NotSent, Connect), failed(Unprocessed, Protocol)]) {
+        assert!(!is_ambiguous(&outcome, &careful) && !is_ambiguous(&outcome, &safe), "{outcome:?}");
+    }
+}
+
+#[test]
+fn failures_without_retry_end_by_delivery() {
+    for (sent, kind, idempotent, other) in [
+        (NotSent, InvalidRequest, FailedEnd::Invalid, FailedEnd::Invalid),
+        (MaybeSent, InvalidRequest, FailedEnd::Invalid, FailedEnd::Invalid),
+        (NotSent, Tls, FailedEnd::NotPossibleNow, FailedEnd::NotPossibleNow),
+        (Unprocessed, Protocol, FailedEnd::NotPossibleNow, FailedEnd::NotPossibleNow),
+        (Unprocessed, Timeout, FailedEnd::Rejected, FailedEnd::Rejected),
+        (MaybeSent, Timeout, FailedEnd::Exhausted, FailedEnd::Ambiguous),
+        (Answered, Protocol, FailedEnd::Ambiguous, FailedEnd::Ambiguous),
+    ] {
+        assert_eq!(failed_end(sent, kind, true), idempotent, "{sent:?} {kind:?}, idempotent");
+        assert_eq!(failed_end(sent, kind, false), other, "{sent:?} {kind:?}, not idempotent");
+    }
+}
+
+#[test]
 fn retries_end() {
     let policy = policy(|policy| policy.max_retries = 3);
     let counted = [

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use http_body_util::Full;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
@@ -18,7 +20,7 @@ use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::exchange_record::RecordExchange;
 use crate::send::history::History;
 use crate::testing::{FakeAnswer, FakeTransport};
-use crate::transport::{Signer, SigningParts};
+use crate::transport::{Body, Signer, SigningParts};
 use crate::{ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -238,6 +240,19 @@ async fn late_signature_is_renewed_on_new_grant() {
     let client = builder(&text, &transport).signer("v", signer.clone()).build().await.unwrap();
     client.send("acme", Priority::High, Request::get("v", "/")).await.unwrap();
     assert_eq!((signer.0.load(Relaxed), transport.calls().len()), (2, 1));
+}
+
+/// A streaming body whose exchange did not begin goes with the next one.
+#[tokio::test]
+async fn late_signature_keeps_streaming_body() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let text = format!("max_transit = \"1s\"\n{TWENTY}");
+    let signer = SlowSigner::default();
+    let client = builder(&text, &transport).signer("v", signer.clone()).build().await.unwrap();
+    let body = Body::wrap(Full::new(Bytes::from_static(b"content")));
+    client.send("acme", Priority::High, Request::post("v", "/").body(body)).await.unwrap();
+    let bodies: Vec<Bytes> = transport.calls().into_iter().map(|call| call.body).collect();
+    assert_eq!((signer.0.load(Relaxed), bodies), (2, vec![Bytes::from_static(b"content")]));
 }
 
 /// A vendor whose host can be made reachable.

@@ -190,7 +190,8 @@ pub(crate) fn is_refusal(status: StatusCode) -> bool {
 }
 
 impl Dialect {
-    /// Whether [`read`](super::read) uses the body of a response with this status. If not, an empty prefix will do.
+    /// Whether [`read`](super::read) uses the body of a response with this status. If not, an empty prefix will do,
+    /// unless the headers alone make it a refusal and state no wait: the body may state one.
     pub fn wants_body(&self, status: StatusCode) -> bool {
         let refused = is_refusal(status);
         let status = status.as_u16();

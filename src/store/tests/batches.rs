@@ -1,8 +1,9 @@
 //! Pages of a batch are accepted once each, even when a page is sent twice.
 
 use super::super::batches::{self, Counts, Page};
+use super::super::dead::NewDead;
 use super::super::jobs::{End, JobEnd};
-use super::super::records::JobState;
+use super::super::records::{self, JobState};
 use super::*;
 
 fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
@@ -33,7 +34,7 @@ async fn batch_page_is_accepted_once() {
         };
         // More requests than go into one statement.
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
-        let count = || store.read(run, batches::count);
+        let count = || batches::counts(&store, run);
         assert_eq!(count().await.unwrap(), Counts { waiting: 40, ..Counts::default() });
         // Some requests end, and then the page is sent once more, as after a lost reply.
         let owner = id();
@@ -64,6 +65,53 @@ async fn batch_page_is_accepted_once() {
         assert!(!store.read([9; 8], batches::goes_on).await.unwrap());
         assert!(!store.write(page(2, "60", 50..60), batches::accept).await.unwrap(), "that batch is over");
         assert_eq!(store.read((), batches::names).await.unwrap(), std::slice::from_ref(&name));
+    }
+}
+
+#[tokio::test]
+async fn batch_is_counted_in_parts() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let run = [7; 8];
+        for job in numbered(&run, 0..40).into_iter().chain(numbered(&[8; 8], 0..5)) {
+            accept(&store, job).await;
+        }
+        let mut ends = Vec::new();
+        for (number, job) in claim(&store, id(), "acme", 10).await.into_iter().enumerate() {
+            let dead = NewDead {
+                id: job.id,
+                lane: job.lane,
+                reason: "rejected".to_owned(),
+                letter: b"{}".to_vec(),
+                request: None,
+                keep_result: false,
+                reply: None,
+            };
+            let end = match number {
+                0..6 => End::Delivered { status: 200, attempts: 1, result: None, reply: None },
+                _ => End::Dead(Box::new(dead)),
+            };
+            ends.push(JobEnd { id: job.id, fence: job.fence, known: None, end });
+        }
+        assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 10]);
+        for job in numbered(&run, 20..23) {
+            assert!(store.write(job.id, records::cancel).await.unwrap());
+        }
+        let expected = Counts { waiting: 27, delivered: 6, cancelled: 3, dead: 4 };
+        for most in [1, 3, 7, 27, 100] {
+            assert_eq!(batches::counts_by(&store, run, most).await.unwrap(), expected, "{most} together");
+        }
+        assert_eq!(batches::counts(&store, [9; 8]).await.unwrap(), Counts::default());
+        // What waits is counted without a look at what has ended.
+        let drop_ended: crate::store::actor::Step<(), u64> = |(), db, _| {
+            Box::pin(async move {
+                db.execute("DROP TABLE ic_done", Vec::new()).await?;
+                db.execute("DROP TABLE ic_dead", Vec::new()).await
+            })
+        };
+        store.write((), drop_ended).await.unwrap();
+        assert_eq!(batches::waiting(&store, run).await.unwrap(), expected.waiting);
+        assert_eq!(batches::waiting(&store, [9; 8]).await.unwrap(), 0);
     }
 }
 

@@ -116,7 +116,7 @@ const REFUSED: Step<(), Vec<(String, String)>> = |(), db, _| {
 fn moving(rows: Vec<(i64, Result<NewJob, &str>)>) -> Move {
     let rows: Vec<CheckedRow> =
         rows.into_iter().map(|(seq, job)| CheckedRow { seq, job: job.map_err(str::to_owned) }).collect();
-    Move { which: 0..rows.len(), rows: Arc::new(rows), keep_ms: 60_000 }
+    Move { which: 0..rows.len(), rows: Arc::new(rows), stay: Vec::new(), keep_ms: 60_000 }
 }
 
 async fn insert(store: &Opened, rows: &[(Option<&'static str>, &'static str)]) {
@@ -155,6 +155,7 @@ async fn rows_become_jobs_or_keep_a_reason() {
         let expected = Moved {
             taken: vec![(seq(0), Accepted::New), (seq(1), Accepted::New), (seq(2), Accepted::KeyOfAnother)],
             refused: 3,
+            ..Moved::default()
         };
         assert_eq!(store.write(moved.clone(), move_rows).await.unwrap(), expected);
         // The step is run again, as after a commit whose reply was lost: nothing is moved twice.
@@ -179,9 +180,25 @@ async fn part_of_rows_is_moved() {
         insert(&store, &[(None, "one"), (None, "two"), (None, "three")]).await;
         let rows = store.read(PAGE, read).await.unwrap();
         let moved = moving(rows.iter().map(|row| (row.seq, Ok(job("a")))).collect());
-        let expected = Moved { taken: vec![(rows[1].seq, Accepted::New)], refused: 0 };
+        let expected = Moved { taken: vec![(rows[1].seq, Accepted::New)], ..Moved::default() };
         assert_eq!(store.write(Move { which: 1..2, ..moved }, move_rows).await.unwrap(), expected);
         assert_eq!(store.read(PAGE, read).await.unwrap().len(), 2);
+    }
+}
+
+/// An earlier part of the page has left a row of the lane in the table.
+#[tokio::test]
+async fn row_of_lane_that_stays_is_not_moved() {
+    for store in stores().await {
+        let store = open(&store).await;
+        insert(&store, &[(None, "one"), (None, "two"), (None, "bad")]).await;
+        let rows = store.read(PAGE, read).await.unwrap();
+        let seq = |number: usize| rows[number].seq;
+        let moved = moving(vec![(seq(0), Ok(job("a"))), (seq(1), Ok(job("b"))), (seq(2), Err("not JSON"))]);
+        let moved = Move { stay: vec![job("a").lane], ..moved };
+        let taken = vec![(seq(1), Accepted::New)];
+        let expected = Moved { taken, refused: 1, stay: vec![seq(0)], ..Moved::default() };
+        assert_eq!(store.write(moved, move_rows).await.unwrap(), expected);
     }
 }
 
@@ -264,6 +281,58 @@ async fn concurrent_moves_make_one_job_per_row() {
         assert_eq!(one_moved.unwrap().taken.len() + other_moved.unwrap().taken.len(), 40);
         assert_eq!(one.read("SELECT count(*) FROM ic_job", COUNT).await.unwrap(), 40);
     }
+}
+
+/// A connection of another program to the same database, in a transaction that has run `sql`.
+#[cfg(feature = "postgres")]
+async fn in_transaction(url: &str, sql: &'static str) -> sqlx::PgConnection {
+    use sqlx::Connection;
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    for sql in ["BEGIN", sql] {
+        sqlx::Executor::execute(&mut connection, sql).await.unwrap();
+    }
+    connection
+}
+
+/// A process moves rows and its transaction is open. Another one leaves the rows behind them where they are, because
+/// the transaction may be rolled back.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn one_process_moves_rows_at_a_time() {
+    let url = database().await;
+    for store in [Store::postgres(url.clone()), Store::postgres(pooled(&url))] {
+        let store = open(&store).await;
+        insert(&store, &[(None, "one"), (None, "two"), (None, "three")]).await;
+        let rows = store.read(PAGE, read).await.unwrap();
+        let of = |rows: &[Waiting]| moving(rows.iter().map(|row| (row.seq, Ok(job("a")))).collect());
+        let mut other = in_transaction(&url, "SELECT 1").await;
+        let (two, all) = (of(&rows[..2]), of(&rows[..]));
+        assert_eq!(move_rows(&two, &mut other, 1).await.unwrap().taken.len(), 2);
+        let elsewhere = Moved { is_elsewhere: true, ..Moved::default() };
+        assert_eq!(store.write(of(&rows[2..]), move_rows).await.unwrap(), elsewhere);
+        sqlx::Executor::execute(&mut other, "ROLLBACK").await.unwrap();
+        let taken = store.write(all, move_rows).await.unwrap().taken;
+        assert_eq!(taken.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [rows[0].seq, rows[1].seq, rows[2].seq]);
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn row_behind_locked_row_stays() {
+    let url = database().await;
+    let store = open(&Store::postgres(url.clone())).await;
+    insert(&store, &[(None, "one"), (None, "two"), (None, "three"), (None, "four")]).await;
+    let rows = store.read(PAGE, read).await.unwrap();
+    let seq = |number: usize| rows[number].seq;
+    let all =
+        moving(vec![(seq(0), Ok(job("a"))), (seq(1), Ok(job("b"))), (seq(2), Ok(job("a"))), (seq(3), Err("not JSON"))]);
+    let mut application = in_transaction(&url, "SELECT 1 FROM ic_intake WHERE request = 'one' FOR UPDATE").await;
+    let stay = vec![seq(0), seq(2)];
+    let expected = Moved { taken: vec![(seq(1), Accepted::New)], refused: 1, stay, ..Moved::default() };
+    assert_eq!(store.write(all.clone(), move_rows).await.unwrap(), expected);
+    sqlx::Executor::execute(&mut application, "ROLLBACK").await.unwrap();
+    let taken = vec![(seq(0), Accepted::New), (seq(2), Accepted::New)];
+    assert_eq!(store.write(all, move_rows).await.unwrap(), Moved { taken, ..Moved::default() });
 }
 
 /// SQLite stores values of any type in a column, whatever type the column has.

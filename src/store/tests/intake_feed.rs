@@ -50,6 +50,7 @@ fn store(name: &str) -> Store {
 async fn client(transport: &FakeTransport, store: Store) -> IntegrationClient {
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).transport(transport.clone());
     let builder = builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v"));
+    let builder = builder.tenant(TenantEntry::new("other", "v"));
     builder.store(store).work().build().await.unwrap()
 }
 
@@ -228,4 +229,119 @@ async fn large_rows_take_several_commits() {
         let path = format!(r#""path":"/{number}""#);
         assert!(String::from_utf8_lossy(job).contains(&path), "job {number} is another");
     }
+}
+
+/// Makes 600 rows of tenant `acme` and one of `umbra` behind them.
+#[cfg(feature = "postgres")]
+const MANY: Step<(), u64> = |(), db, _| {
+    let sql = "INSERT INTO ic_intake (request) SELECT json_build_object('tenant', CASE WHEN n = 600 THEN 'umbra' ELSE \
+               'acme' END, 'vendor', 'v', 'method', 'POST', 'path', '/' || n)::text FROM generate_series(0, 600) n";
+    Box::pin(db.execute(sql, Vec::new()))
+};
+
+/// The paths of the stored requests of tenant `acme`, in the order of their jobs, must be those of its rows.
+#[cfg(feature = "postgres")]
+async fn check_order(client: &IntegrationClient) {
+    let outbox = client.outbox();
+    let jobs = outbox.state().unwrap().store.read((), JOBS).await.unwrap();
+    let jobs: Vec<String> = jobs.iter().map(|job| String::from_utf8_lossy(job).into_owned()).collect();
+    assert_eq!(jobs.len(), 601);
+    let of_acme = jobs.iter().filter(|job| !job.contains(r#""path":"/600""#));
+    for (number, job) in of_acme.enumerate() {
+        assert!(job.contains(&format!(r#""path":"/{number}""#)), "job {number} is another: {job}");
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_behind_locked_row_keep_order() {
+    use sqlx::Connection;
+    let url = super::database().await;
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(Duration::from_secs(3600)));
+    let client = client(&transport, Store::postgres(url.clone())).await;
+    let outbox = client.outbox();
+    let state = outbox.state().unwrap();
+    state.store.write((), MANY).await.unwrap();
+    let mut application = sqlx::PgConnection::connect(&url).await.unwrap();
+    for sql in ["BEGIN", "SELECT 1 FROM ic_intake ORDER BY seq LIMIT 1 FOR UPDATE"] {
+        sqlx::Executor::execute(&mut application, sql).await.unwrap();
+    }
+    let looking = async {
+        while !transport.calls().iter().any(|call| call.path() == "/600") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(state.store.read((), LEFT).await.unwrap(), 600, "the rows of the lane stay");
+        sqlx::Executor::execute(&mut application, "ROLLBACK").await.unwrap();
+        wait_for(&client, &transport, 0).await;
+    };
+    let moved = async {
+        tokio::select! {
+            fed = client.outbox().feed_from_table() => panic!("it ended: {fed:?}"),
+            () = looking => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.unwrap();
+    check_order(&client).await;
+}
+
+/// The rows are moved in parts because the database rejects one of them, and the first part has a locked row.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_and_rejected_rows_stop_no_other() {
+    use sqlx::Connection;
+    let url = super::database().await;
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(Duration::from_secs(3600)));
+    let client = client(&transport, Store::postgres(url.clone())).await;
+    let outbox = client.outbox();
+    let state = outbox.state().unwrap();
+    state.store.write((), REJECT).await.unwrap();
+    for (tenant, path) in [("acme", "/0"), ("umbra", "/1"), ("acme", "/2"), ("other", "/3")] {
+        state.store.write(post(tenant, path), INSERT).await.unwrap();
+    }
+    let mut application = sqlx::PgConnection::connect(&url).await.unwrap();
+    for sql in ["BEGIN", "SELECT 1 FROM ic_intake ORDER BY seq LIMIT 1 FOR UPDATE"] {
+        sqlx::Executor::execute(&mut application, sql).await.unwrap();
+    }
+    let looking = async {
+        while state.store.read((), LEFT).await.unwrap() > 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let refused = state.store.read((), REFUSED).await.unwrap();
+        assert!(refused.len() == 1 && refused[0].1.contains("not this one"), "{refused:?}");
+        sqlx::Executor::execute(&mut application, "ROLLBACK").await.unwrap();
+        wait_for(&client, &transport, 0).await;
+    };
+    let moved = async {
+        tokio::select! {
+            fed = client.outbox().feed_from_table() => panic!("it ended: {fed:?}"),
+            () = looking => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.unwrap();
+    let jobs = state.store.read((), JOBS).await.unwrap();
+    assert_eq!(jobs.len(), 3);
+    for (job, path) in jobs.iter().zip(["/3", "/0", "/2"]) {
+        let job = String::from_utf8_lossy(job);
+        assert!(job.contains(&format!(r#""path":"{path}""#)), "{path}: {job}");
+    }
+}
+
+/// The two may not meet at the same rows here; `one_process_moves_rows_at_a_time` makes them meet.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_hand_overs_keep_order() {
+    let url = super::database().await;
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(Duration::from_secs(3600)));
+    let one = client(&transport, Store::postgres(url.clone())).await;
+    let other = client(&transport, Store::postgres(url)).await;
+    one.outbox().state().unwrap().store.write((), MANY).await.unwrap();
+    let moved = async {
+        tokio::select! {
+            fed = one.outbox().feed_from_table() => panic!("it ended: {fed:?}"),
+            fed = other.outbox().feed_from_table() => panic!("it ended: {fed:?}"),
+            () = wait_for(&one, &transport, 0) => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.unwrap();
+    check_order(&one).await;
 }

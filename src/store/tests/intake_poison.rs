@@ -139,6 +139,21 @@ async fn store_that_rejects_all_ends_hand_over() {
     assert!(messages.taken_ids().is_empty() && messages.refusals().is_empty());
 }
 
+/// A supervisor starts the program again and again, and the broker counts each delivery.
+#[tokio::test(flavor = "multi_thread")]
+async fn store_that_rejects_all_refuses_no_message() {
+    let client = client(store()).await;
+    let outbox = client.outbox();
+    outbox.state().unwrap().store.write((), REJECT).await.unwrap();
+    for deliveries in 1..4 * MOST {
+        let messages = Messages::new(&[("umbra", deliveries)]);
+        let error = client.outbox().feed_from(&messages).await.unwrap_err();
+        assert!(error.to_string().contains("not this one"), "{error}");
+        assert!(messages.refusals().is_empty(), "{deliveries}: {:?}", messages.refusals());
+        assert_eq!(messages.postponed_ids(), ["0"], "{deliveries}: it is given back");
+    }
+}
+
 /// The hand-over of a message ends before it was handled, as when the process is killed.
 async fn hand_over_and_die(client: &IntegrationClient, messages: &Messages) {
     let outbox = client.outbox();

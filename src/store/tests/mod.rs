@@ -16,6 +16,11 @@ mod intake_feed;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 mod intake_poison;
 mod known_outcomes;
+#[cfg(feature = "postgres")]
+mod late_commits;
+#[cfg(feature = "postgres")]
+mod locks;
+mod named;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
@@ -41,7 +46,7 @@ use super::jobs::{self, Claimed, NewJob, Wanted};
 use super::owners::Silent;
 use super::starts;
 use super::{Id, LaneTier, Opened, Store};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 
 /// A new folder for the test.
 pub(crate) fn folder() -> PathBuf {
@@ -116,6 +121,7 @@ pub(super) fn job(tenant: &str) -> NewJob {
         lane: lane(tenant),
         delay_ms: 0,
         expires_ms: None,
+        checked_at: Time::ZERO,
         keep_result: false,
         request,
         key: None,

@@ -85,6 +85,24 @@ mod sqlite {
         store.open(true).await.unwrap();
     }
 
+    #[tokio::test]
+    async fn file_opens_while_another_process_writes() {
+        use sqlx::{Connection, Executor};
+        let path = folder().join("store.db");
+        let store = Store::sqlite(&path);
+        let first = open(&store).await;
+        let accepted = accept(&first, job("a")).await;
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+        let mut other = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+        other.execute("BEGIN IMMEDIATE").await.unwrap();
+        let opening = tokio::time::timeout(Duration::from_secs(4), open(&store));
+        let opened = opening.await.expect("it needs no lock");
+        let found = opened.read(accepted, records::find).await.unwrap();
+        assert!(matches!(found, records::JobState::Waiting { .. }), "{found:?}");
+        other.execute("ROLLBACK").await.unwrap();
+        accept(&opened, job("a")).await;
+    }
+
     #[cfg(unix)]
     #[tokio::test]
     async fn file_is_private_to_its_owner() {

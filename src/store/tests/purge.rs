@@ -2,6 +2,8 @@
 
 use super::super::actor::Step;
 use super::super::driver::{Dialect, args};
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+use super::super::faults::{Fault, Moment, Watch};
 use super::super::purge::{self, Retention, What};
 use super::*;
 
@@ -126,6 +128,32 @@ async fn purge_keeps_newest_letters_and_live_keys() {
     }
 }
 
+/// The retention of a process that sends its own jobs alone.
+#[tokio::test]
+async fn unlimited_retention_keeps_results_and_letters() {
+    for store in stores().await {
+        let store = open(&store).await;
+        store.write([1, 100], FILL).await.unwrap();
+        assert_eq!(purge::run(&store, Retention::UNLIMITED).await.unwrap(), 0);
+        assert_eq!(store.read((), LEFT).await.unwrap(), [100, 0, 0, 100]);
+    }
+}
+
+#[tokio::test]
+async fn expired_key_belongs_to_the_next_job() {
+    for store in stores().await {
+        let store = open(&store).await;
+        store.write([1, 1], FILL).await.unwrap();
+        // The key of a job that ended two hours ago, of another request.
+        let keyed = |fingerprint: &str| NewJob { key: Some(("k1".to_owned(), fingerprint.to_owned())), ..job("a") };
+        let next = accept(&store, keyed("other")).await;
+        let again = NewJob { id: id(), ..keyed("other") };
+        assert_eq!(store.write(again, jobs::insert).await.unwrap(), jobs::Accepted::Before(next));
+        let first = store.write(keyed("f"), jobs::insert).await.unwrap();
+        assert_eq!(first, jobs::Accepted::KeyOfAnother);
+    }
+}
+
 const PAGES: Step<(), [i64; 2]> = |(), db, _| {
     Box::pin(async move {
         let all = db.fetch("PRAGMA page_count", Vec::new()).await?[0].int()?;
@@ -151,4 +179,43 @@ async fn sqlite_file_returns_most_free_pages() {
         let [left, free] = store.read((), PAGES).await.unwrap();
         assert!(free <= 4_096 && left < full - 1_000, "{full} pages before, {left} now, of which {free} are free");
     }
+}
+
+#[tokio::test]
+async fn letters_are_counted_in_pages() {
+    for store in stores().await {
+        let store = open(&store).await;
+        store.write([1, 1_000], FILL).await.unwrap();
+        for most in [0, 1, 299, 300, 600, 999, 1_000, 5_000, i64::MAX] {
+            let whole = purge::surplus(&store, most, i64::MAX).await.unwrap();
+            assert_eq!(whole.is_some(), most < 1_000, "{most}");
+            for page in [50, 300, 999, 1_000] {
+                assert_eq!(purge::surplus(&store, most, page).await.unwrap(), whole, "{most} by {page}");
+            }
+        }
+    }
+}
+
+/// The first read after it is armed fails.
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+#[derive(Default)]
+struct FailingRead(std::sync::atomic::AtomicBool);
+
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+impl Watch for FailingRead {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        let fails = what == "read" && moment == Moment::Before && self.0.swap(false, Relaxed);
+        if fails { Fault::Full } else { Fault::None }
+    }
+}
+
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+#[tokio::test]
+async fn failed_count_of_letters_stops_no_purge() {
+    let watch = std::sync::Arc::new(FailingRead::default());
+    let store = open(&Store::sqlite(folder().join("store.db")).watched_by(watch.clone())).await;
+    store.write([1, 100], FILL).await.unwrap();
+    watch.0.store(true, Relaxed);
+    assert_eq!(purge::run(&store, HOUR).await.unwrap(), 100);
+    assert_eq!((watch.0.load(Relaxed), store.read((), LEFT).await.unwrap()), (false, [0; 4]));
 }

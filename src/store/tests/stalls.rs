@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::actor::Step;
+use super::super::actor::{MOST_LOCKED, PATIENCE, Step};
 use super::super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use super::super::schema::VERSION;
 use super::*;
@@ -27,6 +27,12 @@ struct Script {
     once: HashSet<&'static str>,
     /// Statements that fail as on a full disk after a statement of `once` has failed.
     full_after_once: HashSet<&'static str>,
+    /// Whether it answers as PostgreSQL, which alone has locks of rows.
+    is_postgres: bool,
+    /// Whether the transaction waits for a lock for a moment only.
+    is_brief: bool,
+    /// How many statements have waited for a lock.
+    locked: usize,
     connections: usize,
     committed: usize,
 }
@@ -62,6 +68,19 @@ impl Scripted {
     }
 }
 
+impl Scripted {
+    /// A statement that needs a row which another program keeps locked.
+    async fn locked(&self) -> Result<u64, DbError> {
+        let is_brief = {
+            let mut script = self.0.lock();
+            script.locked += 1;
+            script.is_brief
+        };
+        tokio::time::sleep(Duration::from_millis(if is_brief { 100 } else { 2_000 })).await;
+        Err(DbError::new(DbKind::Locked, "another program keeps the row locked"))
+    }
+}
+
 impl Connect for Scripted {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
         Box::pin(async move {
@@ -76,15 +95,22 @@ struct Connection(Scripted);
 
 impl Driver for Connection {
     fn dialect(&self) -> Dialect {
-        Dialect::Sqlite
+        match self.0.0.lock().is_postgres {
+            true => Dialect::Postgres,
+            false => Dialect::Sqlite,
+        }
     }
 
     fn execute<'a>(&'a mut self, sql: &'static str, _: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
         Box::pin(async move {
             let word = sql.split(' ').next().unwrap_or(sql);
-            if word == "COMMIT" {
+            match word {
                 // The server commits, and only its reply is lost.
-                self.0.0.lock().committed += 1;
+                "COMMIT" => self.0.0.lock().committed += 1,
+                "BEGIN" => self.0.0.lock().is_brief = false,
+                "SET" => self.0.0.lock().is_brief = true,
+                "LOCKED" => return self.0.locked().await,
+                _ => {}
             }
             self.0.at(word).await.map(|()| 1)
         })
@@ -113,6 +139,8 @@ async fn scripted() -> (Scripted, Arc<Opened>) {
 }
 
 const WORK: Step<(), u64> = |(), db, _| db.execute("WORK", Vec::new());
+/// A write of a row that another program keeps locked.
+const LOCKED: Step<(), u64> = |(), db, _| db.execute("LOCKED", Vec::new());
 
 /// The longest that a caller waits for a database that does not answer.
 const BOUND: Duration = Duration::from_secs(15);
@@ -222,4 +250,66 @@ async fn doubt_about_one_write_concerns_no_other() {
         script.breaks = HashSet::from(["COMMIT", "connect"]);
     });
     assert_eq!(failing_group(&store).await, [Delivery::Ambiguous, Delivery::NotSent]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_ends_at_its_bytes() {
+    let (script, store) = scripted().await;
+    let insert = |mib: usize| store.insert(NewJob { request: vec![b'x'; mib << 20], ..job("a") });
+    // All are handed over before the first is written: 3 and 3, 3, 20 alone, 1 and 1 MiB.
+    let (a, b, c, d, e, f) = tokio::join!(insert(3), insert(3), insert(3), insert(20), insert(1), insert(1));
+    for accepted in [a, b, c, d, e, f] {
+        assert_eq!(accepted.unwrap(), jobs::Accepted::New);
+    }
+    assert_eq!(script.0.lock().committed, 1 + 4, "one at opening");
+    // Work that waits for the next group fails with the store as all other work does.
+    script.set(|script| script.breaks = HashSet::from(["BEGIN", "connect"]));
+    let (clock, began) = (Clock::system(), Clock::system().now());
+    let (a, b) = tokio::join!(insert(5), insert(5));
+    assert_eq!([a, b].map(|result| result.unwrap_err().delivery()), [Delivery::NotSent; 2]);
+    let took = clock.now().since(began);
+    assert!(took <= PATIENCE, "the second is not tried by itself: {took:?}");
+}
+
+/// Hands over the steps together. Returns how many of them were written, and how long all took.
+async fn written_of(store: &Arc<Opened>, steps: Vec<Step<(), u64>>) -> (usize, Duration) {
+    let (clock, began) = (Clock::system(), Clock::system().now());
+    let mut writes = tokio::task::JoinSet::new();
+    for step in steps {
+        let store = store.clone();
+        writes.spawn(async move { store.write((), step).await });
+    }
+    let written = writes.join_all().await.iter().filter(|result| result.is_ok()).count();
+    (written, clock.now().since(began))
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_after_another_error_are_bounded() {
+    let (script, store) = scripted().await;
+    script.set(|script| {
+        script.is_postgres = true;
+        (script.full, script.once) = (HashSet::from(["WORK"]), HashSet::from(["WORK"]));
+    });
+    // The group fails with a full disk, before any of it has met a lock.
+    let (written, took) = written_of(&store, [vec![WORK], vec![LOCKED; 6], vec![WORK]].concat()).await;
+    assert_eq!(written, 2);
+    assert!(took < Duration::from_secs(4), "only the first waits for long: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn locked_works_of_a_group_are_bounded() {
+    let (script, store) = scripted().await;
+    script.set(|script| script.is_postgres = true);
+    let (written, took) = written_of(&store, [WORK, LOCKED].repeat(100)).await;
+    assert_eq!((script.0.lock().locked, written), (1 + MOST_LOCKED, MOST_LOCKED), "the group once, then each alone");
+    assert!(took < PATIENCE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn locked_group_fails_no_work_behind_it() {
+    let (script, store) = scripted().await;
+    script.set(|script| script.is_postgres = true);
+    // A group holds 512 pieces: the last ones are behind it.
+    let (written, _) = written_of(&store, [vec![LOCKED; 512], vec![WORK; 20]].concat()).await;
+    assert_eq!((script.0.lock().locked, written), (1 + 8, 20));
 }

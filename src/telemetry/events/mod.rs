@@ -216,7 +216,7 @@ pub enum EventKind {
     /// The circuit breaker of a host has opened, after several connections in a row failed, or has closed again.
     #[non_exhaustive]
     Breaker {
-        /// The name of the host, without its port.
+        /// The name of the host, with its port unless that is 443.
         host: Arc<str>,
         /// Whether the breaker is open. An open breaker lets one probe at a time through.
         open: bool,

@@ -48,8 +48,8 @@ fn gauge(metric: &Metric, labels: &Labels, more: More<'_>) -> Gauge {
     metrics::with_recorder(|recorder| recorder.register_gauge(&key(metric, labels, more), &METADATA))
 }
 
-/// A number that only grows. Its increase is reported by [`tell`](Self::tell). Its series begins with zero, because a
-/// rate is a difference between two values, and the first refusal must count in it.
+/// A number that only grows. Its increase is reported by [`tell`](Self::tell). Its series is registered before
+/// its first event, where there is time for that: a rate is a difference between two values.
 #[derive(Default)]
 pub(super) struct Count {
     value: AtomicU64,
@@ -61,6 +61,10 @@ impl Count {
     #[inline]
     pub(super) fn add(&self, more: u64) {
         self.value.fetch_add(more, Relaxed);
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.value.load(Relaxed)
     }
 
     /// Sets the total of a number that is counted elsewhere.

@@ -14,6 +14,11 @@ pub(super) struct Rolling {
     totals: VecDeque<[u64; 3]>,
     /// The lowest headroom of each of the last seconds, in thousandths; `None` for a second without an answer.
     headroom: VecDeque<Option<u32>>,
+    /// The latest average of the headroom.
+    average: Option<f64>,
+    /// The number of requests so far, and the seconds in which none came or waited.
+    asked: u64,
+    idle: usize,
 }
 
 impl Rolling {
@@ -37,14 +42,48 @@ impl Rolling {
         (rate, mean)
     }
 
-    /// Adds the lowest headroom of one more second. Returns the average; `None` while no second had an answer.
-    pub(super) fn headroom(&mut self, lowest: Option<u32>) -> Option<f64> {
+    /// Adds one more second: its lowest headroom, whether requests wait, and the number of requests so far. Returns the
+    /// average; `None` before the first answer. If none of the seconds had an answer, the average before stays while
+    /// requests wait or are turned away: the limit may be used up. A vendor that gets no requests has all of it left.
+    pub(super) fn headroom(&mut self, lowest: Option<u32>, waits: bool, asked: u64) -> Option<f64> {
+        let none_came = std::mem::replace(&mut self.asked, asked) == asked;
+        self.idle = if none_came && !waits { self.idle.saturating_add(1) } else { 0 };
         self.headroom.push_back(lowest);
         if self.headroom.len() > HEADROOM_SECONDS {
             self.headroom.pop_front();
         }
         let known = self.headroom.iter().flatten();
         let (sum, count) = known.fold((0, 0), |(sum, count), lowest| (sum + u64::from(*lowest), count + 1));
-        (count > 0).then(|| sum as f64 / count as f64 / 1_000.0)
+        if count > 0 {
+            self.average = Some(sum as f64 / count as f64 / 1_000.0);
+        } else if self.idle >= HEADROOM_SECONDS {
+            self.average = self.average.map(|_| 1.0);
+        }
+        self.average
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headroom_stays_while_requests_wait() {
+        let mut rolling = Rolling::default();
+        assert_eq!(rolling.headroom(None, false, 0), None);
+        assert_eq!(rolling.headroom(Some(50), false, 10), Some(0.05));
+        // The limit is used up. Every minute a request comes and is turned away.
+        for second in 0..1_000 {
+            assert_eq!(rolling.headroom(None, false, 10 + second / 60), Some(0.05), "{second}");
+        }
+        for second in 0..1_000 {
+            assert_eq!(rolling.headroom(None, true, 26), Some(0.05), "{second}");
+        }
+        // Nobody wants anything any more.
+        for second in 1..HEADROOM_SECONDS {
+            assert_eq!(rolling.headroom(None, false, 26), Some(0.05), "{second}");
+        }
+        assert_eq!(rolling.headroom(None, false, 26), Some(1.0));
+        assert_eq!(rolling.headroom(Some(500), false, 27), Some(0.5));
     }
 }

@@ -354,7 +354,11 @@ impl Set {
         if let Some(lowest) = lowest {
             self.headroom.tell(f64::from(lowest) / 1_000.0, &HEADROOM, &self.labels);
         }
-        if let Some(average) = rolling.headroom(lowest) {
+        // A request that is turned away ends without a permit, and a permit may be for no request.
+        let ended = self.requests.iter().flatten().map(Count::total);
+        let asked = ended.chain([self.permits[0].total()]).fold(0, u64::wrapping_add);
+        let waits = self.queued.iter().any(|queued| queued.load(Relaxed) > 0);
+        if let Some(average) = rolling.headroom(lowest, waits, asked) {
             self.headroom_average.tell(average, &HEADROOM_AVERAGE, &self.labels);
         }
     }

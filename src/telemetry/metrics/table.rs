@@ -141,8 +141,9 @@ pub(super) const HEADROOM_AVERAGE: Metric = metric(
     Kind::Gauge,
     Unit::Ratio,
     &["vendor"],
-    "The mean of `integration_client_headroom_ratio` over the last five minutes. Below 0.2 a higher plan or batching \
-     would help; the log says so too, once an hour.",
+    "The mean of `integration_client_headroom_ratio` over the last five minutes; 1 after five minutes without a request. \
+     If requests came and none got a response, the mean before stays. Below 0.2 a higher plan or batching would help; the \
+     log says so too, once an hour.",
 );
 pub(super) const RATE: Metric = metric(
     "integration_client_requests_per_second",
@@ -194,7 +195,8 @@ pub(super) const HOSTS: Metric = metric(
     Kind::Gauge,
     Unit::Count,
     &[],
-    "Hosts whose circuit breaker is open, because no connection could be made; one probe at a time is let through.",
+    "Hosts whose circuit breaker is open, because no connection could be made; one probe at a time is let through. \
+     Hosts that nobody has tried for two minutes are left out.",
 );
 pub(super) const OPENINGS: Metric = metric(
     "integration_client_breaker_openings_total",
@@ -252,7 +254,7 @@ pub(super) const WRITABLE: Metric = metric(
     Kind::Gauge,
     Unit::Count,
     &[],
-    "1 while the store can be written, 0 while any kind of write fails.",
+    "1 while the store can be written, 0 while any kind of write fails; returns to 1 after 150 s without a try.",
 );
 pub(super) const BACKLOG: Metric = metric(
     "integration_client_outbox_waiting",

@@ -102,11 +102,11 @@ impl Tokens {
         }
     }
 
-    /// Forgets `stale`, which the vendor has refused.
-    pub(crate) fn refused(&self, tenant: &Tenant, stale: &Arc<SecretString>) {
-        if let Some(slot) = self.slots.lock().get(&TokenOwner::of(tenant)) {
-            slot.known.lock().forget(stale);
-        }
+    /// Forgets `stale`, which the vendor has refused. Returns whether the next request may get another token.
+    pub(crate) fn refused(&self, tenant: &Tenant, stale: &Arc<SecretString>) -> bool {
+        let Some((_, clock)) = &self.way else { return true };
+        let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned();
+        slot.is_none_or(|slot| slot.known.lock().forget(clock.now(), stale))
     }
 
     /// Returns the state of `tenant`'s access token.

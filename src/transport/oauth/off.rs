@@ -30,7 +30,9 @@ impl Tokens {
         Err(Arc::new("OAuth is not compiled in; switch the feature `oauth` on".into()))
     }
 
-    pub(crate) fn refused(&self, _: &Tenant, _: &Arc<SecretString>) {}
+    pub(crate) fn refused(&self, _: &Tenant, _: &Arc<SecretString>) -> bool {
+        true
+    }
 
     pub(crate) fn view(&self, _: &Tenant) -> TokenView {
         TokenView { state: TokenState::Unasked, fresh_until: None, next_try: None, problem: None }

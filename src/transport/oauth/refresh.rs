@@ -258,7 +258,7 @@ impl Refresh {
         let backoff = FIRST_PAUSE.saturating_mul(1 << failures.min(6)).min(LONGEST_PAUSE);
         let (why, pause) = match trouble {
             Trouble::Later(why, wait) => {
-                (format!("the access token could not be refreshed: {why}"), wait.unwrap_or(backoff))
+                (format!("the access token could not be refreshed: {why}"), wait.unwrap_or_default().max(backoff))
             }
             Trouble::Refused(why) => (format!("no access token: {why}"), LONGEST_PAUSE),
             Trouble::Reconnect(why) => {

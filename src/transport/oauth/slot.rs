@@ -4,6 +4,7 @@
 //! began before still use the old ones, so a slot keeps the token of the old ones beside the current one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::SecretString;
@@ -11,6 +12,13 @@ use secrecy::SecretString;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::transport::tokens::KeptToken;
+
+/// The tokens that are forgotten within [`SPELL`] because the vendor refused them; the next refused one stays in use. A
+/// request that the vendor refuses whatever its token (a missing right, a suspended user) would otherwise make the account
+/// ask for token after token, until the token URL refuses all of its tenants. More than one, because some vendors accept
+/// the newest token alone, so that each process of an account takes the token of the others away.
+const FORGOTTEN: u32 = 5;
+const SPELL: Duration = Duration::from_secs(60);
 
 /// The token state of one account.
 #[derive(Default)]
@@ -27,6 +35,8 @@ pub(super) struct Known {
     /// The token of the settings before, for requests that began with them.
     pub(super) former: Option<Access>,
     pub(super) failed: Option<Failed>,
+    /// Since when refused tokens are counted, and how many were forgotten since.
+    refused: (Time, u32),
     /// Why the newest refresh token could not be stored, if it could not.
     pub(super) unkept: Option<Arc<str>>,
 }
@@ -121,11 +131,20 @@ impl Known {
         self.access = Some(access);
     }
 
-    /// Forgets `stale`, which the vendor has refused.
-    pub(super) fn forget(&mut self, stale: &Arc<SecretString>) {
-        for place in [&mut self.access, &mut self.former] {
-            place.take_if(|access| Arc::ptr_eq(&access.secret, stale));
+    /// Forgets `stale`, which the vendor has refused, unless too many were forgotten lately: then the token is hardly the
+    /// reason. Returns whether the next request may get another token.
+    pub(super) fn forget(&mut self, now: Time, stale: &Arc<SecretString>) -> bool {
+        let is_stale = |access: &Access| Arc::ptr_eq(&access.secret, stale);
+        let mut places = [&mut self.access, &mut self.former].into_iter();
+        let Some(place) = places.find(|place| place.as_ref().is_some_and(is_stale)) else { return true };
+        let (since, count) = self.refused;
+        let (since, count) = if now.since(since) < SPELL { (since, count) } else { (now, 0) };
+        if count >= FORGOTTEN {
+            return false;
         }
+        *place = None;
+        self.refused = (since, count + 1);
+        true
     }
 
     pub(super) fn is_worth_nothing(&self, now: Time) -> bool {

@@ -154,3 +154,35 @@ async fn failure_concerns_its_settings_alone() {
     assert_eq!(account.used().len(), 2, "the token URL was corrected");
     assert_eq!(account.tokens.view(&corrected).state, TokenState::NeedsReconnect);
 }
+
+/// A vendor may refuse a request whatever its token, for example because a right is missing.
+#[tokio::test(start_paused = true)]
+async fn refused_tokens_are_replaced_five_times_a_minute() {
+    let account = Account::new();
+    let tenant = tenant("OLD", "one", "d");
+    account.get(&tenant, "old").await;
+    let first = account.tokens.fresh(&tenant).unwrap();
+    for _ in 0..5 {
+        let stale = account.tokens.fresh(&tenant).unwrap();
+        assert!(account.tokens.refused(&tenant, &stale));
+        account.get(&tenant, "old").await;
+    }
+    let last = account.tokens.fresh(&tenant).unwrap();
+    assert!(account.tokens.refused(&tenant, &first), "a request that began before gets the new one");
+    assert!(!account.tokens.refused(&tenant, &last), "the token is not the reason");
+    assert_eq!(account.fresh(&tenant).as_deref(), Some("access-5"));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert!(account.tokens.refused(&tenant, &last));
+    assert_eq!(account.fresh(&tenant), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_of_zero_does_not_shorten_the_backoff() {
+    let overloaded = FakeAnswer::status(503).header("retry-after", "0");
+    let account = Account::at(FakeTransport::new(move |_| overloaded.clone()));
+    let tenant = tenant("OLD", "one", "d");
+    for _ in 0..50 {
+        account.tokens.get(&tenant, secrets("old")).await.unwrap_err();
+    }
+    assert_eq!(account.used().len(), 1);
+}

@@ -67,9 +67,33 @@ async fn response_bytes_are_expected_from_recent_ones() {
     assert_eq!(remaining_units(&client), 100);
     sends(1).await;
     assert!(start.elapsed() >= ms(900), "{:?}", start.elapsed());
-    // A dropped body counts only the bytes that were read. A request whose response is expected to be huge is sent once
-    // the whole limit is free.
+    // A request whose response is expected to be huge is sent once the whole limit is free. Of a dropped body the bytes
+    // count that have arrived.
     drop(client.send("a", Priority::High, get("/").expect_bytes(0, u32::MAX)).await.unwrap());
+    assert_eq!(remaining_units(&client), 700);
+}
+
+/// The vendor has sent these bytes, and counts them, although nobody reads them.
+#[tokio::test(start_paused = true)]
+async fn unread_bodies_count_what_arrived() {
+    let transport = FakeTransport::new(|call| {
+        let answer = FakeAnswer::status(200).body(vec![b'x'; 300]);
+        if call.path() == "/late" { answer.body_delay(ms(10)) } else { answer }
+    });
+    let client = client(&[("volume", &limit_in_unit("response_bytes"))], &transport).await;
+    let send = |path: &'static str| client.send("a", Priority::High, get(path));
+    drop(send("/").await.unwrap());
+    assert_eq!(remaining_units(&client), 700, "it came as a whole");
+    drop(send("/late").await.unwrap());
+    assert_eq!(remaining_units(&client), 400, "of its length nothing is known, so it has what was expected");
+    assert_eq!(send("/").await.unwrap().status(), 200);
+    assert_eq!(remaining_units(&client), 100, "the next one is expected to be as long as the first");
+    // A response that turns out to be longer than expected is not shortened by a reader who stops early.
+    let began = now();
+    let mut longer = client.send("a", Priority::High, get("/late").expect_bytes(0, 50)).await.unwrap();
+    assert_eq!(longer.chunk().await.unwrap().map(|piece| piece.len()), Some(300));
+    drop(longer);
+    assert!(began.elapsed() < ms(20) && remaining_units(&client) == 0, "{:?}", began.elapsed());
 }
 
 /// A body stream of one piece.

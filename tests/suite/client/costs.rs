@@ -1,5 +1,9 @@
 //! Limits that count kinds of points. The cost comes from the request, from the vendor's entry, or from the response.
 
+use std::sync::Arc;
+
+use integration_client::dead_letter::{DeadLetter, MemorySink};
+
 use super::*;
 
 /// A vendor that counts requests and two kinds of tokens, as vendors of language models do.
@@ -162,4 +166,21 @@ async fn stated_costs_of_a_lane_stay_in_its_copies() {
     assert_eq!(used_units(&client), [2, 14, 100], "an endpoint");
     lane.costing("output_tokens", 1).unwrap().clone().acquire(Priority::High, 1).await.unwrap().finish();
     assert_eq!(used_units(&client), [3, 21, 101], "a second kind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redriven_letter_costs_what_it_stated() {
+    let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));
+    let text = TOKENS.replace("max_retries = 0", "max_retries = 1");
+    let text = text.replacen("\nauth", "\ndead_letters = \"whole\"\nauth", 1);
+    let sink = Arc::new(MemorySink::new(1));
+    let client = builder(&text, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
+    let error = client.send("a", Priority::High, get("/").cost("output_tokens", 300)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+    tokio::time::sleep(ms(10)).await;
+    let letter: DeadLetter = serde_json::from_str(&serde_json::to_string(&sink.letters()[0]).unwrap()).unwrap();
+    assert_eq!(letter.costs.get("output_tokens"), Some(&300));
+    let [_, _, before] = used_units(&client);
+    client.redrive(&letter).await.unwrap();
+    assert_eq!(used_units(&client)[2], before + 300);
 }

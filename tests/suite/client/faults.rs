@@ -24,6 +24,8 @@ async fn delivery_is_ambiguous_after_an_ambiguous_attempt() {
     for (first, expected) in [
         (FakeAnswer::reset(), Delivery::Ambiguous),
         (FakeAnswer::status(503), Delivery::Ambiguous),
+        (FakeAnswer::status(408), Delivery::Ambiguous),
+        (FakeAnswer::status(425), Delivery::Ambiguous),
         (FakeAnswer::status(429), Delivery::NotSent),
         (FakeAnswer::not_connected(), Delivery::NotSent),
     ] {
@@ -37,6 +39,45 @@ async fn delivery_is_ambiguous_after_an_ambiguous_attempt() {
         let error = client.send("a", Priority::High, get("/").deadline(ms(60_000))).await.unwrap_err();
         assert_eq!(error.delivery(), expected, "{first:?}: {error}");
     }
+}
+
+/// The vendor's entry says that it does not act on a request that it answers with 503 and `Retry-After`.
+#[tokio::test(start_paused = true)]
+async fn safe_503_leaves_nothing_ambiguous() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(503).header("retry-after", "1"),
+        _ => FakeAnswer::not_connected(),
+    });
+    for (safe, expected) in [(false, Delivery::Ambiguous), (true, Delivery::NotSent)] {
+        transport.reset_calls();
+        let text = retrying(&[], &format!("first_wait = \"1s\", unavailable_is_safe = {safe}"));
+        let client = builder(&text, &transport).build().await.unwrap();
+        let error = client.send("a", Priority::High, get("/").deadline(ms(60_000))).await.unwrap_err();
+        assert_eq!((error.delivery(), error.is_safe_to_resend()), (expected, safe), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_of_responses_keep_status_and_attempts() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/missing" => FakeAnswer::status(404).header("x-id", "7").body("none"),
+        "/slow" => FakeAnswer::status(408),
+        "/text" => FakeAnswer::status(200).body("no JSON"),
+        _ => FakeAnswer::status(200).body("late").body_delay(ms(5000)),
+    });
+    let client = client(&[], &transport).await;
+    let send = |path: &'static str| client.send("a", Priority::High, get(path).deadline(ms(1000)));
+    let error = send("/missing").await.unwrap().error_for_status().unwrap_err();
+    assert_eq!((error.kind(), error.delivery(), error.attempts()), (ErrorKind::Status, Delivery::Rejected, 1));
+    assert_eq!(error.status().map(|status| status.as_u16()), Some(404));
+    let response = error.response().unwrap();
+    assert_eq!((response.headers()["x-id"].to_str().unwrap(), response.body().len()), ("7", 0));
+    let error = send("/slow").await.unwrap().error_for_status().unwrap_err();
+    assert_eq!((error.delivery(), error.is_safe_to_resend()), (Delivery::Ambiguous, false));
+    let error = send("/text").await.unwrap().json::<u32>().await.unwrap_err();
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Decode, 1));
+    let error = send("/late").await.unwrap().bytes().await.unwrap_err();
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Timeout, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,6 +171,35 @@ async fn stalled_exchange_counts_until_max_transit() {
     assert_eq!(error.kind(), ErrorKind::Timeout);
     let second = transport.calls()[1].at.since(transport.calls()[0].at);
     assert!((4000..=4300).contains(&second.as_millis()), "3 s of transit and the window, not {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn exchange_gets_its_whole_attempt_timeout() {
+    let transport = transport_with_delay(ms(170_000));
+    let text = vendor(&[]).replace("base_url", "attempt_timeout = \"180s\"\nbase_url");
+    let client = builder(&text, &transport).build().await.unwrap();
+    let post = || Request::post("v", "/").body("content");
+    assert_eq!(client.send("a", Priority::High, post()).await.unwrap().status(), 200);
+    assert_eq!(client.try_send("a", Priority::High, post()).await.unwrap().status(), 200);
+    // A stated deadline bounds the exchange.
+    let began = now();
+    let error = client.send("a", Priority::High, post().deadline(ms(60_000))).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Timeout, Delivery::Ambiguous));
+    assert!((60_000..=60_002).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+}
+
+/// A further attempt waits for its permit for 60 s, however long its exchange may take.
+#[tokio::test(start_paused = true)]
+async fn long_attempt_timeout_prolongs_no_wait() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(503));
+    let text = retrying(&[], "first_wait = \"1s\"").replace("base_url", "attempt_timeout = \"180s\"\nbase_url");
+    let client = builder(&text, &transport).build().await.unwrap();
+    let began = now();
+    let send = spawn(&client, Priority::High, get("/"));
+    tokio::time::sleep(ms(500)).await;
+    client.tenants().pause("a", "v").unwrap();
+    assert_eq!(send.await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert!((61..=63).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

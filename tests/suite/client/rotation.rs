@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use integration_client::BoxFuture;
 use integration_client::config::Tenant;
 use integration_client::testing::literal;
-use integration_client::transport::{Token, TokenSource};
+use integration_client::transport::{SecretString, Token, TokenSource};
 
 use super::*;
 
@@ -107,6 +107,42 @@ async fn token_goes_only_to_its_url() {
     let pairs = hosts_and_credentials(&transport);
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
     assert_eq!(fetched.load(SeqCst), 2, "one for each version");
+}
+
+/// An immediate request is sent once. Its caller gets the 401, and the next request reads a fresh credential.
+#[tokio::test(start_paused = true)]
+async fn immediate_request_is_not_repeated_after_401() {
+    let transport = FakeTransport::new(|call| match call.header("authorization") {
+        Some("Bearer key-0" | "Bearer key-2") => FakeAnswer::status(401),
+        _ => FakeAnswer::status(200),
+    });
+    let reads = AtomicUsize::new(0);
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .transport(transport.clone())
+        .credential_resolver("keys", move |_: String| {
+            let number = reads.fetch_add(1, SeqCst);
+            async move { Ok(SecretString::from(format!("key-{number}"))) }
+        })
+        .tenant(tenant("shop"))
+        .build()
+        .await
+        .unwrap();
+    let mut answered = Vec::new();
+    for _ in 0..2 {
+        let response = client.try_send("a", Priority::High, get("/x")).await.unwrap();
+        answered.push((response.status().as_u16(), response.attempts(), transport.calls().len()));
+    }
+    assert_eq!(answered, [(401, 1, 1), (200, 1, 2)]);
+
+    // The same holds for a request that may not wait.
+    let other = TenantEntry::new("b", "v").variable("shop", "other").credential("keys:other");
+    client.tenants().set(other).unwrap();
+    let request = get("/x").max_wait(Duration::ZERO);
+    assert_eq!(client.send("b", Priority::High, request).await.unwrap().status(), 401);
+    assert_eq!(transport.calls().len(), 3);
+    assert_eq!(client.send("b", Priority::High, get("/x")).await.unwrap().status(), 200);
 }
 
 /// A request uses the credential of the account whose limits it has taken units from, even if its tenant changed

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use integration_client::transport::SecretString;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -94,6 +96,46 @@ async fn unmeetable_deadline_fails_at_once() {
         assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Deadline, Some(ms(125))), "{error}");
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn zero_wait_sends_at_once_or_never() {
+    let transport = transport_with_delay(Duration::ZERO);
+    let client = client(&[("requests", &per_second(10, 1))], &transport).await;
+    let hurried = || get("/").max_wait(Duration::ZERO);
+    assert_eq!(client.send("a", Priority::High, hurried()).await.unwrap().status(), 200);
+    let error = client.send("a", Priority::High, hurried()).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry_after()), (ErrorKind::NotNow, Some(ms(125))));
+    assert_eq!(transport.calls().len(), 1);
+    assert_idle(&client);
+}
+
+/// The longest wait is for the limits: a credential that takes longer to read does not use it up.
+#[tokio::test(start_paused = true)]
+async fn max_wait_begins_with_the_ask() {
+    let transport = transport_with_delay(Duration::ZERO);
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendor(&[("slots", "concurrency = 1")]).replace("none", "bearer"))
+        .transport(transport.clone())
+        .credential_resolver("keys", |_: String| async {
+            tokio::time::sleep(ms(300)).await;
+            Ok(SecretString::from("key"))
+        })
+        .tenant(TenantEntry::new("a", "v").credential("keys:k"))
+        .build()
+        .await
+        .unwrap();
+    let hurried = || get("/").max_wait(ms(100));
+    assert_eq!(client.send("a", Priority::High, hurried()).await.unwrap().status(), 200);
+    let held = client.try_acquire("a", "v", Priority::High, 1).unwrap();
+    let began = now();
+    let error = client.send("a", Priority::High, hurried()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadline);
+    assert!((100..=102).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    held.not_sent();
+    assert_eq!(transport.calls().len(), 1);
+    assert_idle(&client);
 }
 
 /// It is unknown when a slot will be free, so a request that waits for one fails only when its deadline passes.

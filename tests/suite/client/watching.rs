@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use integration_client::config::{ConfigSource, Sources};
+use integration_client::events::EventKind;
 
 use super::*;
 
@@ -148,6 +149,30 @@ async fn invalid_file_is_reported_once_and_ignored() {
     std::fs::write(&path, vendor_with_limit(20)).unwrap();
     next_version(&client).await;
     assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
+}
+
+/// Nobody is asked to correct a configuration that cannot be read.
+#[tokio::test(start_paused = true)]
+async fn unreadable_source_is_no_rejected_configuration() {
+    let folder = Folder::new("away");
+    let path = folder.file("vendors.toml");
+    std::fs::write(&path, vendor_with_limit(10)).unwrap();
+    let client = client_of_file(&path, &transport_with_delay(Duration::ZERO)).await;
+    let mut events = client.events();
+    let mut rejected = async || {
+        let mut count = 0;
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
+            count += u32::from(matches!(event.kind, EventKind::ConfigRejected { .. }));
+        }
+        count
+    };
+    std::fs::remove_file(&path).unwrap();
+    tokio::time::sleep(ms(5_500)).await;
+    assert!(client.config().problem().is_some());
+    assert_eq!(rejected().await, 0);
+    std::fs::write(&path, "[vendors.v]\nnonsense = 1\n").unwrap();
+    tokio::time::sleep(ms(5_500)).await;
+    assert_eq!(rejected().await, 1);
 }
 
 /// A file that only does not fit a tenant of the program is used once the tenant is gone, although the file has not

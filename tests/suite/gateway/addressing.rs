@@ -141,3 +141,56 @@ async fn tenant_comes_from_the_token() {
         assert!(head.to_lowercase().contains("authorization: bearer secret-of-us-1\r\n"), "{head}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_stands_where_the_environment_takes_keys() {
+    let vendor = LinkingVendor::start(None).await;
+    let more = "\n[vendors.shop.environments.sandbox]\nauth = { scheme = \"header\", name = \"x-shop-key\" }\n\
+                [[tenants]]\nid = \"eu-1\"\nvendor = \"shop\"\nenvironment = \"sandbox\"\n\
+                credential = \"kept:vendor\"\n\
+                [[callers]]\nname = \"only\"\ntoken = \"kept:other\"\ntenants = [\"eu-1\"]\n";
+    let serving = serve_gateway(vendor.toml("") + more).await;
+    for (path, token, status) in [
+        ("/eu-1/shop/r", TOKEN, 200),
+        ("/@/shop/r", "the-vendors-secret", 200),
+        ("/eu-1/shop/r", "wrong-token-of-32-characters-0000", 401),
+        // This tenant is in the vendor's other environment.
+        ("/acme/shop/r", TOKEN, 401),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: g\r\nx-shop-key: {token}\r\nconnection: close\r\n\r\n");
+        let got = send_raw(&serving, &request).await;
+        assert_eq!(got.status, status, "{path} {} {}", got.head, got.body);
+    }
+    let heads = vendor.heads.lock().unwrap();
+    assert_eq!(heads.len(), 2);
+    for head in heads.iter().map(|head| head.to_lowercase()) {
+        assert!(head.contains("x-shop-key: the-vendors-secret\r\n") && !head.contains(TOKEN), "{head}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_name_nothing_of_other_callers() {
+    let vendor = start_shop_vendor().await;
+    let more = "\n[[tenants]]\nid = \"au-1\"\nvendor = \"shop\"\ncredential = \"kept:vendor\"\n\
+                [[tenants]]\nid = \"eu-2\"\nvendor = \"hidden\"\ncredential = \"kept:vendor\"\n\
+                [[callers]]\nname = \"all\"\ntoken = \"kept:other\"\ntenants = [\"*\"]\n";
+    let vendors = vendor.vendors_toml("shop") + "\n" + &vendor.vendors_toml("hidden");
+    let serving = serve_gateway(vendors + more + &callers("billing")).await;
+    for (path, others) in [("/eu-1/shop/x", "au-1"), ("/eu-2/shop/x", "hidden"), ("/acme/raw/x", "hidden")] {
+        let got = send_raw(&serving, &get(path, TOKEN)).await;
+        assert!(got.status == 403 && !got.body.contains(others), "{path} {} {}", got.head, got.body);
+        let helped = send_raw(&serving, &get(path, "the-vendors-secret")).await;
+        assert!(helped.status == 403 && helped.body.contains(others), "{path} {} {}", helped.head, helped.body);
+    }
+    let proxied = |tenant: &str| {
+        format!(
+            "GET {}/x HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",
+            vendor.url(),
+            basic_credentials(tenant, TOKEN)
+        )
+    };
+    let (known, unknown) = (send_raw(&serving, &proxied("us-1")).await, send_raw(&serving, &proxied("us-9")).await);
+    assert_eq!((known.status, unknown.status), (403, 403), "{}", known.body);
+    assert_eq!(known.body, unknown.body, "whether a tenant of others exists");
+    assert!(vendor.arrivals().is_empty());
+}

@@ -115,6 +115,24 @@ async fn stream_outlives_the_default_deadline() {
     assert!(cut.is_err(), "{cut:?}");
 }
 
+/// The time for an attempt ends with the head of the response.
+#[tokio::test(flavor = "multi_thread")]
+async fn stated_deadline_is_for_the_whole_stream() {
+    let vendor = FaultServer::start(vec![script_of_three_pieces(Duration::from_millis(250))]).await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n\
+         attempt_timeout = \"300ms\"\n",
+        vendor.url()
+    );
+    let serving = serve_gateway(entry + &callers("billing")).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = serving.base_url("acme", "shop") + "/events";
+    let ask = |deadline: &str| sdk.get(&url).bearer_auth(TOKEN).header("integration-deadline", deadline).send();
+    assert_eq!(ask("5s").await.unwrap().text().await.unwrap(), "hellohellohello");
+    let cut = ask("400ms").await.unwrap().text().await;
+    assert!(cut.is_err(), "{cut:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_that_stalls_ends_after_the_deadline() {
     let vendor = FaultServer::start(vec![script_of_three_pieces(30 * SECOND)]).await;
@@ -150,6 +168,8 @@ async fn answers_without_a_body_have_none() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n", "HEAD", 200, Some("1234")),
         ("HTTP/1.1 204 No Content\r\n\r\n", "DELETE", 204, None),
         ("HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\n\r\n", "GET", 304, None),
+        // The length is that of a body which does not come, so it may be above `max_response_bytes`.
+        ("HTTP/1.1 304 Not Modified\r\ncontent-length: 9000000\r\n\r\n", "GET", 304, None),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "GET", 200, Some("0")),
         ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "GET", 200, Some("2")),
         (

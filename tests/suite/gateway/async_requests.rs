@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use ::tower::Service as _;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
 use integration_client::store::Store;
 use integration_client::store::faults::{self, Moment, Watch};
 use integration_client::{ErrorKind, Priority, Request};
@@ -14,6 +17,12 @@ const OTHER: &str = "reports-token-of-32-characters-00";
 /// A gateway with a store and two callers: `billing` may send and leave requests for `acme`, `reports` may only leave
 /// requests, for `us-*`.
 async fn with_store(vendor: &FakeVendor, folder: &std::path::Path, works: bool) -> Serving {
+    let gateway = gateway_with_store(vendor, Store::sqlite(folder.join("s.db")), works).await;
+    gateway.serve(Listen::loopback()).await.unwrap()
+}
+
+/// The same, not yet listening.
+async fn gateway_with_store(vendor: &FakeVendor, store: Store, works: bool) -> Gateway {
     let mut toml = vendor.vendors_toml("shop");
     toml.push_str("\n[vendors.shop.idempotency]\nheader = \"idempotency-key\"\n");
     toml.push_str(&callers("billing"));
@@ -32,9 +41,9 @@ async fn with_store(vendor: &FakeVendor, folder: &std::path::Path, works: bool) 
     let tenant = |id: &str| TenantEntry::new(id, "shop").credential("kept:vendor");
     let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
     let builder = builder.vendors_toml(toml).tenant(tenant("acme")).tenant(tenant("us-1"));
-    let builder = builder.store(Store::sqlite(folder.join("s.db")));
+    let builder = builder.store(store);
     let client = if works { builder.work() } else { builder }.build().await.unwrap();
-    Gateway::builder(client).build().serve(Listen::loopback()).await.unwrap()
+    Gateway::builder(client).build()
 }
 
 fn post_async(more: &str, body: &str) -> String {
@@ -124,6 +133,86 @@ async fn asynchronous_requests_need_a_store() {
     assert!(got.body.contains("store"), "{}", got.body);
 }
 
+/// A store that accepts no requests while it is away. If it is to lose the reply to a commit, it is away afterwards.
+#[derive(Default)]
+struct Away {
+    is_away: AtomicBool,
+    loses_reply: AtomicBool,
+    /// Whether it was asked to accept a request while it was away.
+    was_asked: AtomicBool,
+}
+
+impl Watch for Away {
+    fn at(&self, what: &'static str, moment: Moment) -> faults::Fault {
+        match (what, moment) {
+            ("accept", Moment::Before) if self.is_away.load(Relaxed) => self.was_asked.store(true, Relaxed),
+            ("accept", Moment::Committed) if self.loses_reply.swap(false, Relaxed) => self.is_away.store(true, Relaxed),
+            ("connect", _) if self.is_away.load(Relaxed) => {}
+            _ => return faults::Fault::None,
+        }
+        faults::Fault::Broken
+    }
+}
+
+/// A request that another server around the gateway passes on.
+fn passed_on(key: Option<&str>) -> http::Request<Full<Bytes>> {
+    let request = http::Request::post("/acme/shop/orders").header("host", "gateway");
+    let request = request.header("authorization", format!("Bearer {TOKEN}")).header("integration-async", "true");
+    let request = key.into_iter().fold(request, |request, key| request.header("integration-idempotency-key", key));
+    request.body(Full::from("{\"n\":7}")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn departed_callers_request_is_not_stored_again() {
+    let folder = crate::support::folder("gateway");
+    let (vendor, away) = (start_shop_vendor().await, Arc::new(Away::default()));
+    let store = Store::sqlite(folder.join("s.db")).watched_by(away.clone());
+    let mut gateway = gateway_with_store(&vendor, store, true).await;
+    // With a key the store recognises the repetition, and without one the gateway does.
+    for (key, status, arrived) in [(None, 422, 1), (Some("order-7"), 202, 2)] {
+        away.is_away.store(true, Relaxed);
+        let is_asked = async {
+            while !away.was_asked.swap(false, Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            answered = gateway.call(passed_on(key)) => panic!("answered while the store is away: {answered:?}"),
+            () = is_asked => {}
+        }
+        away.is_away.store(false, Relaxed);
+        while vendor.arrivals().len() < arrived {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let Ok(again) = gateway.call(passed_on(key)).await;
+        let (parts, body) = again.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        assert_eq!(parts.status, status, "{key:?} {body:?}");
+        assert_eq!(parts.headers.contains_key("integration-repeated"), key.is_none(), "{parts:?}");
+        assert_eq!(vendor.arrivals().len(), arrived, "{key:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doubtful_request_names_its_receipt() {
+    let folder = crate::support::folder("gateway");
+    let (vendor, away) = (start_shop_vendor().await, Arc::new(Away::default()));
+    let store = Store::sqlite(folder.join("s.db")).watched_by(away.clone());
+    let serving = gateway_with_store(&vendor, store, false).await.serve(Listen::loopback()).await.unwrap();
+    away.loses_reply.store(true, Relaxed);
+    let doubtful = send_raw(&serving, &post_async("", "{}")).await;
+    assert_eq!(doubtful.status, 422, "{} {}", doubtful.head, doubtful.body);
+    assert!(doubtful.head.contains("x-should-retry: false"), "{}", doubtful.head);
+    away.is_away.store(false, Relaxed);
+    let problem = json(&doubtful);
+    let receipt = problem["receipt"].as_str().unwrap_or_else(|| panic!("{problem}"));
+    let said = json(&send_raw(&serving, &get(receipt, TOKEN)).await);
+    assert_eq!(said["state"], "waiting", "{said}");
+    let again = send_raw(&serving, &post_async("", "{}")).await;
+    assert!(again.status == 422 && again.head.contains("integration-repeated: true"), "{} {}", again.head, again.body);
+    assert!(again.body.contains(receipt.rsplit('/').next().unwrap()), "{}", again.body);
+}
+
 /// A disk that takes no new requests while it is full.
 #[derive(Default)]
 struct Disk {
@@ -150,14 +239,15 @@ async fn readiness_follows_the_store() {
             let secret = if key == "billing" { TOKEN } else { "the-vendors-secret" };
             Ok(SecretString::from(secret))
         };
-        let toml = vendor.vendors_toml("shop") + &callers("billing") + &format!("may = {may}\n");
+        let watches = "[[callers]]\nname = \"watches\"\ntoken = \"kept:other\"\ntenants = [\"*\"]\nmay = [\"view\"]\n";
+        let toml = vendor.vendors_toml("shop") + &callers("billing") + &format!("may = {may}\n{watches}");
         let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
         let builder = builder.vendors_toml(toml).tenant(TenantEntry::new("acme", "shop").credential("kept:vendor"));
         let store = Store::sqlite(folder.join(format!("{said}.db"))).watched_by(disk.clone());
         let client = builder.store(store).build().await.unwrap();
         let serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
         let readiness = async || {
-            let got = send_raw(&serving, &get("/~/readyz", TOKEN)).await;
+            let got = send_raw(&serving, &get("/~/readyz", "the-vendors-secret")).await;
             (got.status, json(&got))
         };
         let enqueue = async || {

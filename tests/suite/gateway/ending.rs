@@ -199,17 +199,22 @@ async fn ambiguous_patch_is_not_repeated_and_put_is() {
     let vendor = FakeVendor::builder().fault(When::path("/break"), Fault::Reset);
     let vendor = vendor.fault(When::path("/breaks-once").first(1), Fault::Reset).start().await.unwrap();
     let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
-    let patch = post("/acme/shop/break", "", "{}").replacen("POST", "PATCH", 1);
-    for repeated in [false, true] {
-        let got = send_raw(&serving, &patch).await;
-        assert_eq!((got.status, got.head.contains("integration-repeated: true")), (422, repeated), "{}", got.body);
+    // Nor is any other method that is not known to be harmless; `patch` is none that HTTP names.
+    for (sent, method) in (1..).zip(["PATCH", "patch", "MERGE", "COPY"]) {
+        let request = post("/acme/shop/break", "", "{}").replacen("POST", method, 1);
+        for repeated in [false, true] {
+            let got = send_raw(&serving, &request).await;
+            let is_repeated = got.head.contains("integration-repeated: true");
+            assert_eq!((got.status, is_repeated), (422, repeated), "{method}: {} {}", got.head, got.body);
+            assert!(got.head.contains("x-should-retry: false"), "{method}: {}", got.head);
+        }
+        assert_eq!(vendor.arrivals().len(), sent, "{method}");
     }
-    assert_eq!(vendor.arrivals().len(), 1);
     // A PUT may be repeated, so the client does.
     let put = post("/acme/shop/breaks-once", "", "{}").replacen("POST", "PUT", 1);
     let got = send_raw(&serving, &put).await;
     assert_eq!(got.status, 200, "{} {}", got.head, got.body);
-    assert_eq!(vendor.arrivals().len(), 3);
+    assert_eq!(vendor.arrivals().len(), 6);
 }
 
 #[cfg(unix)]

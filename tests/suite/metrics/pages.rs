@@ -17,7 +17,8 @@ A client with the feature `metrics` exports these metrics through the facade of 
 page and the [Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/telemetry/metrics/table.rs`.
 
 - Install a recorder before the client is built. `cargo run --example prometheus --features metrics` shows how, for Prometheus.
-- Counters and gauges are exported once a second, histograms at once. Counters begin with zero.
+- Counters and gauges are exported once a second, histograms at once. The series of a vendor begin with its first request, so a
+  scrape may see a counter for the first time with a value above zero.
 - [prometheus-alerts.yaml](prometheus-alerts.yaml) holds alert rules, and [RUNBOOK.md](RUNBOOK.md) what to do about each.
 - The dashboard needs histograms with buckets: `PrometheusBuilder::set_buckets`.
 - With `IntegrationClientBuilder::tenant_labels(max)` every metric that has the label `vendor` also has `tenant`: the names of the

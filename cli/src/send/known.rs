@@ -1,0 +1,81 @@
+//! What a command that is interrupted knows of its request.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use integration_client::IntegrationClient;
+use integration_client::events::{EventKind, Events};
+use integration_client::outbox::{Receipt, Status};
+
+/// The time for the exchange of a job that is under way when the command is interrupted.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The state of a request that has no response yet, to report if the command is interrupted.
+#[derive(Default)]
+pub(super) struct Known(Mutex<Stage>);
+
+#[derive(Default)]
+pub(super) enum Stage {
+    /// There is no client, or no job yet.
+    #[default]
+    Unsent,
+    /// This process sends the request. The events of its client tell what has happened.
+    AtOnce(Events),
+    /// The request is a job of a store. The last field is the store's name for messages.
+    Job(IntegrationClient, Receipt, String),
+}
+
+impl Known {
+    pub(super) fn set(&self, stage: Stage) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+
+    /// Describes the state to the user who interrupted the command.
+    pub(super) async fn said(&self) -> String {
+        let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        match stage {
+            Stage::Unsent => "interrupted; nothing was sent".to_owned(),
+            Stage::AtOnce(mut events) => {
+                let (mut left, mut refused) = (0_u32, 0_u32);
+                while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
+                    match event.kind {
+                        EventKind::Dispatched { .. } => left += 1,
+                        EventKind::Refused { .. } => refused += 1,
+                        _ => {}
+                    }
+                }
+                match left {
+                    0 => "interrupted; nothing was sent".to_owned(),
+                    _ if left == refused => {
+                        format!("interrupted; sent {left} times, and the vendor refused it each time: it did not act")
+                    }
+                    _ => {
+                        "interrupted; it was sent and there is no answer yet: the vendor may have acted on it. Ask the \
+                          vendor before you send it again, unless it may be repeated"
+                            .to_owned()
+                    }
+                }
+            }
+            Stage::Job(client, receipt, store) => {
+                // The shutdown waits for an exchange under way. A job that waits for its permit goes back into the
+                // store.
+                client.shutdown(GRACE).await;
+                let id = receipt.id();
+                match receipt.status().await {
+                    Ok(Status::Waiting { .. }) => format!(
+                        "interrupted; it waits as job {id} in {store}, and is sent by whoever works on that store next \
+                         (`run`, `serve --store` or `intake`)"
+                    ),
+                    Ok(Status::Delivered { status, .. }) => {
+                        format!("interrupted; job {id} was sent, and the vendor answered {status}")
+                    }
+                    Ok(Status::Dead { .. }) => format!(
+                        "interrupted; job {id} was given up: integration-client dead-letters show {id} --store {store}"
+                    ),
+                    Ok(Status::UnderWay) => format!("interrupted; job {id} of {store} is under way"),
+                    Ok(_) | Err(_) => format!("interrupted; nobody knows what became of job {id} of {store}"),
+                }
+            }
+        }
+    }
+}
