@@ -128,8 +128,8 @@ class Prometheus:
     def __init__(self, folder, gateways):
         rules = (ROOT / "docs/prometheus-alerts.yaml").read_text()
         rules = re.sub(r"\[(\d+)m\]", r"[\1s]", rules)
-        rules = re.sub(r"for: (\d+)m", r"for: \1s", rules)
-        rules = rules.replace("for: 1h", "for: 60s").replace("[1d]", "[1440s]").replace("> 900", "> 15")
+        rules = re.sub(r"(for:|offset) (\d+)m", r"\1 \2s", rules)
+        rules = rules.replace("for: 1h", "for: 60s").replace("[1d]", "[1440s]").replace("> 900", "> 15").replace("> 600", "> 10")
         (folder / "rules.yaml").write_text(rules)
         jobs = [
             {
