@@ -337,7 +337,7 @@ impl Engine {
             return self.set_timer(tires, Timer::GiveUp { waiter });
         }
         let lane = self.lanes.get(lane);
-        let is_held = lane.and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held());
+        let is_held = lane.and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held());
         let refusal = match paused {
             _ if is_held => Refusal::Held,
             Some(at) => Refusal::RetryLater { at },

@@ -85,7 +85,7 @@ impl Engine {
             own: LaneLimits::new(plan, now, 1),
             shared: holders,
             waiting: None,
-            credential: None,
+            throttle: None,
             in_flight: 0,
             version: 1,
             service_us: 0,

@@ -106,8 +106,8 @@ impl Engine {
             let pairs = holder.cells.iter_mut().zip(holder.specs.iter()).filter(|(_, spec)| spec.applies(endpoint));
             lefts.extend(pairs.map(|(cell, spec)| left(cell, &spec.spec)));
         }
-        let credential = self.lanes.get(need.lane).and_then(|lane| lane.credential.as_ref());
-        for limit in credential.into_iter().flat_map(|credential| credential.discovered(now)) {
+        let throttle = self.lanes.get(need.lane).and_then(|lane| lane.throttle.as_ref());
+        for limit in throttle.into_iter().flat_map(|throttle| throttle.discovered(now)) {
             let (remaining, of) = limit.left(now);
             let full = Some(limit.full_at(now));
             lefts.push(Left { name: limit.name().into(), limit: of, remaining, full });

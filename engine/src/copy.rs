@@ -15,7 +15,7 @@ use super::need::Need;
 use super::permit::Permit;
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
-use super::throttle::Credential;
+use super::throttle::LaneThrottle;
 use super::tier::Tier;
 use super::waiting::Turns;
 use super::{Bound, Engine};
@@ -39,7 +39,7 @@ struct LaneCopy {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     version: u32,
-    credential: Option<Box<Credential>>,
+    throttle: Option<Box<LaneThrottle>>,
     under_way: Vec<Permit>,
     waiting: Vec<Line>,
     turns: Turns,
@@ -119,7 +119,7 @@ impl Engine {
             plan: lane.plan.clone(),
             cells: lane.own.as_slice().to_vec(),
             version: lane.version,
-            credential: lane.credential.clone(),
+            throttle: lane.throttle.clone(),
             under_way: self.permits.of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
             waiting: waiting.collect(),
             turns: lane.waiting.as_ref().map(|waiting| waiting.wait_point.turns).unwrap_or_default(),
@@ -152,7 +152,7 @@ pub(crate) struct Ahead {
 impl Copy {
     /// Whether an operator has paused the lane.
     pub(crate) fn is_held(&self) -> bool {
-        self.lanes.first().and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held())
+        self.lanes.first().and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held())
     }
 
     /// Makes an engine in the copied state. No request waits in it yet.
@@ -179,10 +179,10 @@ impl Copy {
             }
             let lane = &mut engine.lanes[key];
             lane.own = LaneLimits::from_cells(copy.cells.clone());
-            (lane.version, lane.credential) = (copy.version, copy.credential.clone());
+            (lane.version, lane.throttle) = (copy.version, copy.throttle.clone());
             // No request that probes for the end of a pause is in flight in a copy.
-            if let Some(credential) = &mut lane.credential {
-                credential.rename_permits(now, &[]);
+            if let Some(throttle) = &mut lane.throttle {
+                throttle.rename_permits(now, &[]);
             }
             lane.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
             lane.own.as_mut().iter_mut().for_each(Cell::hold_on);

@@ -66,7 +66,7 @@ impl Engine {
         if later > 0
             && let Some(lane) = self.lanes.get_mut(origin.lane)
         {
-            lane.credential.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
+            lane.throttle.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
         }
         self.wake_if_waiting(&origin, true);
         Some(Correction { believed: need.cost, actual })

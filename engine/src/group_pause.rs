@@ -80,10 +80,10 @@ impl Engine {
         let spread = (left / 10).min(MAX_SPREAD);
         let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let credential = lane.credential.get_or_insert_default();
-        if credential.wait_until(now, until, until.plus_nanos(later)) {
+        let throttle = lane.throttle.get_or_insert_default();
+        if throttle.wait_until(now, until, until.plus_nanos(later)) {
             // The events name this pause once, for the lane that was refused.
-            credential.is_told_elsewhere(now);
+            throttle.is_told_elsewhere(now);
             self.paused(key);
         }
     }

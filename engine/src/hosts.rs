@@ -72,8 +72,8 @@ impl Engine {
         let (tenant, most) = (self.lanes.tenant_hash(lane), lane.plan.one_witness_ns);
         let stated =
             self.limit_at(origin, target).and_then(|(cell, spec)| cell.bound_report(spec, now, tenant, most, report));
-        if let (Some(until), Some(credential)) = (stated, self.credential(origin.lane)) {
-            credential.wait_until(now, until, until);
+        if let (Some(until), Some(throttle)) = (stated, self.lane_throttle(origin.lane)) {
+            throttle.wait_until(now, until, until);
             self.paused(origin.lane);
         }
     }

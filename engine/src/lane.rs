@@ -14,7 +14,7 @@ use super::limit::{Cell, LimitSpec, one_less};
 use super::plan::{Plan, SharedSpec};
 use super::slab::excess;
 use super::slab::{Key, Slab};
-use super::throttle::Credential;
+use super::throttle::LaneThrottle;
 use super::waiting::LaneWait;
 use crate::time::Time;
 
@@ -29,7 +29,7 @@ pub(crate) struct Lane {
     pub(crate) shared: [HolderKey; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
     /// State that responses have set and that belongs to no configured limit; most lanes never need it.
-    pub(crate) credential: Option<Box<Credential>>,
+    pub(crate) throttle: Option<Box<LaneThrottle>>,
     /// Permits that exist, including those of callers that went away. Exact: each grant adds one and each end takes
     /// one.
     pub(crate) in_flight: u32,
@@ -78,7 +78,7 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn is_at_full_speed(&mut self) -> bool {
         let whole = self.plan.whole;
-        self.credential.is_none() && !self.own.as_mut()[..whole].iter().any(Cell::is_throttled)
+        self.throttle.is_none() && !self.own.as_mut()[..whole].iter().any(Cell::is_throttled)
     }
 
     /// How long the vendor is expected to work on a request, in nanoseconds.

@@ -27,7 +27,7 @@ use super::origin::Origin;
 use super::permit::Permit;
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
-use super::throttle::Credential;
+use super::throttle::LaneThrottle;
 use crate::time::Time;
 
 /// The state of a lane that is on its way to another engine.
@@ -35,7 +35,7 @@ pub struct Moved {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     version: u32,
-    credential: Option<Box<Credential>>,
+    throttle: Option<Box<LaneThrottle>>,
     /// Permits in flight: the key in the engine that the lane leaves, the permit, and the account that it was granted
     /// for.
     under_way: Vec<(PermitKey, Permit, CompactString)>,
@@ -86,7 +86,7 @@ impl Engine {
             self.run_turns();
         }
         let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
-        Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
+        Some(Moved { plan, cells, version, throttle: inside.throttle, under_way, shared })
     }
 
     /// Restores the state of a lane from another engine in a lane that was just made here. Returns the keys there and
@@ -119,12 +119,12 @@ impl Engine {
     /// Also returns whether the holders of the lane have begun with the history of those that it has left.
     fn restore(&mut self, now: Time, lane: LaneKey, moved: Moved) -> (Vec<(PermitKey, PermitKey)>, [bool; 2]) {
         let now = self.tick(now);
-        let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
+        let Moved { plan: old, cells, version, throttle, under_way, shared } = moved;
         let Some(inside) = self.lanes.get_mut(lane) else { return (Vec::new(), [false; 2]) };
         let plan = inside.plan.clone();
         // A later version than every limit and every permit that comes along.
         inside.version = inside.version.max(version) + 1;
-        inside.credential = credential;
+        inside.throttle = throttle;
         inside.own = LaneLimits::from_cells(carry_over(&old, cells, &plan, now, inside.version));
         let holders = inside.shared;
         let mut has_taken = [false; 2];
@@ -151,8 +151,8 @@ impl Engine {
         self.pools_of(lane);
         if let Some(inside) = self.lanes.get_mut(lane) {
             inside.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &keys));
-            if let Some(credential) = &mut inside.credential {
-                credential.rename_permits(now, &keys);
+            if let Some(throttle) = &mut inside.throttle {
+                throttle.rename_permits(now, &keys);
             }
         }
         (keys, has_taken)

@@ -11,8 +11,8 @@ impl Engine {
     /// Stops all grants of a lane until [`resume`](Self::resume).
     pub fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         self.tick(now);
-        let Some(credential) = self.credential(lane) else { return Vec::new() };
-        if credential.hold() {
+        let Some(throttle) = self.lane_throttle(lane) else { return Vec::new() };
+        if throttle.hold() {
             self.notices.tell(Noticed::of_whole_lane(Notice::Held));
         }
         self.revoke_in(lane);
@@ -26,11 +26,11 @@ impl Engine {
         let now = self.tick(now);
         self.forget_groups(lane);
         let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
-        if let Some(credential) = &mut inside.credential {
-            if credential.is_held() {
+        if let Some(throttle) = &mut inside.throttle {
+            if throttle.is_held() {
                 self.notices.tell(Noticed::of_whole_lane(Notice::Recovered));
             }
-            credential.resume();
+            throttle.resume();
         }
         let holders = inside.shared;
         inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
@@ -50,7 +50,7 @@ impl Engine {
     /// When the pause of a lane ends; `None` if it is not paused.
     pub fn paused_until(&self, now: Time, lane: LaneKey) -> Option<Time> {
         let inside = self.lanes.get(lane)?;
-        let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let is_held = inside.throttle.as_ref().is_some_and(|throttle| throttle.is_held());
         let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
         let until = own.max(self.groups_wait_until(lane, inside));
         (until > now).then_some(until)
@@ -75,7 +75,7 @@ impl Engine {
         let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
         let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
         let pauses = own.chain(shared).map(|cell| cell.paused_until(hash));
-        let credential = lane.credential.as_ref().map(|credential| credential.paused_until(hash));
-        pauses.chain(credential).max().unwrap_or(Time::ZERO)
+        let throttle = lane.throttle.as_ref().map(|throttle| throttle.paused_until(hash));
+        pauses.chain(throttle).max().unwrap_or(Time::ZERO)
     }
 }

@@ -59,9 +59,9 @@ impl Engine {
     }
 
     pub(super) fn note_changes_of_lane(&mut self, now: Time, lane: LaneKey) {
-        if let Some(Lane { plan, credential: Some(credential), .. }) = self.lanes.get_mut(lane) {
-            let whose = credential.whose();
-            for (limit, change) in credential.changes(now, &plan.pace) {
+        if let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.get_mut(lane) {
+            let whose = throttle.whose();
+            for (limit, change) in throttle.changes(now, &plan.pace) {
                 self.notices.tell(of_lane(plan, whose, limit, &change));
             }
         }

@@ -39,7 +39,7 @@ impl Engine {
             endpoint: need.endpoint,
             only_slots: false,
         };
-        let mut throttled = lane.credential.is_some();
+        let mut throttled = lane.throttle.is_some();
         for (cell, spec) in lane.whole() {
             throttled |= cell.is_throttled();
             cell.take(spec, take, due);
@@ -68,8 +68,8 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(need.lane) else { return };
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
-        if let Some(credential) = &mut lane.credential {
-            credential.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
+        if let Some(throttle) = &mut lane.throttle {
+            throttle.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
         }
         self.each_cell(origin, |cell, spec| {
             let pace = cell.pace(spec);
@@ -143,7 +143,7 @@ impl Engine {
             match self.lanes.get_mut(origin.lane) {
                 Some(lane) => {
                     lane.permit_left(now, take.granted, answers);
-                    throttled = lane.credential.is_some();
+                    throttled = lane.throttle.is_some();
                     has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
                     for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
                         throttled |= cell.is_throttled();
@@ -331,8 +331,8 @@ impl Engine {
         self.each_cell(&origin, |cell, spec| {
             tightest = tighter(tightest, cell.headroom(spec, now));
         });
-        let credential = self.lanes.get(lane).and_then(|lane| lane.credential.as_ref());
-        let discovered = credential.into_iter().flat_map(|credential| credential.discovered(now));
+        let throttle = self.lanes.get(lane).and_then(|lane| lane.throttle.as_ref());
+        let discovered = throttle.into_iter().flat_map(|throttle| throttle.discovered(now));
         discovered.map(|limit| limit.left(now)).fold(tightest, tighter)
     }
 }

@@ -123,10 +123,10 @@ impl Engine {
         for (index, spec) in plan.own.iter().enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&index));
             let queued = self.queued_in(key, endpoint.map(EndpointId::at));
-            let Some(Lane { own, tenant, version, credential, .. }) = self.lanes.get_mut(key) else { return false };
+            let Some(Lane { own, tenant, version, throttle, .. }) = self.lanes.get_mut(key) else { return false };
             let (version, cell) = (*version, &mut own.as_mut()[index]);
             // What the vendor says of the credential as a whole stops the limits of all requests with it.
-            let of_all = credential.as_ref().filter(|_| endpoint.is_none()).map_or(0, |it| it.paused_for(now));
+            let of_all = throttle.as_ref().filter(|_| endpoint.is_none()).map_or(0, |it| it.paused_for(now));
             let endpoint = endpoint.map_or(EndpointHash::NONE, |endpoint| plan.endpoints[endpoint].hash);
             let paused_ns = cell.paused_for(now, endpoint).max(of_all);
             if let Some(wish) = cell.wish(spec, now, queued, paused_ns) {

@@ -9,7 +9,7 @@ use super::notices::Noticed;
 use super::origin::{Origin, Target};
 use super::pause_notices::of_lane;
 use super::slab::Key;
-use super::throttle::{Books, Change, Credential, Mode, Refused, Report, Wait};
+use super::throttle::{Books, Change, LaneThrottle, Mode, Refused, Report, Wait};
 use super::{Engine, Whose};
 use crate::pace::Counting;
 use crate::time::Time;
@@ -136,7 +136,7 @@ impl Engine {
 
     /// Whether a response has changed the lane, or a limit that the request took from.
     fn is_throttled(&mut self, origin: &Origin) -> bool {
-        if self.lanes.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
+        if self.lanes.get(origin.lane).is_some_and(|lane| lane.throttle.is_some()) {
             return true;
         }
         let mut is_throttled = false;
@@ -161,9 +161,9 @@ impl Engine {
                     self.apply_report(now, exchange, &report);
                 }
                 let until = now.plus_nanos(wait);
-                let is_new = self.credential(lane).is_some_and(|credential| {
-                    credential.set_whose(None);
-                    credential.wait_until(now, until, until)
+                let is_new = self.lane_throttle(lane).is_some_and(|throttle| {
+                    throttle.set_whose(None);
+                    throttle.wait_until(now, until, until)
                 });
                 self.wake_limits_below(exchange);
                 if is_new {
@@ -171,9 +171,9 @@ impl Engine {
                 }
             }
             Feedback::Failed | Feedback::Disowned => {
-                let Some(credential) = self.credential(lane) else { return };
-                let is_new = word == Feedback::Failed || credential.is_disowned_anew(now, exchange.granted);
-                match is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten() {
+                let Some(throttle) = self.lane_throttle(lane) else { return };
+                let is_new = word == Feedback::Failed || throttle.is_disowned_anew(now, exchange.granted);
+                match is_new.then(|| throttle.failed(now, exchange.permit, exchange.endpoint)).flatten() {
                     Some(_) => self.paused(lane),
                     None => self.wake_lane(lane),
                 }
@@ -186,8 +186,8 @@ impl Engine {
     }
 
     /// The state that responses have set for a lane as a whole; made if there is none.
-    pub(super) fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
-        self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
+    pub(super) fn lane_throttle(&mut self, lane: LaneKey) -> Option<&mut LaneThrottle> {
+        self.lanes.get_mut(lane).map(|lane| &mut **lane.throttle.get_or_insert_default())
     }
 
     /// Ends the pauses that this request was to probe, because the vendor accepted it.
@@ -200,9 +200,9 @@ impl Engine {
             }
         });
         if let Some(lane) = self.lanes.get_mut(origin.lane)
-            && let Some(credential) = &mut lane.credential
+            && let Some(throttle) = &mut lane.throttle
         {
-            credential.passed(now, permit, endpoint, &lane.plan.pace);
+            throttle.passed(now, permit, endpoint, &lane.plan.pace);
         }
     }
 
@@ -237,7 +237,7 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
         let mode = lane.plan.pace.mode;
         let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1), behind: 0 };
-        let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
+        let notices = lane.throttle.get_or_insert_default().discover(now, granted, books, report, mode);
         for notice in notices.into_iter().flatten() {
             let change = Change { notice, named: true, endpoint: None };
             self.notices.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
@@ -343,23 +343,23 @@ impl Engine {
         let stands_already = is_of_all && self.groups_wait_until(origin.lane, lane) > now;
         let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
         let pace = lane.plan.pace;
-        let credential = lane.credential.get_or_insert_default();
+        let throttle = lane.throttle.get_or_insert_default();
         let refused = Refused { permit, granted, endpoint, wait, in_use: true };
         match (whose, wait) {
             (_, Wait::Stated(wait)) if !unexplained => {
                 let until = now.plus_nanos(wait);
-                credential.wait_until(now, until, until);
+                throttle.wait_until(now, until, until);
             }
             (Some(Whose::Endpoint), Wait::Stated(wait)) if endpoint != EndpointHash::NONE => {
-                if !credential.endpoint_refused(now, &refused, wait) {
-                    credential.refused(now, &refused, &pace);
+                if !throttle.endpoint_refused(now, &refused, wait) {
+                    throttle.refused(now, &refused, &pace);
                 }
             }
-            _ => drop(credential.refused(now, &refused, &pace)),
+            _ => drop(throttle.refused(now, &refused, &pace)),
         }
-        credential.set_whose(whose);
+        throttle.set_whose(whose);
         if !unexplained || stands_already {
-            credential.is_told_elsewhere(now);
+            throttle.is_told_elsewhere(now);
         }
         self.paused(origin.lane);
     }
@@ -437,8 +437,8 @@ impl Engine {
         self.each_cell(origin, |cell, _| {
             was |= cell.throttle_mut().is_some_and(|throttle| throttle.ended(now, permit));
         });
-        if let Some(credential) = self.lanes.get_mut(origin.lane).and_then(|lane| lane.credential.as_mut()) {
-            was |= credential.ended(now, permit);
+        if let Some(throttle) = self.lanes.get_mut(origin.lane).and_then(|lane| lane.throttle.as_mut()) {
+            was |= throttle.ended(now, permit);
         }
         if was {
             self.wake_lane(origin.lane);

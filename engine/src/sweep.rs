@@ -64,13 +64,13 @@ impl Engine {
             }
             rests &= cell.rest(spec, now);
         }
-        if let Some(credential) = lane.credential.take_if(|credential| credential.is_idle(now, &lane.plan.pace)) {
-            for (limit, change) in credential.forgotten() {
-                let noticed = of_lane(&lane.plan, credential.whose(), limit, &change);
+        if let Some(throttle) = lane.throttle.take_if(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
+            for (limit, change) in throttle.forgotten() {
+                let noticed = of_lane(&lane.plan, throttle.whose(), limit, &change);
                 self.notices.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
         }
-        rests &= lane.credential.is_none();
+        rests &= lane.throttle.is_none();
         let unused = lane.in_flight == 0 && lane.waiting.is_none();
         let evictable = evict && lane.has_forgotten(now) && lane.pins == 0 && !lane.plan.starts_spent();
         let retired = lane.retired;

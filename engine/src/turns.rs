@@ -19,7 +19,7 @@ use super::limit::{BlockedBy, Cell, LimitSpec, Room};
 use super::need::Need;
 use super::scheduler::Path;
 use super::slab::Key;
-use super::throttle::{Credential, Gate};
+use super::throttle::{Gate, LaneThrottle};
 use super::waiting::LimitLevel;
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::time::Time;
@@ -108,7 +108,7 @@ impl Engine {
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;
         let lane = &mut self.lanes[need.lane];
-        if lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice()) {
+        if lane.throttle.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice()) {
             return self.ask(need, Key::NONE).is_ok();
         }
         for (cell, spec) in lane.whole() {
@@ -149,7 +149,7 @@ impl Engine {
         let lane = &self.lanes[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
-        let own_gates = lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
+        let own_gates = lane.throttle.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
         if own_gates || !lane.plan.endpoint_own(need.endpoint).is_empty() {
             self.ask_at(need, LimitLevel::Endpoint, queue, busy)?;
         }
@@ -211,10 +211,10 @@ impl Engine {
     /// Whether the pauses and throttles of the lane as a whole let a request go.
     fn gate(&self, need: &Need) -> Gate {
         let lane = &self.lanes[need.lane];
-        let gate = |credential: &Credential| {
-            credential.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
+        let gate = |throttle: &LaneThrottle| {
+            throttle.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
         };
-        lane.credential.as_deref().map_or(Gate::Open, gate)
+        lane.throttle.as_deref().map_or(Gate::Open, gate)
     }
 
     /// Whether the pauses of a request's endpoint let it go: those of the lane, or of a holder of shared limits.
@@ -226,8 +226,8 @@ impl Engine {
             None => lane.own.as_slice(),
             Some(_) => shared.map_or(&[][..], |shared| &shared.cells[..]),
         };
-        let credential = lane.credential.as_deref().filter(|_| holder.is_none());
-        if credential.is_none() && !cells.iter().any(Cell::is_throttled) {
+        let throttle = lane.throttle.as_deref().filter(|_| holder.is_none());
+        if throttle.is_none() && !cells.iter().any(Cell::is_throttled) {
             return Gate::Open;
         }
         // A request to another endpoint is preferred as the probe of a pause, if it counts in the limit.
@@ -241,7 +241,7 @@ impl Engine {
         };
         let of_cells = cells.iter().enumerate().filter_map(|(number, cell)| Some((number, cell.throttle()?)));
         let gates = of_cells.map(|(number, it)| it.endpoint_gate(now, endpoint, others && is_of_all(number)));
-        let gates = gates.chain(credential.map(|credential| credential.endpoint_gate(now, endpoint, others)));
+        let gates = gates.chain(throttle.map(|throttle| throttle.endpoint_gate(now, endpoint, others)));
         gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
     }
 

@@ -156,12 +156,12 @@ impl Engine {
         let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
-        let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
-        let refused_for = lane.credential.as_ref().and_then(|credential| credential.whose());
-        let failures = lane.credential.as_ref().map_or(0, |credential| credential.failures());
-        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        let held = lane.throttle.as_ref().is_some_and(|throttle| throttle.is_held());
+        let refused_for = lane.throttle.as_ref().and_then(|throttle| throttle.whose());
+        let failures = lane.throttle.as_ref().map_or(0, |throttle| throttle.failures());
+        let mut slowest = lane.throttle.clone().and_then(|mut throttle| throttle.spacing(now, &plan.pace));
         let discovered: Vec<LimitView> =
-            lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view(now)).collect();
+            lane.throttle.iter().flat_map(|it| it.discovered(now)).map(|it| it.view(now)).collect();
         let mut limits = Vec::new();
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
@@ -213,7 +213,7 @@ impl Engine {
             return false;
         }
         let (plan, shared) = (lane.plan.clone(), lane.shared);
-        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        let mut slowest = lane.throttle.clone().and_then(|mut throttle| throttle.spacing(now, &plan.pace));
         for (cell, spec) in lane.whole() {
             slowest = slower(slowest, cell.spacing(spec, now));
         }
@@ -235,7 +235,7 @@ impl Engine {
         let lane = self.lanes.get(key)?;
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let in_flight = lane.in_flight;
-        let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let held = lane.throttle.as_ref().is_some_and(|throttle| throttle.is_held());
         let paused_until = self.stands_until(key, NO_ENDPOINT);
         let slowed = !held && paused_until <= now && self.is_slowed(key);
         let left = self.headroom(now, key, NO_ENDPOINT);

@@ -234,7 +234,7 @@ fn unmentioned_limit_is_forgotten() {
     bench.now = bench.now + Duration::from_secs(601);
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.is_empty());
     bench.sweep(bench.now, false);
-    assert!(bench.engine.lanes[lane].credential.is_none());
+    assert!(bench.engine.lanes[lane].throttle.is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Slows a limit below its configured figures, by what the vendor reports as remaining and by what it refuses.
 //!
 //! Each limit has one [`Throttle`], stored beside its count: all lanes that share the limit share the throttle. What
-//! belongs to no known limit is kept per lane ([`Credential`]).
+//! belongs to no known limit is kept per lane ([`LaneThrottle`]).
 //!
 //! | input | effect | file |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | `bands`: very few remain | the low tier waits below 10 %, the normal tier below 5 %; both get one grant a window | `quota.rs` |
 //! | `bands`: no units remain | all requests wait for the reset, or for one unit if units come back one by one | `quota.rs`, `pause.rs` |
 //! | `adaptive`: the vendor counts more than our count explains | others keep their share, and grants are spaced out | `others.rs`, `foreign.rs` |
-//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it | `credential.rs` |
-//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried | `credential.rs` |
+//! | five failures of a lane in a row | the lane pauses for a second, longer each time; then one request probes it | `lane_throttle.rs` |
+//! | a connection closed over unprocessed requests | counts as one failure, however many requests it carried | `lane_throttle.rs` |
 //! | a refusal | the limit is paused for the stated wait, or longer each time; then one request probes it | `refusal.rs`, `pause.rs` |
 //! | another refusal of the same endpoint, while others pass | only that endpoint waits | `endpoint.rs` |
 //! | a refusal of a limit in use that does not say what remains | the rate is cut to what passed, and grows again | `learned.rs` |
@@ -21,10 +21,10 @@
 
 mod announced;
 mod changes;
-mod credential;
 mod edge;
 mod endpoint;
 mod foreign;
+mod lane_throttle;
 mod learned;
 mod others;
 mod pause;
@@ -45,7 +45,7 @@ use crate::tier::Tier;
 use crate::time::Time;
 pub(crate) use announced::Change;
 pub use announced::Notice;
-pub(crate) use credential::{Credential, Discovered};
+pub(crate) use lane_throttle::{Discovered, LaneThrottle};
 use learned::Learned;
 pub(crate) use pause::Gate;
 use pause::Pause;

@@ -60,7 +60,7 @@ impl Discovered {
 
 /// The state of one lane that belongs to no configured limit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Credential {
+pub(crate) struct LaneThrottle {
     throttle: Throttle,
     /// An operator's pause, which only an operator ends.
     held: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Credential {
     discovered: Vec<Discovered>,
 }
 
-impl Credential {
+impl LaneThrottle {
     /// Whether this state changes no decision from `now` on, so that it can be dropped.
     pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
         let idle = |limit: &Discovered| limit.is_forgotten(now) && limit.throttle.is_idle(now, &limit.pace);
