@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::request::{Headroom, Method, Request};
 use crate::route::Route;
 use crate::send::response::Response;
-use crate::send::{Caller, Job, PermitFeedback, PermitUsage, permit_answered, send};
+use crate::send::{Caller, Outgoing, PermitFeedback, PermitUsage, permit_answered, send};
 use crate::telemetry::metrics::Series;
 
 /// The units of kinds of points that each permit takes.
@@ -319,7 +319,7 @@ impl Lane {
     /// As for [`IntegrationClient::send`].
     pub async fn send(&self, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
         let core = self.client.core();
-        send(core, Job::new(core, Caller::Lane(&self.route), priority, request.into(), false)).await
+        send(core, Outgoing::new(core, Caller::Lane(&self.route), priority, request.into(), false)).await
     }
 
     /// The remaining units of the lane's tightest limit: the client's own count, or the vendor's last report if that

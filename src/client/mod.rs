@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::request::Request;
 use crate::send::response::Response;
-use crate::send::{Caller, Job, send};
+use crate::send::{Caller, Outgoing, send};
 pub use builder::IntegrationClientBuilder;
 pub use cleanup_schedule::ActiveTenants;
 pub use handles::{LiveConfig, Tenants};
@@ -85,7 +85,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
+        send(&self.core, Outgoing::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
     }
 
     /// Sends a request now, or not at all, and once: it is neither queued nor retried. A 401 is returned like any other
@@ -100,7 +100,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), true))
+        send(&self.core, Outgoing::new(&self.core, Caller::Tenant(tenant), priority, request.into(), true))
     }
 
     /// Sends the request of a dead letter again: with a fresh set of attempts under the usual limits, and with the

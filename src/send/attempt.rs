@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::Job;
+use super::Outgoing;
 use super::attempt_end::{Answered, AttemptEnd, NotSent};
 use crate::clock::{Time, nanos};
 use crate::core::Core;
@@ -18,7 +18,7 @@ use crate::request::WaitReason;
 use crate::telemetry::{Entry, Listed};
 use crate::transport::{Answer, TransportError};
 
-impl Job {
+impl Outgoing {
     pub(super) async fn attempt(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         if self.past.is_some() {
             self.renew(core)?;

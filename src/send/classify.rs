@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::attempt_end::{Again, Answered, AttemptEnd, Cause};
 use super::feedback::Reading;
-use super::{Job, letter};
+use super::{Outgoing, letter};
 use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
@@ -17,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::retry::{self, GiveUpReason, Outcome, RetryInput, Verdict};
 use crate::transport::{Sent, TransportError};
 
-impl Job {
+impl Outgoing {
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
         let policy = &self.route.vendor.retry;
         // An immediate request is never retried. `classify_answer` leaves out the attempt after a refresh, which

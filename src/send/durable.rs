@@ -12,7 +12,7 @@ use super::attempt_end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
 use super::exchange_record::{RecordExchange, StoredJob};
 use super::history::History;
-use super::{Caller, Job, letter};
+use super::{Caller, Outgoing, letter};
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
 use crate::core::Core;
@@ -82,24 +82,24 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     request.parts.deadline = Some(expires.map_or(most, |left| left.min(most)));
     // A job's time begins with its claim, and a longest wait only with the first ask for a permit.
     request.parts.max_wait = None;
-    let mut job = match Job::new(core, Caller::Tenant(&tenant), priority, request, false) {
-        Ok(job) => job,
+    let mut outgoing = match Outgoing::new(core, Caller::Tenant(&tenant), priority, request, false) {
+        Ok(outgoing) => outgoing,
         Err(error) => return never_began(core, error, history),
     };
     // No caller waits for the outcome, so an ambiguous request that may not be sent again is kept as a dead letter.
-    let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
-    job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
-    job.give_up = job.deadline.min(job.began + HOLD);
-    job.tries = history.exchanges;
-    job.past = history.into_past(core);
-    job.stored = Some(Box::new(StoredJob { id, records, begun }));
-    job.open_span();
-    let end = match job.span.as_deref().cloned() {
-        None => Box::pin(job.attempt_once(core)).await,
-        Some(span) => Box::pin(job.attempt_once(core).instrument(span)).await,
+    let policy = outgoing.on_ambiguous.unwrap_or(outgoing.route.vendor.retry.on_ambiguous);
+    outgoing.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
+    outgoing.give_up = outgoing.deadline.min(outgoing.began + HOLD);
+    outgoing.tries = history.exchanges;
+    outgoing.past = history.into_past(core);
+    outgoing.stored = Some(Box::new(StoredJob { id, records, begun }));
+    outgoing.open_span();
+    let end = match outgoing.span.as_deref().cloned() {
+        None => Box::pin(outgoing.attempt_once(core)).await,
+        Some(span) => Box::pin(outgoing.attempt_once(core).instrument(span)).await,
     };
-    let (ending, told) = job.ending(core, end).await;
-    job.ended(core, told);
+    let (ending, told) = outgoing.ending(core, end).await;
+    outgoing.ended(core, told);
     ending
 }
 
@@ -117,7 +117,7 @@ fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
     ClaimEnd::Later { wait: UNKNOWN, history }
 }
 
-impl Job {
+impl Outgoing {
     /// Attempts the job until an attempt ends in something that the store has to know.
     async fn attempt_once(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         loop {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Job;
+use super::Outgoing;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
@@ -19,7 +19,7 @@ use crate::transport::{Answer, TransportError};
 /// The end of a send or of a claim: the status of its response, or the error.
 pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 
-impl Job {
+impl Outgoing {
     /// The request's endpoint, or the template of its path if it has none.
     pub(super) fn label(&self) -> Cow<'_, str> {
         match self.route.vendor.endpoint_name(self.endpoint.place()) {

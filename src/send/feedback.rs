@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::{Job, notices};
+use super::{Outgoing, notices};
 use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
@@ -58,7 +58,7 @@ pub(super) struct AnswerReader<'a> {
     pub(super) request: Option<u64>,
 }
 
-impl Job {
+impl Outgoing {
     #[inline]
     pub(super) fn reader<'a>(&'a self, core: &'a Core) -> AnswerReader<'a> {
         let (route, series) = (&self.route, self.running.series());

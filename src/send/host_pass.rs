@@ -1,10 +1,10 @@
 //! Waits for a host that has failed lately, and takes a pass of its circuit breaker before the connect.
 
-use super::Job;
+use super::Outgoing;
 use super::attempt_end::NotSent;
 use crate::core::{Core, HostPass, HostWait};
 
-impl Job {
+impl Outgoing {
     /// Takes a pass of the breaker for the request's host, if one is available at once. The exchange must begin within
     /// a second. Returns whether there is a pass.
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Job;
+use super::Outgoing;
 use crate::clock::Clock;
 use crate::config::Keep;
 use crate::core::Core;
@@ -16,7 +16,7 @@ pub(super) fn timestamp(clock: Clock, took: Duration) -> jiff::Timestamp {
     jiff::Timestamp::try_from(began).unwrap_or_default()
 }
 
-impl Job {
+impl Outgoing {
     pub(super) fn letter(&self, core: &Core, reason: Reason) -> DeadLetter {
         let (prepared, tenant) = (&self.prepared, &self.route);
         let path = prepared.path_below_base(tenant);

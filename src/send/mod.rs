@@ -11,7 +11,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | [`Job`]: one request on its way, and the steps of an attempt that wait: credential, permit, exchange |
+//! | `mod.rs` | [`Outgoing`]: one request on its way, and the steps of an attempt that wait: credential, permit, exchange |
 //! | `acceptable.rs`, `prepared.rs`, `key/` | check a request, and turn it into what is sent; its idempotency key |
 //! | `plain.rs`, `durable.rs` | the two drivers, which repeat attempts: for a caller that waits, and for a stored job |
 //! | `attempt.rs`, `attempt_end.rs` | one attempt, in the order of its steps, and how it ended |
@@ -100,7 +100,7 @@ fn is_below(route: &Route, url: &Url) -> bool {
 }
 
 /// A validated request, with its route, limits and deadlines.
-pub(crate) struct Job {
+pub(crate) struct Outgoing {
     /// The send's number.
     id: u64,
     began: Time,
@@ -154,7 +154,7 @@ struct AttemptLog {
     again: bool,
 }
 
-impl Job {
+impl Outgoing {
     /// Validates a request and looks up its route: everything about a send that needs no waiting.
     pub(crate) fn new(
         core: &Core,
@@ -162,7 +162,7 @@ impl Job {
         priority: Priority,
         request: Request,
         immediate: bool,
-    ) -> Result<Job, Error> {
+    ) -> Result<Outgoing, Error> {
         let id = core.telemetry.feed.next_id();
         let tenant = caller.tenant();
         let heard = core.telemetry.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
@@ -181,8 +181,9 @@ impl Job {
         };
         let series = |tenant: &Tenant| core.telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
         let series = found.as_ref().map_or_else(|_| core.telemetry.metrics.unknown(), |route| series(route));
-        let job = found.and_then(|route| Job::prepare(core, id, route, priority, request, immediate, &series));
-        job.map_err(|error| {
+        let outgoing =
+            found.and_then(|route| Outgoing::prepare(core, id, route, priority, request, immediate, &series));
+        outgoing.map_err(|error| {
             Running::new(series, priority).ended(Some(error.kind()));
             core.telemetry.refused_at_once(core.clock.now(), &error);
             if let Some((tenant, vendor)) = heard {
@@ -202,7 +203,7 @@ impl Job {
         mut request: Request,
         immediate: bool,
         series: &Series,
-    ) -> Result<Job, Error> {
+    ) -> Result<Outgoing, Error> {
         let now = core.clock.now();
         let deadline = now + request.parts.deadline.unwrap_or(core.egress.default_deadline);
         // A request that may not wait at all goes at once or never, as with `try_send`.
@@ -242,7 +243,7 @@ impl Job {
         drop(base);
         let running = Running::new(series.clone(), priority);
         core.egress.budgets.request(|| core.registry.dispatch.hash(&route.id, &route.vendor.name), now);
-        Ok(Job {
+        Ok(Outgoing {
             id,
             began: now,
             tries: 0,

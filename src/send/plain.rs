@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::attempt_end::{Again, AttemptEnd, Cause, NotSent};
-use super::{AttemptLog, Job};
+use super::{AttemptLog, Outgoing};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::Reason;
@@ -13,35 +13,37 @@ use crate::error::{Delivery, Error, ErrorKind};
 use crate::retry::GiveUpReason;
 use crate::send::response::Response;
 
-/// The future of a send. It runs `job` in place: moved into the future, the job would be stored twice.
+/// The future of a send. It runs `outgoing` in place: moved into the future, it would be stored twice.
 pub(crate) fn send(
     core: &Core,
-    job: Result<Job, Error>,
+    outgoing: Result<Outgoing, Error>,
 ) -> impl Future<Output = Result<Response, Error>> + Send + use<'_> {
-    let mut job = job;
+    let mut outgoing = outgoing;
     async move {
-        match job {
-            Ok(ref mut job) => {
-                job.open_span();
-                let result = match job.span.as_deref().cloned() {
-                    None => job.run(core).await,
-                    Some(span) => Box::pin(job.run(core).instrument(span)).await,
+        match outgoing {
+            Ok(ref mut outgoing) => {
+                outgoing.open_span();
+                let result = match outgoing.span.as_deref().cloned() {
+                    None => outgoing.run(core).await,
+                    Some(span) => Box::pin(outgoing.run(core).instrument(span)).await,
                 };
-                let result = result.map_err(|error| job.of_all_attempts(error));
+                let result = result.map_err(|error| outgoing.of_all_attempts(error));
                 if let Err(error) = &result {
-                    job.log_failure(core, error);
+                    outgoing.log_failure(core, error);
                 }
                 let end = result.as_ref().map(Response::status).map_err(|error| (error.kind(), error.delivery()));
-                job.ended(core, end);
-                let (tenant, vendor) = (&job.route.id, &job.route.vendor.name);
-                result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
+                outgoing.ended(core, end);
+                let (tenant, vendor) = (&outgoing.route.id, &outgoing.route.vendor.name);
+                result.map_err(|error| {
+                    error.named(tenant, Some(vendor)).after_attempts(outgoing.tries).of_request(outgoing.id)
+                })
             }
             Err(error) => Err(error),
         }
     }
 }
 
-impl Job {
+impl Outgoing {
     async fn run(&mut self, core: &Core) -> Result<Response, Error> {
         loop {
             match self.attempt(core).await {

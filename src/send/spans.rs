@@ -8,7 +8,7 @@ use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
-use super::Job;
+use super::Outgoing;
 use super::events::End;
 use crate::BoxFuture;
 use crate::clock::millis;
@@ -17,7 +17,7 @@ use crate::transport::{Answer, TransportError};
 const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";
 
-impl Job {
+impl Outgoing {
     /// Opens the span of the send if a subscriber wants it. The level filter usually decides this without making a
     /// span.
     #[inline]

@@ -7,7 +7,7 @@
 
 use std::future::Future;
 
-use super::Job;
+use super::Outgoing;
 use super::attempt_end::NotSent;
 use super::exchange_record::RecordExchange;
 use crate::clock::Time;
@@ -18,7 +18,7 @@ use crate::engine::Refusal;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
 
-impl Job {
+impl Outgoing {
     /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a
     /// pass of the breaker before the exchange is recorded.
     pub(super) async fn permit_of_job(&mut self, core: &Core, now: Time) -> Result<Grant, NotSent> {

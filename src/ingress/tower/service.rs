@@ -14,7 +14,7 @@ use crate::error::{BoxError, Error};
 use crate::ingress::{SendOptions, accept};
 use crate::retry;
 use crate::send::response::{Response, ResponseBody};
-use crate::send::{Caller, Job, key, send};
+use crate::send::{Caller, Outgoing, key, send};
 
 /// The default of [`LaneService::buffer_up_to`], in bytes.
 const BUFFER: usize = 1024 * 1024;
@@ -120,7 +120,8 @@ impl LaneService {
         let may_act_twice = retry::idempotent(&method, false)
             || may_resend == OnAmbiguous::Resend
             || key::is_stated(&accepted.request, &route);
-        let job = Job::new(core, Caller::Lane(&route), accepted.priority, accepted.request, accepted.immediate);
-        send(core, job).await.map_err(|error| Failed { error, may_act_twice })
+        let outgoing =
+            Outgoing::new(core, Caller::Lane(&route), accepted.priority, accepted.request, accepted.immediate);
+        send(core, outgoing).await.map_err(|error| Failed { error, may_act_twice })
     }
 }
