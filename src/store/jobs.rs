@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::claims::lock_of;
 pub(crate) use super::claims::{Claimed, Most, Named, Wanted, claim, claim_named, expired};
-use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
+use super::driver::{Arg, Column, Db, DbError, DbKind, Dialect, Row, args, rows};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
 pub(crate) use super::ends::{finish_all, finish_briefly};
@@ -82,6 +82,56 @@ impl Accepted {
 /// How long a key is kept after its request expires or, if the request does not expire, after its acceptance.
 const KEY_MS: i64 = 24 * 3600 * 1000;
 
+/// Whose job has a key.
+enum KeyTaken {
+    ByThis,
+    /// The same request was accepted as this job.
+    Before(Id),
+    /// Another request was accepted.
+    ByAnother,
+}
+
+/// How often a key is looked for that another process deletes meanwhile.
+const TAKES: u32 = 3;
+
+/// Takes the key for `job`, with its `(fingerprint, expires, now)`, unless another job has it.
+async fn take_key(
+    db: Db<'_>,
+    job: &NewJob,
+    key: &str,
+    (fingerprint, expires, now): (&str, i64, i64),
+) -> Result<KeyTaken, DbError> {
+    let id = job.id.as_bytes().as_slice();
+    let LaneTier { tenant, vendor, .. } = &job.lane;
+    for _ in 0..TAKES {
+        let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
+                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
+        if db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await? > 0 {
+            return Ok(KeyTaken::ByThis);
+        }
+        // The key of an ended job has expired, and no process has deleted it yet.
+        let renew = "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
+                     WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
+                     AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
+        if db.execute(renew, args![tenant, vendor, key, id, fingerprint, expires, now]).await? > 0 {
+            return Ok(KeyTaken::ByThis);
+        }
+        let look = "SELECT job, fingerprint FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = $3";
+        let mut rows = db.fetch(look, args![tenant, vendor, key]).await?;
+        if let Some(row) = rows.first_mut() {
+            let (before, known) = (row.id()?, row.text()?);
+            return Ok(match () {
+                () if known != fingerprint => KeyTaken::ByAnother,
+                // With this job's id, an earlier run of this step was committed and its reply was lost.
+                () if before == job.id => KeyTaken::ByThis,
+                () => KeyTaken::Before(before),
+            });
+        }
+        // Another process has deleted the expired key since the first statement.
+    }
+    Err(DbError::new(DbKind::Again, "another process deletes the idempotency key again and again"))
+}
+
 pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Accepted, DbError>> {
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
@@ -93,33 +143,16 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
             return Ok(Accepted::of_message(job, before));
         }
         if let Some((key, fingerprint)) = &job.key {
-            let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
-                        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
-            let mut taken = db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await?;
-            if taken == 0 {
-                // The key of an ended job has expired, and no process has deleted it yet.
-                let renew = "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
-                             WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
-                             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
-                taken = db.execute(renew, args![tenant, vendor, key, id, fingerprint, expires, now]).await?;
-            }
-            if taken == 0 {
-                let look = "SELECT job, fingerprint FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = $3";
-                let mut rows = db.fetch(look, args![tenant, vendor, key]).await?;
-                if let Some(row) = rows.first_mut() {
-                    let (before, known) = (row.id()?, row.text()?);
-                    if known != *fingerprint {
-                        // With its record, the message would be taken for an accepted one when it is redelivered.
-                        if let Some(message) = job.message {
-                            seen::forget(message.id, db).await?;
-                        }
-                        return Ok(Accepted::KeyOfAnother);
+            match take_key(db, job, key, (fingerprint.as_str(), expires, now)).await? {
+                KeyTaken::ByThis => {}
+                KeyTaken::Before(before) => return Ok(Accepted::Before(before)),
+                KeyTaken::ByAnother => {
+                    // With its record, the message would be taken for an accepted one when it is redelivered.
+                    if let Some(message) = job.message {
+                        seen::forget(message.id, db).await?;
                     }
-                    // With this job's id, an earlier run of this step was committed and its reply was lost.
-                    if before != job.id {
-                        return Ok(Accepted::Before(before));
-                    }
+                    return Ok(Accepted::KeyOfAnother);
                 }
             }
         }

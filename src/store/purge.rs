@@ -17,7 +17,7 @@ pub(crate) struct Retention {
 }
 
 impl Retention {
-    /// Deletes no ended job and no letter, but what states its own time.
+    /// Keeps ended jobs and letters for ever. Rows that state when they expire are deleted all the same.
     pub(crate) const UNLIMITED: Retention = Retention { done_ms: i64::MAX, dead_ms: i64::MAX, most_dead: i64::MAX };
 }
 
@@ -247,10 +247,13 @@ async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
              AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
         ),
         Dialect::Postgres => (
+            // Another process may renew a key while this statement waits for its row.
             "UPDATE ic_key SET expires_at = $3 WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
-             ORDER BY expires_at LIMIT $2)) AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+             ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
+             AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
             "DELETE FROM ic_key WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
-             ORDER BY expires_at LIMIT $2)) AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+             ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
+             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
         ),
     };
     let kept = db.execute(keep, args![now, rows, now.saturating_add(KEY_AGAIN_MS)]).await?;
