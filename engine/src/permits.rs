@@ -210,6 +210,9 @@ impl Engine {
         if let Some(lane) = self.lanes.get(origin.lane) {
             let served = deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
             deadline = served.plus_nanos(lane.plan.closing_ns);
+        } else if deadline == Time::MAX {
+            // The lane has moved, and the permit has outlasted its deadline.
+            deadline = self.now;
         }
         self.permits.abandon(key, deadline);
         // The caller's deadline says nothing about the vendor, so a request with more time probes next. The oldest

@@ -55,8 +55,8 @@ impl Limit {
         Entry { limit, known_seq: self.known_seq, expected_us, line }
     }
 
-    /// Whether a call that began at `began` claimed units whose lease had ended for the store when the call arrived,
-    /// and has ended here before the answer.
+    /// Whether the store answered that the units claimed by a call begun at `began` are lost, and the lease under which
+    /// the process claimed them has ended since the call began.
     fn lost_by_age(&self, began: Time, now: Time, entry: &Entry, got: &Got) -> bool {
         matches!(got.state, State::Lost) && entry.line.claim > 0 && began < self.lease_until && self.lease_until <= now
     }

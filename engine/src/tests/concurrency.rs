@@ -189,6 +189,24 @@ fn outlasting_probe_is_replaced_and_keeps_slot() {
     bench.assert_clean();
 }
 
+/// Its account has other lanes in the old engine.
+#[test]
+fn outlasting_permit_of_moved_lane_ends() {
+    let shared = Arc::new(with_shared(plan(vec![]), vec![slots("account", 2)], vec![]));
+    let mut bench = Bench::new();
+    let [moving, staying] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &shared));
+    let hanging = bench.submit_granted(moving, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    bench.engine.outlasts(hanging);
+    drop(bench.engine.move_out(bench.now, moving).expect("the lane exists"));
+    bench.now = bench.now.plus_nanos(120 * SECOND);
+    bench.engine.poll(bench.now);
+    bench.engine.abandoned(bench.now, hanging);
+    bench.engine.poll(bench.now);
+    for _ in 0..2 {
+        let _ = bench.submit_granted(staying, ask(Tier::High));
+    }
+}
+
 #[test]
 fn thousand_waiters_are_granted_in_order() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));

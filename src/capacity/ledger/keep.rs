@@ -1,11 +1,12 @@
 //! How many of its units a process may keep when others lack some.
 //!
 //! Where used units travel, those that are too few for all processes go round by themselves: each process returns what
-//! it has used with its next call. Other units stay with the process that uses them, so they go round in turns: while a
-//! process holds none, as many of those that hold one by a fraction of theirs give it up as are needed, those with the
-//! oldest last grant first, each half a lease after that grant at the earliest. Shorter turns would leave units unused
-//! for much of the time, because a unit needs two calls to change hands. A holder whose turn has lasted two leases does
-//! not wait for those with older grants, because a long exchange may keep them from giving anything up.
+//! it has used with its next call. Other units stay with the process that uses them, so processes take turns: while a
+//! process holds none, as many holders as are needed each give up the one unit that they hold for a fraction of a unit
+//! in their share. Those with the oldest last grant come first, each half a lease after that grant at the earliest.
+//! Shorter turns would leave units unused for much of the time, because a unit needs two calls to change hands. A holder
+//! whose turn has lasted two leases does not wait for those with older grants, because a long exchange may keep them
+//! from giving anything up.
 
 use super::ledger::Ledger;
 use super::process_record::ProcessRecord;

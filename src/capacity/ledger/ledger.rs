@@ -14,6 +14,8 @@ use super::shares::{Claim, Part, divide, divide_turn, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet.
 const AHEAD_US: u64 = 1_000_000;
+/// Stands for no process in [`Ledger::turn`]: the usual division applies. Processes have numbers above it.
+const NOBODY: u64 = 0;
 /// How much longer than two windows a turn for a big request lasts: the other processes need this time to learn of the
 /// turn.
 const TURN_US: u64 = 2_000_000;
@@ -43,7 +45,7 @@ pub(crate) struct Ledger {
     pub(super) pool: Pool,
     #[serde(rename = "h")]
     pub(super) holders: BTreeMap<u64, ProcessRecord>,
-    /// The process that has a turn for a big request, and when the turn ends.
+    /// The process that has a turn for a big request, or [`NOBODY`], and when the turn ends.
     #[serde(rename = "t")]
     pub(super) turn: Option<(u64, u64)>,
     /// The process that the vendor asked to wait, and until when.
@@ -363,15 +365,26 @@ impl Ledger {
         };
         let big: Vec<&Part> = usual.iter().filter(is_big).collect();
         let need = |process| big.iter().find(|p| p.claim.process == process).map(|p| p.claim.need);
-        if let Some((process, until)) = self.turn
-            && let Some(units) = need(process)
-            && now < until
-        {
-            return Some((process, units));
+        let lasts = self.figures.again_us.saturating_mul(2).saturating_add(TURN_US);
+        match self.turn {
+            Some((NOBODY, until)) if now < until => return None,
+            Some((process, until)) if now < until => {
+                if let Some(units) = need(process) {
+                    return Some((process, units));
+                }
+            }
+            // Turns of big requests that follow each other would leave nothing to a process with small ones.
+            Some((process, _)) if process != NOBODY => {
+                let is_left_out = |p: &Part| p.claim.is_heard && p.claim.held == 0 && need(p.claim.process).is_none();
+                if usual.iter().any(is_left_out) {
+                    self.turn = Some((NOBODY, now.saturating_add(lasts)));
+                    return None;
+                }
+            }
+            _ => {}
         }
         let turned = |p: &&&Part| (self.holders.get(&p.claim.process).map(|h| h.turned), p.order());
         let next = big.iter().min_by_key(turned).map(|p| (p.claim.process, p.claim.need));
-        let lasts = self.figures.again_us.saturating_mul(2).saturating_add(TURN_US);
         self.turn = next.map(|(process, _)| (process, now.saturating_add(lasts)));
         if let Some(holder) = next.and_then(|(process, _)| self.holders.get_mut(&process)) {
             holder.turned = now;

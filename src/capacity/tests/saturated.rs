@@ -269,6 +269,17 @@ fn saturated_processes_take_turns_for_big_requests() {
     assert!(all * 2 <= 3 * 301, "{sent:?} of 3 points a second");
 }
 
+/// Each request of the first process needs all units.
+#[test]
+fn small_requests_pass_beside_big_ones() {
+    let limit = "limit = 2\nwindow = \"1s\"\nalgorithm = \"token_bucket\"\nsafety = 1.0\nunit = \"points\"";
+    let mut world = World::of(plan_with(limit), 1, 2);
+    (world.members[0].cost, world.members[1].cost) = (2, 1);
+    world.run(30);
+    let sent = world.run(300);
+    assert!(sent.iter().all(|sent| *sent >= 30), "{sent:?}");
+}
+
 #[test]
 fn slots_follow_a_lowered_limit() {
     for (slots, expected) in [(4, [2, 2]), (20, [10, 10])] {
