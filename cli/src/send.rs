@@ -282,6 +282,7 @@ impl Args {
         request: Request,
         known: &Known,
     ) -> Result<Option<Answer>, Failure> {
+        known.set(Stage::Accepting(named.shown()));
         let mut receipt = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await?;
         known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
         let mut looks = 0_u32;

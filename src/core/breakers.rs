@@ -137,7 +137,7 @@ impl HostPass {
         Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass), connects_by: Time::ZERO })
     }
 
-    /// Whether the host recovers since this pass was taken.
+    /// Whether the host's recovery began when this pass was taken.
     pub(crate) fn begins_recovery(&self) -> bool {
         self.pass.as_ref().is_some_and(Pass::begins_recovery)
     }

@@ -20,7 +20,7 @@ impl DeadLetterSink for TracingSink {
 }
 
 /// Logs a letter. Called once for each letter: for a plain send when the letter is queued, for a job before the store
-/// writes it, which fails if another process has the job by then.
+/// writes the letter. That write fails if another process has the job by then.
 pub(crate) fn log_letter(letter: &DeadLetter) {
     tracing::error!(
         tenant = letter.tenant,

@@ -68,8 +68,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// Sends only lines that are new or changed, if the file differs from the one whose run has ended, and lines that
-    /// --keep-going has skipped.
+    /// Sends only lines that are new or changed since the run that has ended, and lines that --keep-going skipped and
+    /// that are valid now.
     #[arg(long, conflicts_with = "anew")]
     pub(super) changed: bool,
 

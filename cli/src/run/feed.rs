@@ -254,7 +254,7 @@ impl Feed {
     fn check(&mut self, page: Page, ready: &mut Ready) {
         let (mut jobs, mut invalid) = (ready.mark.jobs, ready.mark.invalid);
         let since = self.sent.as_ref().map(|(_, since)| *since);
-        // The page may have waited until there was room, and deadlines do not wait.
+        // The page may have waited for room, and relative deadlines count from when the page was read.
         let waited = self.clock.wall().duration_since(page.read_at).unwrap_or_default();
         for line in page.lines {
             if let Some((sent, _)) = &mut self.sent

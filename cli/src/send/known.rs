@@ -21,6 +21,8 @@ pub(super) enum Stage {
     Unsent,
     /// This process sends the request. The events of its client tell what has happened.
     AtOnce(Events),
+    /// The request is being written as a job of the store with this name.
+    Accepting(String),
     /// The request is a job of a store. The last field is the store's name for messages.
     Job(IntegrationClient, Receipt, String),
 }
@@ -35,6 +37,10 @@ impl Known {
         let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         match stage {
             Stage::Unsent => "interrupted; nothing was sent".to_owned(),
+            Stage::Accepting(store) => format!(
+                "interrupted; the request may have been written as a job of {store}, and is then sent by whoever works on \
+                 that store. Look there before you send it again"
+            ),
             Stage::AtOnce(mut events) => {
                 let (mut left, mut refused) = (0_u32, 0_u32);
                 while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
@@ -47,11 +53,13 @@ impl Known {
                 match left {
                     0 => "interrupted; nothing was sent".to_owned(),
                     _ if left == refused => {
-                        format!("interrupted; sent {left} times, and the vendor refused it each time: it did not act")
+                        format!(
+                            "interrupted; exchanges: {left}. The vendor refused the request each time, and did not act on it"
+                        )
                     }
                     _ => {
-                        "interrupted; it was sent and there is no answer yet: the vendor may have acted on it. Ask the \
-                          vendor before you send it again, unless it may be repeated"
+                        "interrupted; the request was sent and there is no response yet: the vendor may have acted on it. \
+                         Ask the vendor before you send it again, unless sending it twice does no harm"
                             .to_owned()
                     }
                 }

@@ -148,7 +148,7 @@ impl Side {
         }
     }
 
-    /// Records why an attempt failed. The log says it once, and not for each attempt.
+    /// Records why an attempt failed, and logs it unless the last failure had the same text.
     fn fails(&self, queue: &str, error: &BoxError) {
         let problem = error.to_string();
         let before = self.left.lock().problem.replace(problem.clone());

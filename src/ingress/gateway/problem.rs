@@ -62,8 +62,8 @@ impl Problem {
     pub(super) fn repeated(why: &str) -> Problem {
         let detail = format!(
             "not sent: the same request came in the last ten minutes, and nobody knows whether the vendor acted on it, \
-             or will act ({why}). Look first. Then send it with an idempotency key that the vendor reads, or with the \
-             header Integration-Send-Again: true"
+             or will act ({why}). Check at the vendor whether it acted. Then send it with an idempotency key that the \
+             vendor reads, or with the header Integration-Send-Again: true"
         );
         let problem = Problem::refused(StatusCode::UNPROCESSABLE_ENTITY, "repeated", detail);
         Problem { delivery: Delivery::Ambiguous, is_repeated: true, ..problem }

@@ -160,7 +160,7 @@ struct Found {
     last: Option<i64>,
     /// The lanes of which rows stay in the table although there is room for them.
     stay: Vec<LaneTier>,
-    /// Whether the page was not gone through to its end.
+    /// Whether another process is moving rows, so that the rest of the page is left in the table.
     is_cut: bool,
     /// The error after which the other rows of the page are still in the table.
     failure: Option<Error>,
@@ -248,7 +248,7 @@ fn count_new(outbox: &OutboxState, rows: &[CheckedRow], taken: Vec<(i64, Accepte
     let (mut taken, mut new) = (taken.into_iter().peekable(), 0);
     for row in rows {
         let Ok(job) = &row.job else { continue };
-        // Both are in the order of the rows. Rows that another process has moved, or that stay, are missing in one.
+        // `taken` is in the order of the rows. It lacks rows that another process has moved, and rows that stay.
         match taken.next_if(|(seq, _)| *seq == row.seq) {
             Some((_, Accepted::New)) => {
                 new += 1;

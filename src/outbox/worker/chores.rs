@@ -21,10 +21,10 @@ const OVERLAP_MS: i64 = 2_000;
 /// Lanes and tiers in one page of a look at all of them.
 const PAGE: i64 = 2_048;
 
-/// The time up to which looks have seen due jobs, after one at the store's time `at`. If the store's clock was stepped
-/// forward and back, the time before is in the future, and a look from there would find nothing for as long.
+/// The store's time up to which looks have seen due jobs, after a look at the time `at`. If the store's clock went
+/// forward and back, `seen` is in the future, and looks from `seen` on would find no job until the clock catches up.
 fn seen_until(seen: i64, chore: Chore, at: i64) -> i64 {
-    // A look at all lanes states the time at which it began, and one that was not made the time 0.
+    // Only `Look` moves the time back: `LookAtAll` states the time of its first page. 0 means that no look was made.
     let is_before = chore == Chore::Look && at > 0 && at < seen.saturating_sub(OVERLAP_MS);
     if is_before { at } else { seen.max(at) }
 }

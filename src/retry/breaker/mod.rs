@@ -105,7 +105,7 @@ impl Probe {
 pub(crate) struct Pass {
     /// From 1 upwards for probes and for passes of a recovering host; 0 for a closed host.
     number: u64,
-    /// Whether the host recovers since this pass was granted.
+    /// Whether the host's recovery began when this pass was granted.
     begins_recovery: bool,
     #[cfg(test)]
     probe: bool,

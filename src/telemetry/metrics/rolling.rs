@@ -16,7 +16,7 @@ pub(super) struct Rolling {
     headroom: VecDeque<Option<u32>>,
     /// The latest average of the headroom.
     average: Option<f64>,
-    /// The number of requests so far, and the seconds in which none came or waited.
+    /// The number of requests so far, and for how many seconds in a row none has come and none has waited.
     asked: u64,
     idle: usize,
 }
