@@ -105,8 +105,7 @@ fn retire(core: &Core, stale: &[Arc<Route>], refuse: bool, retired: &mut Vec<Arc
             continue;
         }
         core.registry.routes.remove(id, vendor);
-        let _making = core.registry.lock_lane(id, vendor);
-        core.registry.dispatch.retire_at_home(tenant, refuse);
+        core.registry.retire_at_home(tenant, refuse);
         retired.push(tenant.tenant().clone());
     }
 }

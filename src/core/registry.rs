@@ -209,6 +209,16 @@ impl Registry {
         }
     }
 
+    /// Retires the lane of a route that was removed.
+    pub(crate) fn retire_at_home(&self, route: &Route, refuse: bool) {
+        let (tenant, vendor) = (&*route.id, &*route.vendor.name);
+        let _making = self.lock_lane(tenant, vendor);
+        self.dispatch.retire_at_home(route, refuse);
+        if let Some(outbox) = &self.outbox {
+            outbox.tenant_goes(tenant, vendor);
+        }
+    }
+
     /// The current number of an endpoint that had the number `endpoint` in `before`.
     pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
         let Some(known) = before.vendor.endpoints.get(endpoint.place()) else { return Ok(NO_ENDPOINT) };

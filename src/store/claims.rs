@@ -1,5 +1,5 @@
-//! The SQL of claims: takes due jobs for one process, and those whose time is over. Jobs of processes that died are in
-//! `owners.rs`.
+//! The SQL of claims: takes due jobs for one process, and those whose time is over, with one statement for each
+//! database. Jobs of processes that died are in `owners.rs`.
 //!
 //! A claim limits the bytes as well as the number of its jobs, because all its jobs are in memory at once.
 

@@ -2,6 +2,7 @@
 //! counts that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,6 +150,26 @@ async fn next_process_counts_permits() {
     drop(first);
     // The size of the exchanges that the program made itself is not known.
     assert_eq!(used_by_earlier(&folder, false).await, [4, 22, 220, 87]);
+}
+
+#[tokio::test]
+async fn tenant_that_comes_back_has_its_usage() {
+    let folder = folder("back");
+    let first = client(&folder, false).await;
+    send(&first, 5).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    let second = client(&folder, false).await;
+    for times in 1..=2 {
+        let counted = async {
+            while used_units(&second)[0] < 5 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), counted).await.unwrap_or_else(|_| panic!("{times}"));
+        assert_eq!(second.tenants().cleanup(&HashSet::<String>::new()).await.len(), 1);
+        second.tenants().set(TenantEntry::new("a", "v")).unwrap();
+    }
 }
 
 #[tokio::test]
