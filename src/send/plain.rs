@@ -72,9 +72,19 @@ impl Outgoing {
         if !self.may_wait(now, again.earliest, again.is_stated) {
             return Err(self.too_late(core, again.earliest.since(now), again.cause).await);
         }
-        again.cause.drain().await;
+        let failure = match again.cause {
+            Cause::Failure(failure) => Some(failure),
+            answer => {
+                answer.drain().await;
+                None
+            }
+        };
         tokio::time::sleep(again.wait).await;
-        Ok(())
+        // A busy machine wakes the request late. The failure says more than that the time is over.
+        match failure.filter(|_| self.patience_ns == 0 && core.clock.now() >= self.deadline) {
+            Some(failure) => Err(self.or_expired(core, failure.into_error(&self.route))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated

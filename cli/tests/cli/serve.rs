@@ -149,7 +149,7 @@ async fn signal_among_waiting_requests_loses_none() {
     let file = std::env::temp_dir().join(format!("ic-serve-drain-{}.toml", std::process::id()));
     let toml = vendor.vendors_toml("v").replacen("\nauth", "\nauth = { scheme = \"none\" }\n# auth", 1);
     std::fs::write(&file, toml + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\n").unwrap();
-    let args = ["serve", "--listen", "127.0.0.1:0", "--drain-delay", "500ms", "--vendors", file.to_str().unwrap()];
+    let args = ["serve", "--listen", "127.0.0.1:0", "--drain-delay", "3s", "--vendors", file.to_str().unwrap()];
     let mut child = KilledOnDrop(command(&args).spawn().unwrap());
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
     let base = lines.next().unwrap();
