@@ -44,6 +44,7 @@ pub(crate) enum Record {
     /// The id of its dead letter.
     Letter(Box<str>),
     /// The path of the receipt that says whether the store has accepted the request in spite of the error.
+    #[cfg(feature = "gateway")]
     Receipt(Box<str>),
 }
 
@@ -108,6 +109,7 @@ impl Problem {
         }
         match self.record.as_deref() {
             Some(Record::Letter(id)) => document["letter_id"] = (**id).into(),
+            #[cfg(feature = "gateway")]
             Some(Record::Receipt(path)) => document["receipt"] = (**path).into(),
             None => {}
         }
