@@ -181,8 +181,8 @@ impl Nats {
         Ok(Some(asked))
     }
 
-    /// Ends the request for messages, if there is one, and returns the messages that nobody has fetched. Whoever gives
-    /// messages back ends it before that: it would get them again.
+    /// Ends the request for messages, if there is one, and returns its messages that were not fetched. Call it before
+    /// messages are given back: the server would deliver them to the same request again.
     async fn rest(&self) -> Vec<jetstream::Message> {
         let batch = self.asked.lock().await.batch.take();
         match batch {

@@ -106,11 +106,6 @@ impl Prepared {
         joined.map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
     }
 
-    /// The host, without a port.
-    pub(crate) fn host(&self, route: &Route) -> String {
-        route.host()
-    }
-
     /// Path and query below the vendor's base URL.
     pub(crate) fn path_below_base(&self, route: &Route) -> String {
         let below = |base: &Url| {

@@ -72,7 +72,7 @@ impl Outgoing {
             waited_ms = millis(waited),
             "http.request.method" = self.prepared.method().as_str(),
             "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
-            "server.address" = self.prepared.host(&self.route),
+            "server.address" = self.route.host(),
             "http.response.status_code" = Empty,
             "error.type" = Empty,
         );

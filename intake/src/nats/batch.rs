@@ -1,6 +1,6 @@
-//! One pull request, and the messages that answer it. The client library's own stream of messages would send the next
-//! request before the messages of the last one are read, and so nobody could stop it and then give back what it has
-//! received: the server would not deliver those messages to anybody before `ack_wait` is over.
+//! One pull request, and the messages that answer it. The client library's own stream of messages sends the next request
+//! before the messages of the last one are read. The source could not stop that stream and then give back what it has
+//! received, and the server would deliver those messages again only after `ack_wait`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
