@@ -233,8 +233,8 @@ impl Args {
         Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
     }
 
-    /// A client that sends its own jobs and leaves the store's others alone: this process would end before the exchanges
-    /// of those do, and has no handler for the responses to the jobs of a run. `None` if another process works on the
+    /// A client that sends its own jobs and leaves the store's others alone: this process would end before the
+    /// exchanges of those do, and has no handler for the responses to the jobs of a run. `None` if another process works on the
     /// store's file.
     async fn worker(&self, named: &Named) -> Result<Option<IntegrationClient>, Failure> {
         match self.builder(named)?.work_on_own().build().await {

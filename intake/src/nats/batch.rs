@@ -1,5 +1,5 @@
-//! One pull request, and the messages that answer it. The client library's own stream of messages sends the next request
-//! before the messages of the last one are read. The source could not stop that stream and then give back what it has
+//! One pull request, and the messages that answer it. The client library's own stream of messages sends the next
+//! request before the messages of the last one are read. The source could not stop that stream and then give back what it has
 //! received, and the server would deliver those messages again only after `ack_wait`.
 
 use std::sync::Arc;

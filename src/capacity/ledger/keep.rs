@@ -41,7 +41,7 @@ impl Ledger {
         fair.max(least)
     }
 
-    /// Whether the ledger granted `process` units less than `half_leases` half leases before that process's present call.
+    /// Whether the ledger granted `process` units less than `half_leases` half leases before its present call.
     fn was_granted_within(&self, process: u64, half_leases: u64) -> bool {
         let half_lease = |holder: &ProcessRecord| holder.expires.saturating_sub(holder.called) / 2;
         let within = |holder: &ProcessRecord| half_lease(holder).saturating_mul(half_leases);
