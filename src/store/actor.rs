@@ -236,8 +236,9 @@ impl Task {
     }
 
     /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] if a retry may help. Work that must not be
-    /// run again leaves the group with the error once it may have been committed. `in_doubt` says that an earlier
-    /// transaction with this work may have been committed, and `is_brief` that it waits for locks for a moment only.
+    /// run again leaves the group with the error once it may have been committed; a group that became empty is done.
+    /// `in_doubt` says that an earlier transaction with this work may have been committed, and `is_brief` that it waits
+    /// for locks for a moment only.
     async fn commit(&mut self, group: &mut Group, mut in_doubt: bool, is_brief: bool) -> Result<(), Failed> {
         let clock = Clock::system();
         let (began, mut wait) = (clock.now(), FIRST_WAIT);
@@ -263,7 +264,11 @@ impl Task {
                 end_all(once, &Err(error.clone()));
                 *group = again;
             }
-            let may_help = matches!(error.kind, DbKind::Unreachable | DbKind::Again) && !group.is_empty();
+            // The break of one connection does not say that the store is away. The next group finds that out.
+            if group.is_empty() {
+                return Ok(());
+            }
+            let may_help = matches!(error.kind, DbKind::Unreachable | DbKind::Again);
             if !may_help || clock.now().since(began) + wait > PATIENCE {
                 return Err(Failed { error, stage });
             }

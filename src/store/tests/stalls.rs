@@ -221,6 +221,18 @@ async fn claim_is_retried_only_if_uncommitted() {
     assert_eq!(script.0.lock().committed, 3, "it was not run again");
 }
 
+#[tokio::test(start_paused = true)]
+async fn lost_reply_of_claim_fails_no_waiting_write() {
+    let (script, store) = scripted().await;
+    script.set(|script| (script.breaks, script.once) = (HashSet::from(["COMMIT"]), HashSet::from(["COMMIT"])));
+    // The insert is larger than a group, so that it waits behind the claim.
+    let insert = store.insert(NewJob { request: vec![b'x'; 20 << 20], ..job("a") });
+    let (claim, insert) = tokio::join!(store.write_once((), WORK), insert);
+    assert_eq!(claim.unwrap_err().delivery(), Delivery::Ambiguous);
+    insert.unwrap();
+    assert_eq!(script.0.lock().committed, 3, "one at opening, one of the claim and one of the insert");
+}
+
 /// The deliveries of the errors of two writes in one group.
 async fn failing_group(store: &Opened) -> [Delivery; 2] {
     let (first, second) = tokio::join!(store.write((), WORK), store.write((), WORK));
