@@ -1,4 +1,4 @@
-"""moto's server on the port that the first argument names, with what makes it too slow for thousands of messages left out."""
+"""moto's server on the port that the first argument names, fast enough for thousands of messages, of which it loses none."""
 
 import logging
 import sys
@@ -9,6 +9,16 @@ from werkzeug.serving import WSGIRequestHandler, run_simple
 
 # It counts all messages of the queue three times for each message that is received. Those of a test are never too old.
 models.SQSBackend.is_message_valid_based_on_retention_period = lambda *_: True
+# A deletion replaces the list of messages, so two at a time lose a message that is added in between.
+delete_message = models.Queue.delete_message
+
+
+def delete_alone(queue, receipt_handle):
+    with queue._messages_lock:
+        delete_message(queue, receipt_handle)
+
+
+models.Queue.delete_message = delete_alone
 # Connections stay open, as those to AWS do.
 WSGIRequestHandler.protocol_version = "HTTP/1.1"
 logging.getLogger("werkzeug").setLevel(logging.WARNING)
