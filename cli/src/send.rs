@@ -238,7 +238,7 @@ impl Args {
     /// store's file.
     async fn worker(&self, named: &Named) -> Result<Option<IntegrationClient>, Failure> {
         match self.builder(named)?.work_on_own().build().await {
-            Err(error) if error.to_string().contains("another process works") => Ok(None),
+            Err(error) if error.is_store_in_use() => Ok(None),
             built => Ok(Some(built?)),
         }
     }

@@ -10,6 +10,11 @@ use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::time::Time;
 
+/// Evictions owed for requests beyond the bound that one decision makes, at most: the lock is held meanwhile.
+const EVICTED_AT_ONCE: u32 = 100;
+/// For each of them, so many lanes are searched for the one with the most waiters.
+const SEARCHED: usize = 64;
+
 /// A request that was put into its queue, and what was known about it at that moment.
 pub(super) struct Queued {
     pub(super) waiter: WaiterKey,
@@ -91,6 +96,7 @@ impl Engine {
     /// Queues a request and runs the turns, which may grant this request or others.
     pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
+        self.give_way();
         let inside = &self.lanes[need.lane];
         let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier.index()]);
         if waiting >= inside.plan.max_waiting {
@@ -106,8 +112,8 @@ impl Engine {
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }
-        if self.waiters.is_full() && !self.evict_from_longest(need.lane) {
-            return Err(Refusal::AllFull { waiting: self.waiters.queued() });
+        if self.waiters.is_full() && !self.make_room(need.lane) {
+            return Err(Refusal::AllFull { waiting: self.waiters.queued_anywhere() });
         }
         let queue = self.queue_for(need);
         let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask).until(tires, give_up));
@@ -283,21 +289,63 @@ impl Engine {
         }
     }
 
-    /// Makes room when as many requests wait as may: the lane with the most waiters gives up the last waiter of its
-    /// lowest tier. Returns `false` if `lane` itself is that lane, or has hardly fewer waiters.
-    fn evict_from_longest(&mut self, lane: LaneKey) -> bool {
-        let total = |key: &LaneKey| {
-            self.lanes.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
-        };
-        let Some(fullest) = self.waiters.fullest_lanes().iter().copied().max_by_key(total) else { return false };
-        if fullest == lane || total(&fullest) <= total(&lane) + 1 {
-            return false;
+    /// Makes room for a request of `lane` when as many requests wait as may: the lane with the most waiters gives up
+    /// the last waiter of its lowest tier. If that lane is in another engine, it does so at that engine's next
+    /// decision, and the request waits beyond the bound until then. Returns `false` if `lane` itself is that lane, or
+    /// has hardly fewer waiters.
+    fn make_room(&mut self, lane: LaneKey) -> bool {
+        let total = self.total_waiting(lane);
+        if !self.waiters.has_fullest_lane() && self.waiters.admit_beyond_bound(total) {
+            return true;
         }
-        let Some(waiting) = &self.lanes[fullest].waiting else { return false };
+        let Some((fullest, most)) = self.fullest_lane(usize::MAX) else { return false };
+        fullest != lane && most > total + 1 && self.evict_from(fullest)
+    }
+
+    /// If the lane with the most waiters is here, it gives up a waiter for each request that was admitted beyond the
+    /// bound. Such requests are rare.
+    #[inline]
+    pub(super) fn give_way(&mut self) {
+        if self.waiters.is_eviction_owed() {
+            self.evict_owed();
+        }
+    }
+
+    #[cold]
+    fn evict_owed(&mut self) {
+        let mut has_evicted = false;
+        for _ in 0..EVICTED_AT_ONCE {
+            if !self.waiters.take_owed_eviction() {
+                break;
+            }
+            if let Some((fullest, _)) = self.fullest_lane(SEARCHED) {
+                has_evicted |= self.evict_from(fullest);
+            }
+        }
+        // What stood behind an evicted request may fit where that one did not.
+        if has_evicted {
+            self.run_turns();
+        }
+    }
+
+    fn total_waiting(&self, lane: LaneKey) -> u32 {
+        self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
+    }
+
+    /// The lane with the most waiters here, and how many they are. Only the first `searched` lanes of the highest class
+    /// are looked at.
+    fn fullest_lane(&self, searched: usize) -> Option<(LaneKey, u32)> {
+        let lanes = self.waiters.fullest_lanes().iter().take(searched);
+        lanes.map(|lane| (*lane, self.total_waiting(*lane))).max_by_key(|(_, total)| *total)
+    }
+
+    /// Refuses the last waiter of a lane's lowest tier.
+    fn evict_from(&mut self, lane: LaneKey) -> bool {
+        let Some(waiting) = &self.lanes[lane].waiting else { return false };
         let queues = waiting.queues.iter().filter_map(|key| self.waiters.queue(*key));
         let last = queues.filter_map(|queue| Some((queue.tier, queue.last()?))).max_by_key(|(tier, _)| *tier);
         let Some((_, waiter)) = last else { return false };
-        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiters.queued() });
+        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiters.queued_anywhere() });
         true
     }
 

@@ -93,7 +93,9 @@ pub enum Refusal {
     LaneFull {
         waiting: u32,
     },
-    /// As many requests wait in all lanes as may, and no other lane has clearly more of them than this one.
+    /// As many requests wait in the lanes of all engines as may, and no other lane has clearly more of them than this
+    /// one, or other engines have not yet evicted for the requests that were admitted beyond the bound. `waiting` is
+    /// the number in all engines.
     AllFull {
         waiting: u32,
     },

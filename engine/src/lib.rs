@@ -215,6 +215,7 @@ impl Engine {
         }
         self.revoke_unstarted(now);
         self.settle_overdue(now);
+        self.give_way();
         self.run_turns();
     }
 

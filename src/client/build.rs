@@ -161,7 +161,7 @@ impl IntegrationClientBuilder {
         tokio::spawn(writing);
         let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
         let registry = Registry::new(source.clone(), records, config, dispatch, self.on_remove, hooks, clock)?;
-        *registry.problem.lock() = sources.problem().map(str::to_owned);
+        *registry.problem.lock() = sources.problem().cloned();
         registry.began_with_a_copy(sources.copy_age().unwrap_or_default());
         let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
         let kept = outbox.clone().map(|outbox| Arc::new(StoreTokens(outbox)) as Arc<dyn TokenKeeper>);

@@ -258,7 +258,7 @@ impl IntegrationClientBuilder {
     }
 
     /// Sends the requests in the store. Without this the client only accepts requests, and another process sends them.
-    /// If several processes share a SQLite file, only one may work.
+    /// Of the processes that share a SQLite file only one may work ([error](crate::Error::is_store_in_use) of others).
     pub fn work(mut self) -> Self {
         self.works = true;
         self
@@ -354,9 +354,9 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// The most requests that may wait in total; a million by default. At this number a new request displaces the last
-    /// request of the lowest priority in the lane with the most waiting requests, or is refused if its own lane is as
-    /// full.
+    /// The most requests that may wait; a million by default. At this number a new request displaces the last one of
+    /// the lowest priority in the lane with the most waiting requests (within 10 s; up to an eighth more may wait
+    /// meanwhile), or is refused if its own lane is about as full.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.max_waiting = requests.max(1);
         self

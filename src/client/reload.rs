@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LiveConfig;
-use crate::config::{Config, Sources, run_blocking};
+use crate::config::{Config, ConfigProblem, Sources, run_blocking};
 use crate::core::{Core, OnRemove};
 use crate::error::Error;
 use crate::telemetry::events::EventKind;
@@ -21,12 +21,14 @@ impl LiveConfig<'_> {
     /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
     pub async fn reload(self) -> Result<u64, Error> {
         let reloading = self.client.core.registry.reload_order.clone().lock_owned().await;
-        let rejected = |error: &Error| {
-            self.client.core.refused(error);
+        let rejected = |error: &Error, problem: ConfigProblem| {
+            self.client.core.set_problem(problem);
             tracing::error!(reason = %error, "configuration rejected");
             self.client.core.tell_rejected(error);
         };
-        let sources = self.client.core.registry.source.load().await.inspect_err(rejected)?;
+        let unreadable = |error: &Error| rejected(error, ConfigProblem::unreadable(error.to_string()));
+        let invalid = |error: &Error| rejected(error, ConfigProblem::invalid(error.to_string()));
+        let sources = self.client.core.registry.source.load().await.inspect_err(unreadable)?;
         self.client.core.registry.checked();
         let core = self.client.core.clone();
         // The task owns the lock, so that dropping this future stops neither the change nor the order of changes.
@@ -34,7 +36,7 @@ impl LiveConfig<'_> {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
-        let version = gone_over.await?.map_err(|refused| refused.error).inspect_err(rejected)?;
+        let version = gone_over.await?.map_err(|refused| refused.error).inspect_err(invalid)?;
         self.client.core.registry.source.taken().await;
         Ok(version)
     }
@@ -67,7 +69,7 @@ impl LiveConfig<'_> {
     /// Why the configuration in use differs from that of its source: what was wrong when the source was last read.
     /// `None` if nothing was.
     pub fn problem(self) -> Option<String> {
-        self.client.core.registry.problem.lock().clone()
+        self.client.core.registry.problem.lock().as_ref().map(|problem| problem.why.clone())
     }
 
     /// How long ago the source of the configuration last answered, whether with a change or not: at the start, at a
@@ -96,7 +98,7 @@ impl Core {
     /// Parses and checks everything, and then switches to it. Takes milliseconds, or seconds if there are a million
     /// tenants: call it on a thread that may block.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Refused> {
-        let refused = |error: &Error| self.registry.refused(error);
+        let refused = |error: &Error| self.registry.refused(&error.to_string());
         let config = self.registry.config.load().reload(sources).inspect_err(refused)?;
         let _changing = self.registry.config_write.lock();
         let _moving = self.registry.migrating(true);
@@ -108,7 +110,7 @@ impl Core {
             tracing::warn!(warning, "configuration");
         }
         self.registry.config.store(Arc::new(config));
-        *self.registry.problem.lock() = sources.problem().map(str::to_owned);
+        *self.registry.problem.lock() = sources.problem().cloned();
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
             self.registry.bring_up_to_date(
                 &tenant.id,
@@ -124,8 +126,9 @@ impl Core {
         Ok(version)
     }
 
-    pub(super) fn refused(&self, error: &Error) {
-        *self.registry.problem.lock() = Some(error.to_string());
+    /// Records why the configuration in use is not what the source holds.
+    pub(super) fn set_problem(&self, problem: ConfigProblem) {
+        *self.registry.problem.lock() = Some(problem);
     }
 
     pub(super) fn tell_rejected(&self, error: &Error) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::reload::Refused;
-use crate::config::{ConfigSource, Sources, run_blocking};
+use crate::config::{ConfigProblem, ConfigSource, ProblemKind, Sources, run_blocking};
 use crate::core::Core;
 use crate::error::Error;
 
@@ -71,12 +71,15 @@ impl Watch {
     async fn look(&mut self, settle: Duration) {
         let source = self.source.clone();
         let fingerprint = self.answer(source.fingerprint()).await.unwrap_or(None);
+        let problem = self.core.upgrade().and_then(|core| core.registry.problem_kind());
         let has_problem = match &self.reported {
             Some(Reported::Unreadable(_)) => true,
+            // A reload that the program asked for has failed since: the source could not be read.
+            Some(_) if problem == Some(ProblemKind::Unreadable) => true,
             Some(Reported::Wrong { .. }) => self.may_fit_now(),
             Some(Reported::Rows(_)) => false,
             // A reload that the program asked for has failed.
-            None => self.core.upgrade().is_some_and(|core| core.registry.problem.lock().is_some()),
+            None => problem.is_some(),
         };
         if fingerprint.is_some() && fingerprint == self.seen && !has_problem {
             self.checked();
@@ -95,8 +98,8 @@ impl Watch {
         if hash == core.registry.config.load().hash() {
             self.seen = fingerprint;
             source.taken().await;
-            if let Some(why) = sources.problem() {
-                self.report_rows(&core, why);
+            if let Some(problem) = sources.problem() {
+                self.report_rows(&core, problem);
             } else if self.reported.take().is_some() | core.registry.problem.lock().take().is_some() {
                 tracing::info!(hash = format_args!("{hash:016x}"), "the configuration is again what is in use");
             }
@@ -104,10 +107,11 @@ impl Watch {
         }
         if self.is_refused(hash) {
             self.seen = fingerprint;
+            self.stays_refused(&core);
             return;
         }
         let tenants = core.registry.routes.single_changes();
-        let rows = sources.problem().map(str::to_owned);
+        let rows = sources.problem().cloned();
         let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
@@ -117,11 +121,11 @@ impl Watch {
                 self.reported = None;
                 source.taken().await;
             }
-            (Ok(_), Some(why)) => {
+            (Ok(_), Some(problem)) => {
                 // What is not of these rows is in force.
                 source.taken().await;
                 if let Some(core) = self.core.upgrade() {
-                    self.report_rows(&core, &why);
+                    self.report_rows(&core, &problem);
                 }
             }
             (Err(Refused { error, misfits_tenant }), _) => {
@@ -159,24 +163,34 @@ impl Watch {
     }
 
     /// Reports invalid rows without logging them, because the source has logged them.
-    fn report_rows(&mut self, core: &Core, why: &str) {
-        let error = Error::config(why);
-        core.refused(&error);
-        let what = Reported::Rows(why.to_owned());
+    fn report_rows(&mut self, core: &Core, problem: &ConfigProblem) {
+        core.set_problem(problem.clone());
+        let what = Reported::Rows(problem.why.clone());
         if self.reported.as_ref() != Some(&what) {
-            core.tell_rejected(&error);
+            core.tell_rejected(&Error::config(&*problem.why));
             self.reported = Some(what);
+        }
+    }
+
+    /// Records again why the content was refused, in case that the source could not be read since.
+    fn stays_refused(&self, core: &Core) {
+        if let Some(Reported::Wrong { why, .. }) = &self.reported {
+            core.registry.refused(why);
+            core.set_problem(ConfigProblem::invalid(&**why));
         }
     }
 
     fn report(&mut self, what: Reported, error: &Error) {
         let Some(core) = self.core.upgrade() else { return };
-        core.refused(error);
+        let is_away = matches!(what, Reported::Unreadable(_));
+        core.set_problem(match is_away {
+            true => ConfigProblem::unreadable(error.to_string()),
+            false => ConfigProblem::invalid(error.to_string()),
+        });
         if self.reported.as_ref() == Some(&what) {
             return;
         }
         let version = core.registry.config.load().version();
-        let is_away = matches!(what, Reported::Unreadable(_));
         self.reported = Some(what);
         if is_away {
             tracing::error!(version, %error, "the source of the configuration cannot be read; the one in use stays");

@@ -61,6 +61,7 @@ use std::sync::Arc;
 mod accounts;
 pub(crate) mod base_url;
 mod caller;
+mod config_problem;
 mod copies;
 mod costs;
 pub(crate) mod credential;
@@ -101,6 +102,7 @@ use load::Loaded;
 
 pub(crate) use accounts::TokenAccounts;
 pub use caller::{Caller, May, Rewrite};
+pub(crate) use config_problem::{ConfigProblem, ProblemKind};
 pub use copies::{CopiedFuture, CopyFuture, CopyPlace};
 pub use costs::Costs;
 pub(crate) use costs::MAX_COSTS;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::config_problem::ConfigProblem;
 use super::copies::CopyPlace;
 use super::{OAuthEntry, TenantEntry};
 use crate::Error;
@@ -32,7 +33,7 @@ pub struct Sources {
     pub(super) rows: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
-    problem: Option<String>,
+    problem: Option<ConfigProblem>,
     copy_age: Option<Duration>,
 }
 
@@ -70,11 +71,11 @@ impl Sources {
         }
     }
 
-    /// Adds a reason why this differs from what the source holds now: rows of a store were left out, or a copy stands
+    /// Adds a problem, if this differs from what the source holds now: rows of a store were left out, or a copy stands
     /// in for a server that cannot be reached. Not part of the hash.
-    pub(crate) fn with_problem(mut self, why: Option<String>) -> Self {
-        self.problem = match (self.problem, why) {
-            (Some(first), Some(second)) => Some(format!("{first}; {second}")),
+    pub(crate) fn with_problem(mut self, problem: Option<ConfigProblem>) -> Self {
+        self.problem = match (self.problem, problem) {
+            (Some(first), Some(second)) => Some(first.and(second)),
             (first, second) => first.or(second),
         };
         self
@@ -91,8 +92,8 @@ impl Sources {
         self.copy_age
     }
 
-    pub(crate) fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    pub(crate) fn problem(&self) -> Option<&ConfigProblem> {
+        self.problem.as_ref()
     }
 
     /// Appends `others`. The result includes the catalogue only if both do.

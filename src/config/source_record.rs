@@ -44,7 +44,7 @@ pub(crate) struct SourceContent {
 
 impl From<&Sources> for SourceContent {
     fn from(sources: &Sources) -> SourceContent {
-        let problem = sources.problem().map(str::to_owned);
+        let problem = sources.problem().map(|problem| problem.why.clone());
         SourceContent { hash: sources.hash(), copy_age: sources.copy_age(), problem }
     }
 }

@@ -14,7 +14,7 @@ mod used;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::config::Tenant;
+use crate::config::{ProblemKind, Tenant};
 use crate::engine::plan::EndpointId;
 use crate::route::Route;
 use crate::telemetry::Telemetry;
@@ -67,18 +67,23 @@ impl Core {
 
     /// Updates the metrics recorder; `last` when the client is dropped.
     pub(crate) fn tell_metrics(&self, sharing: Option<SharingFigures>, last: bool) {
-        let totals = || Totals {
-            config_version: self.registry.config.load().version(),
-            config_age: self.registry.config_age(),
-            hosts_open: self.egress.hosts.open(),
-            events_missed: self.telemetry.feed.missed(),
-            cleanups: self
-                .cleanups
-                .status()
-                .map(|status| [status.runs - status.failures, status.failures, status.retired]),
-            outbox: self.registry.outbox_figures(),
-            sharing,
-            gateway: self.telemetry.gateway.figures(),
+        let totals = || {
+            let problem = self.registry.problem_kind();
+            Totals {
+                config_version: self.registry.config.load().version(),
+                config_age: self.registry.config_age(),
+                config_unreadable: problem.is_some_and(ProblemKind::is_unreadable),
+                config_invalid: problem.is_some_and(ProblemKind::is_invalid),
+                hosts_open: self.egress.hosts.open(),
+                events_missed: self.telemetry.feed.missed(),
+                cleanups: self
+                    .cleanups
+                    .status()
+                    .map(|status| [status.runs - status.failures, status.failures, status.retired]),
+                outbox: self.registry.outbox_figures(),
+                sharing,
+                gateway: self.telemetry.gateway.figures(),
+            }
         };
         self.telemetry.metrics.tell(self.clock.now(), totals, last);
     }

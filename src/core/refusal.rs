@@ -20,9 +20,7 @@ pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Ref
         ),
         Refusal::AllFull { waiting } => (
             ErrorKind::QueueFull,
-            format!(
-                "{waiting} requests wait here already, and this tenant holds most of them; send less, or raise max_waiting"
-            ),
+            format!("{waiting} requests of all tenants wait already; send less, or raise max_waiting"),
         ),
         Refusal::Deadline => (
             ErrorKind::Deadline,

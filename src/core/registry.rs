@@ -10,7 +10,7 @@ use url::Url;
 use super::OutboxHooks;
 use super::used::Remembers;
 use crate::clock::{Clock, Time};
-use crate::config::{Config, ConfigSource, SourceRecord, SourceStatus, Tenant, unknown};
+use crate::config::{Config, ConfigProblem, ConfigSource, ProblemKind, SourceRecord, SourceStatus, Tenant, unknown};
 use crate::dispatch::{self, Dispatch, Grant, LaneRef, PermitAnswer, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
@@ -39,8 +39,8 @@ pub(crate) struct Registry {
     pub(crate) on_remove: OnRemove,
     /// Held from the read of the source to the end of the change, so that of two reads the later one wins.
     pub(crate) reload_order: Arc<tokio::sync::Mutex<()>>,
-    /// Why the configuration that the source last returned is not in use.
-    pub(crate) problem: parking_lot::Mutex<Option<String>>,
+    /// Why the configuration in use is not what the source holds: what was wrong when the source was last read.
+    pub(crate) problem: parking_lot::Mutex<Option<ConfigProblem>>,
     /// When the source last answered.
     checked_at: parking_lot::Mutex<Time>,
     /// The age of the configuration at `checked_at`: not zero if it was a copy.
@@ -119,9 +119,13 @@ impl Registry {
     }
 
     /// Records that the configuration that was loaded last is refused.
-    pub(crate) fn refused(&self, error: &Error) {
-        let why = error.to_string();
-        self.source_records.iter().for_each(|record| record.refused(&why));
+    pub(crate) fn refused(&self, why: &str) {
+        self.source_records.iter().for_each(|record| record.refused(why));
+    }
+
+    /// The kind of the present problem of the configuration, if there is one.
+    pub(crate) fn problem_kind(&self) -> Option<ProblemKind> {
+        self.problem.lock().as_ref().map(|problem| problem.kind)
     }
 
     /// The status of each source of the configuration.

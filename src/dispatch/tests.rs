@@ -20,15 +20,8 @@ window = "1m"
 burst = 1
 "#;
 
-/// A sweep over a hundred chunks of lanes begins, and a grant is due after the first.
-#[tokio::test(start_paused = true)]
-async fn timers_go_on_during_a_sweep() {
-    let config = Config::load(&Sources::new().without_catalogue().file("v", VENDOR), 1).unwrap();
-    let plan = Arc::new(compile(&config.vendor("v", "live").unwrap(), 1, &Policy::USUAL));
-    let engine = Engine::new(Bound::new(1_000), DefaultHashBuilder::default());
-    let (clock, starved) = (Clock::system(), Arc::new(Notify::new()));
-    let shard = Arc::new(Shard::new(engine, clock, starved));
-    let ask = Ask {
+fn ask() -> Ask {
+    Ask {
         tier: Tier::High,
         endpoint: NO_ENDPOINT,
         cost: 1.into(),
@@ -37,7 +30,18 @@ async fn timers_go_on_during_a_sweep() {
         give_up: Time::MAX,
         patience_ns: 0,
         attempt_ns: 30_000_000_000,
-    };
+    }
+}
+
+/// A sweep over a hundred chunks of lanes begins, and a grant is due after the first.
+#[tokio::test(start_paused = true)]
+async fn timers_go_on_during_a_sweep() {
+    let config = Config::load(&Sources::new().without_catalogue().file("v", VENDOR), 1).unwrap();
+    let plan = Arc::new(compile(&config.vendor("v", "live").unwrap(), 1, &Policy::USUAL));
+    let engine = Engine::new(Bound::new(1_000), DefaultHashBuilder::default());
+    let (clock, starved) = (Clock::system(), Arc::new(Notify::new()));
+    let shard = Arc::new(Shard::new(engine, clock, starved));
+    let ask = ask();
     let until = shard.decide(|engine, now| {
         for number in 0..12_800 {
             engine.upsert(now, &number.to_string(), "", &plan, None);
@@ -71,4 +75,39 @@ async fn timers_go_on_during_a_sweep() {
         shard.close();
     };
     tokio::join!(shard.clone().keep_time(sweep_every), during);
+}
+
+/// One shard has the longest queue and nothing to decide for minutes. A request of another shard displaces one there.
+#[tokio::test(start_paused = true)]
+async fn resting_shard_gives_way_by_its_next_sweep() {
+    let text = VENDOR.replace("1m", "1h");
+    let config = Config::load(&Sources::new().without_catalogue().file("v", &text), 1).unwrap();
+    let plan = Arc::new(compile(&config.vendor("v", "live").unwrap(), 1, &Policy::USUAL));
+    let (bound, clock) = (Bound::new(10), Clock::system());
+    let shard = || {
+        let engine = Engine::new(bound.clone(), DefaultHashBuilder::default());
+        Arc::new(Shard::new(engine, clock, Arc::new(Notify::new())))
+    };
+    let (loud, quiet) = (shard(), shard());
+    // The first request is granted, the others wait.
+    let send = |shard: &Shard, tenant: &str, count: usize| {
+        shard.decide(|engine, now| {
+            let lane = engine.upsert(now, tenant, "", &plan, None);
+            (0..count).map(|_| engine.submit(now, lane, &ask())).filter(|it| matches!(it, Answer::Wait { .. })).count()
+        })
+    };
+    let waiting = |shard: &Shard| shard.look(|engine, _| engine.waiting());
+    assert_eq!(send(&loud, "noisy", 12), 10);
+    let during = async {
+        tokio::task::yield_now().await;
+        assert_eq!(send(&quiet, "modest", 2), 1, "the second request waits, and is not refused");
+        assert_eq!((waiting(&loud), waiting(&quiet)), (10, 1));
+        tokio::time::advance(SWEEP_EVERY + Duration::from_millis(5)).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((waiting(&loud), waiting(&quiet)), (9, 1));
+        loud.close();
+    };
+    tokio::join!(loud.clone().keep_time(SWEEP_EVERY), during);
 }

@@ -51,6 +51,8 @@ struct Inner {
     tenant: Option<Box<str>>,
     vendor: Option<Box<str>>,
     attempts: u32,
+    /// Another process works on the store's file.
+    is_store_in_use: bool,
     source: Option<BoxError>,
 }
 
@@ -95,6 +97,7 @@ impl Error {
             tenant: None,
             vendor: None,
             attempts: 0,
+            is_store_in_use: false,
             source: None,
         }))
     }
@@ -181,6 +184,14 @@ impl Error {
         self
     }
 
+    /// The error of a process that wants to work on a store's file on which another process works.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn store_in_use(message: impl Into<String>) -> Error {
+        let mut error = Error::config(message);
+        error.0.is_store_in_use = true;
+        error
+    }
+
     /// The tenant of the failed request; `None` for an error without a request.
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
@@ -210,6 +221,27 @@ impl Error {
     /// Whether no connection to the vendor could be made ([`ErrorKind::Connect`], [`ErrorKind::Tls`]).
     pub fn is_connect(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls)
+    }
+
+    /// Whether [`build`](crate::IntegrationClientBuilder::build) failed because another process works on the file of the
+    /// SQLite store ([`work`](crate::IntegrationClientBuilder::work)). Only one process may work on a file at a time. A
+    /// client without `work` can be built meanwhile: the other process sends the requests that it accepts. The error is
+    /// of the kind [`ErrorKind::Config`].
+    ///
+    /// ```no_run
+    /// use integration_client::store::Store;
+    /// use integration_client::{Error, IntegrationClient};
+    ///
+    /// # async fn run() -> Result<IntegrationClient, Error> {
+    /// let builder = || IntegrationClient::builder().store(Store::sqlite("jobs.db"));
+    /// match builder().work().build().await {
+    ///     Err(error) if error.is_store_in_use() => builder().build().await,
+    ///     built => built,
+    /// }
+    /// # }
+    /// ```
+    pub fn is_store_in_use(&self) -> bool {
+        self.0.is_store_in_use
     }
 
     /// Whether the same request can be sent again without the risk that the vendor acts twice: no byte was sent, or the

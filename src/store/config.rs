@@ -13,8 +13,8 @@ use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
 use crate::config::{
-    ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, SourceContent, SourceKind, SourceRecord,
-    Sources, TakenFuture, run_blocking,
+    ConfigProblem, ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, SourceContent, SourceKind,
+    SourceRecord, Sources, TakenFuture, run_blocking,
 };
 use crate::error::Error;
 
@@ -32,7 +32,7 @@ pub(crate) struct StoreSource {
 }
 
 /// The hash of all the texts that were combined, and the problem that the source below the rows reports.
-type Inputs = (u64, Option<String>);
+type Inputs = (u64, Option<ConfigProblem>);
 
 #[derive(Default)]
 struct Last {
@@ -73,7 +73,7 @@ impl StoreSource {
     /// Combines `under` with the rows that are valid; rows override `under`. Returns also what is wrong with the others.
     async fn laid(&self, under: Sources, rows: Rows) -> Result<(Sources, Option<String>), Error> {
         let hash = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
-        let all = (hash, under.problem().map(str::to_owned));
+        let all = (hash, under.problem().cloned());
         let used = {
             let last = self.last.lock();
             if let Some((inputs, read)) = &last.read
@@ -86,10 +86,13 @@ impl StoreSource {
         let read = run_blocking(move || rows::lay(&under, &rows, used.as_ref())).await?;
         let mut last = self.last.lock();
         let before = last.read.as_ref().and_then(|(_, read)| read.sources.problem());
-        if let Some(why) = read.sources.problem()
-            && before != Some(why)
+        if let Some(problem) = read.sources.problem()
+            && before != Some(problem)
         {
-            tracing::error!(why, "some rows of the configuration in the store are invalid; the others are used");
+            tracing::error!(
+                why = problem.why,
+                "some rows of the configuration in the store are invalid; the others are used"
+            );
         }
         if read.used.is_some() {
             last.used.clone_from(&read.used);

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Config, Outline, Sources};
+use crate::config::{Config, ConfigProblem, Outline, Sources};
 
 /// The texts of rows, by name.
 pub(super) type Rows = BTreeMap<String, String>;
@@ -37,7 +37,8 @@ pub(super) struct Read {
 impl Read {
     fn of(under: &Sources, used: Rows, wrong: &BTreeMap<&String, String>) -> Read {
         let wrong = explain(wrong);
-        Read { sources: laid_over(under, &used).with_problem(wrong.clone()), wrong, used: Some(used) }
+        let problem = wrong.clone().map(ConfigProblem::invalid);
+        Read { sources: laid_over(under, &used).with_problem(problem), wrong, used: Some(used) }
     }
 }
 
@@ -209,6 +210,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
     use super::*;
+    use crate::config::ProblemKind;
 
     const VENDOR: &str =
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
@@ -238,8 +240,9 @@ mod tests {
             rows(&[("a", "[[tenants]\n"), ("b", &tenant("b")), ("c", "[[tenants]]\nid = \"c\"\nvendor = \"w\"\n")]);
         let read = lay(&sources_without_rows(), &now, Some(&before));
         assert_eq!(tenants(&read), ["a", "b"]);
-        let why = read.sources.problem().unwrap();
+        let why = &read.sources.problem().unwrap().why;
         assert!(why.contains("row `a`") && why.contains("row `c`") && !why.contains("row `b`"), "{why}");
+        assert!(read.sources.problem().is_some_and(|problem| problem.kind == ProblemKind::Invalid));
         assert_eq!(read.used.unwrap(), rows(&[("a", &tenant("a")), ("b", &tenant("b"))]));
     }
 
@@ -297,7 +300,7 @@ mod tests {
         let read = lay(&sources_without_rows(), &now, Some(&before));
         assert_eq!(tenants(&read), ["b", "c"]);
         assert_eq!(read.used.as_ref().unwrap(), &rows(&[("b", &tenant("b")), ("c", &tenant("c"))]));
-        let why = read.sources.problem().unwrap();
+        let why = &read.sources.problem().unwrap().why;
         assert!(why.contains("row `a` of ic_config: with it the others are invalid"), "{why}");
     }
 
@@ -320,7 +323,7 @@ mod tests {
         let read = lay(&sources_without_rows(), &now, Some(&before));
         let used = read.used.unwrap();
         assert_eq!(used, rows(&[("b", of_w), ("c", &tenant("c")), ("w", &vendor)]));
-        let why = read.sources.problem().unwrap();
+        let why = &read.sources.problem().unwrap().why;
         assert!(why.contains("row `w` of ic_config was deleted, but others need it"), "{why}");
         assert!(!why.contains("row `a`") && !why.contains("row `c`"), "{why}");
         // The next reading knows the row from the one before, until nothing needs it any more.

@@ -155,7 +155,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
 /// The error for a second process that wants to work on the file.
 pub(super) fn works_elsewhere(path: &Path) -> Error {
     let shown = path.display();
-    Error::config(format!(
+    Error::store_in_use(format!(
         "store {shown}: another process works on this file; one may work, any number may enqueue and read. \
          Leave `work` out here, or use PostgreSQL for several working processes"
     ))

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod broken;
+mod config_problem;
 mod gateway;
 mod pages;
 

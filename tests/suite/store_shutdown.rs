@@ -65,7 +65,7 @@ async fn status_at_next(vendor: &FakeVendor, store: Store, id: &str) -> Status {
         loop {
             match client(vendor, store.clone()).await {
                 Ok(client) => return client,
-                Err(error) => assert!(error.to_string().contains("another process works on this file"), "{error}"),
+                Err(error) => assert!(error.is_store_in_use(), "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -35,9 +35,9 @@ mod troubles;
 
 use std::time::Duration;
 
+use integration_client::IntegrationClient;
 use integration_client::clock::Clock;
 use integration_client::outbox::BatchCounts;
-use integration_client::{ErrorKind, IntegrationClient};
 
 use self::active::ActiveRun;
 pub(crate) use self::args::Args;
@@ -137,13 +137,11 @@ async fn open(args: &Args, named: &Named, results: &Results) -> Result<Integrati
     let builder = builder.response_handler(results.clone()).event_capacity(1 << 16);
     match builder.publish_status(Duration::from_secs(1)).build().await {
         Ok(client) => Ok(client),
-        Err(error) if error.kind() == ErrorKind::Config && error.to_string().contains("another process works") => {
-            Err(Failure::Input(format!(
-                "the store {} is in use by another run: wait for its end (`integration-client status --store {0}`), or name \
-                 another with --store",
-                named.shown()
-            )))
-        }
+        Err(error) if error.is_store_in_use() => Err(Failure::Input(format!(
+            "the store {} is in use by another run: wait for its end (`integration-client status --store {0}`), or name \
+             another with --store",
+            named.shown()
+        ))),
         Err(error) => Err(error.into()),
     }
 }

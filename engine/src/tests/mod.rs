@@ -2,6 +2,7 @@
 
 mod answers;
 mod attribution;
+mod bound;
 mod change;
 mod check;
 mod concurrency;

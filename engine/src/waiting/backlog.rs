@@ -3,9 +3,17 @@
 use crate::keys::LaneKey;
 use crate::slab::excess;
 
+/// The number of classes.
+pub(super) const CLASSES: usize = 33;
+
+/// The class of a lane in which `total` requests wait: 0 for none, and one more at each power of two.
+pub(super) fn class_of(total: u32) -> u8 {
+    (u32::BITS - total.leading_zeros()) as u8
+}
+
 /// Lanes by the number of requests that wait in them, in classes by power of two.
 pub(crate) struct BacklogIndex {
-    lanes: [Vec<LaneKey>; 33],
+    lanes: [Vec<LaneKey>; CLASSES],
 }
 
 impl Default for BacklogIndex {
@@ -17,7 +25,7 @@ impl Default for BacklogIndex {
 impl BacklogIndex {
     /// Records that `total` requests wait in a lane. Does work only when `total` passes a power of two.
     pub(crate) fn record(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
-        let class = (u32::BITS - total.leading_zeros()) as u8;
+        let class = class_of(total);
         if at.is_some_and(|(old, _)| old == class) {
             return BacklogMove { at, displaced: None };
         }
@@ -53,6 +61,11 @@ impl BacklogIndex {
     /// The lanes of the largest class, one of which has the most waiting requests.
     pub(crate) fn fullest(&self) -> &[LaneKey] {
         self.lanes.iter().rev().find(|lanes| !lanes.is_empty()).map_or(&[], |lanes| lanes)
+    }
+
+    /// Whether a lane is in `class` or in a higher one.
+    pub(super) fn reaches(&self, class: u8) -> bool {
+        self.lanes.iter().skip(class.into()).any(|lanes| !lanes.is_empty())
     }
 }
 

@@ -1,9 +1,7 @@
 //! All waiters and queues of an engine.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use super::backlog::{BacklogIndex, BacklogMove};
+use super::bound::Bound;
 use super::queue::Queue;
 use super::waiter::{Waiter, WaiterState};
 use crate::ask::{Refusal, WaitReason};
@@ -11,19 +9,6 @@ use crate::endpoint::EndpointId;
 use crate::keys::{LaneKey, OfQueue, OfWaiter, PermitKey, QueueKey, WaiterKey};
 use crate::slab::{Slab, excess};
 use crate::time::Time;
-
-/// A bound on the number of waiting requests in all engines of a client together, and the present number.
-#[derive(Clone, Debug)]
-pub struct Bound {
-    most: u32,
-    waiting: Arc<AtomicU32>,
-}
-
-impl Bound {
-    pub fn new(most: u32) -> Bound {
-        Bound { most, waiting: Arc::default() }
-    }
-}
 
 /// The requests of an engine that wait, or were granted and have not been claimed by their callers.
 pub(crate) struct Waiters {
@@ -75,9 +60,38 @@ impl Waiters {
         self.queued
     }
 
+    /// The number of requests in the queues of all engines of the client.
+    pub(crate) fn queued_anywhere(&self) -> u32 {
+        self.bound.waiting()
+    }
+
     /// Whether the requests waiting in all engines of the client have reached the bound.
     pub(crate) fn is_full(&self) -> bool {
-        self.bound.waiting.load(Ordering::Relaxed) >= self.bound.most
+        self.bound.is_reached()
+    }
+
+    /// Whether the fullest lane of all engines is here, to within a power of two, and more than one request waits in
+    /// it.
+    pub(crate) fn has_fullest_lane(&self) -> bool {
+        self.bound.fullest_class().is_some_and(|class| self.backlog.reaches(class))
+    }
+
+    /// Admits a request of a lane in which `total` wait already, although the bound is reached: a lane with clearly
+    /// more waiting requests, which may be in another engine, is to lose one. Returns `false` if there is no such lane,
+    /// or if too many requests have been admitted in this way.
+    pub(crate) fn admit_beyond_bound(&self, total: u32) -> bool {
+        self.bound.admit_beyond(total)
+    }
+
+    /// Whether an engine has admitted a request beyond the bound, for which no eviction has been made.
+    #[inline]
+    pub(crate) fn is_eviction_owed(&self) -> bool {
+        self.bound.is_owed()
+    }
+
+    /// Whether this engine is to evict a waiter for a request beyond the bound. The caller does so.
+    pub(crate) fn take_owed_eviction(&self) -> bool {
+        !self.bound.waive() && self.has_fullest_lane() && self.bound.take_owed()
     }
 
     /// The number of objects that can have timers: waiters and queues.
@@ -115,7 +129,7 @@ impl Waiters {
             queue.push(&mut self.all, waiter);
         }
         self.queued += 1;
-        self.bound.waiting.fetch_add(1, Ordering::Relaxed);
+        self.bound.one_more();
         queue
     }
 
@@ -124,13 +138,16 @@ impl Waiters {
         let queue = &mut self.queues[self.all[waiter].queue];
         queue.remove(&mut self.all, waiter);
         self.queued -= 1;
-        self.bound.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.bound.one_less();
         queue
     }
 
     /// Records how many requests wait in a lane whose position in the index was `at`.
     pub(crate) fn record_backlog(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
-        self.backlog.record(lane, total, at)
+        let class = |at: Option<(u8, u32)>| at.map_or(0, |(class, _)| class);
+        let moved = self.backlog.record(lane, total, at);
+        self.bound.lane_moves(class(at), class(moved.at));
+        moved
     }
 
     /// All lanes with waiting requests, those with the most first, to within a power of two.

@@ -23,6 +23,7 @@ use self::copy::Copy;
 use self::found::{Found, Text};
 use self::http::{Failed, Http};
 use self::secret::Secret;
+use super::config_problem::ConfigProblem;
 use super::copies::CopyPlace;
 use super::file::run_blocking;
 use super::source::{
@@ -276,7 +277,7 @@ impl RemoteSource {
         let kept_at = copy.kept_at.clone();
         let problem = on_copy(&why.to_string(), &kept_at);
         tracing::warn!(problem, "the configuration's server cannot be asked");
-        let sources = self.of_copy(state, copy, problem);
+        let sources = self.of_copy(state, copy, ConfigProblem::unreadable(problem));
         state.texts = state.loaded.clone();
         if let Some(failure) = &mut state.failure {
             failure.why = on_copy(&failure.why, &kept_at);
@@ -293,7 +294,7 @@ impl RemoteSource {
     }
 
     /// Loads a copy, which needs not be kept again.
-    fn of_copy(&self, state: &mut State, copy: Copy, problem: String) -> Sources {
+    fn of_copy(&self, state: &mut State, copy: Copy, problem: ConfigProblem) -> Sources {
         let age = copy.age(self.clock.wall());
         let texts = Arc::new(copy.texts);
         (state.loaded, state.kept) = (Some(texts.clone()), Some(texts.clone()));
@@ -375,7 +376,7 @@ impl ConfigSource for RemoteSource {
             let state = &mut *self.state.lock().await;
             let copy = self.newest_copy().await?;
             let problem = on_copy(&format!("{}: the configuration is not valid", self.name()), &copy.kept_at);
-            Some(self.of_copy(state, copy, problem))
+            Some(self.of_copy(state, copy, ConfigProblem::invalid(problem)))
         })
     }
 

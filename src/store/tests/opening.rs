@@ -3,9 +3,16 @@
 use super::*;
 
 #[track_caller]
-fn refusal_text(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> String {
+fn refusal(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> crate::Error {
     let error = result.err().expect("it must be refused");
     assert_eq!(error.kind(), crate::ErrorKind::Config);
+    error
+}
+
+#[track_caller]
+fn refusal_text(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> String {
+    let error = refusal(result);
+    assert!(!error.is_store_in_use(), "{error}");
     error.to_string()
 }
 
@@ -78,8 +85,8 @@ mod sqlite {
     async fn second_worker_on_one_file_is_refused() {
         let store = Store::sqlite(folder().join("store.db"));
         let first = store.clone().open(true).await.unwrap();
-        let message = refusal_text(store.clone().open(true).await);
-        assert!(message.contains("another process works on this file"), "{message}");
+        let error = refusal(store.clone().open(true).await);
+        assert!(error.is_store_in_use() && error.to_string().contains("another process works on this file"), "{error}");
         store.clone().open(false).await.unwrap();
         drop(first);
         store.open(true).await.unwrap();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString};
 
-use super::table::{Kind, METRICS, Metric, Unit};
+use super::metric::{Kind, Metric, Unit};
+use super::table::METRICS;
 
 const METADATA: Metadata<'static> = Metadata::new("integration_client", Level::INFO, Some(module_path!()));
 

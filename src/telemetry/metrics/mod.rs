@@ -14,6 +14,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `table.rs`, `words.rs` | each metric with its description, and the values of labels: a new metric begins here |
+//! | `metric.rs` | what the table says of a metric |
 //! | `series.rs`, `outbox.rs`, `gateway.rs` | the series of vendors and tenants, of the outbox and shared limits, of gateways |
 //! | `handle.rs`, `rolling.rs`, `end.rs` | counters and gauges that are told to the recorder, and when |
 //! | `off.rs` | the same interface without the feature `metrics` |
@@ -21,6 +22,7 @@
 mod end;
 mod gateway;
 mod handle;
+mod metric;
 mod outbox;
 mod rolling;
 mod series;
@@ -43,12 +45,13 @@ use crate::error::panic::catch_panic;
 pub(crate) use gateway::GatewayFigures;
 use gateway::GatewaySeries;
 use handle::{Count, Depth, Figure};
+pub use metric::{Kind, Metric, Unit};
 pub(crate) use outbox::{OutboxFigures, SharingFigures};
 use outbox::{OutboxSeries, SharingSeries};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
-use table::{CLEANUPS, CONFIG, CONFIG_AGE, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED};
-pub use table::{Kind, METRICS, Metric, Unit};
+pub use table::METRICS;
+use table::{CLEANUPS, CONFIG, CONFIG_AGE, CONFIG_PROBLEM, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED};
 
 /// The label of all tenants beyond the configured number.
 const OTHER: &str = "other";
@@ -63,6 +66,9 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     /// The time since the source of the configuration last answered; `None` if the client does not poll it.
     pub(crate) config_age: Option<Duration>,
+    /// Whether a source of the configuration cannot be read now, and whether what a source holds is not valid.
+    pub(crate) config_unreadable: bool,
+    pub(crate) config_invalid: bool,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
@@ -91,6 +97,8 @@ pub(crate) struct Metrics {
     openings: Count,
     config: Figure,
     config_age: Figure,
+    /// `unreadable` and `invalid`.
+    config_problems: [Depth; 2],
     rejected: Count,
     missed: Count,
     cleanups: [Count; 2],
@@ -112,6 +120,7 @@ impl Metrics {
             openings: Count::default(),
             config: Figure::default(),
             config_age: Figure::default(),
+            config_problems: Default::default(),
             rejected: Count::default(),
             missed: Count::default(),
             cleanups: Default::default(),
@@ -186,6 +195,10 @@ impl Metrics {
             self.config.tell(totals.config_version as f64, &CONFIG, &[]);
             if let Some(age) = totals.config_age {
                 self.config_age.tell(age.as_secs_f64(), &CONFIG_AGE, &[]);
+            }
+            let problems = [("unreadable", totals.config_unreadable), ("invalid", totals.config_invalid)];
+            for (depth, (kind, is_present)) in self.config_problems.iter().zip(problems) {
+                depth.tell(i64::from(is_present && !last), &CONFIG_PROBLEM, &[], &[("kind", kind)]);
             }
             self.rejected.tell(&REJECTED, &[], &[]);
             self.missed.set(totals.events_missed);

@@ -74,6 +74,9 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     /// The time since the source of the configuration last answered; `None` if the client does not poll it.
     pub(crate) config_age: Option<Duration>,
+    /// Whether a source of the configuration cannot be read now, and whether what a source holds is not valid.
+    pub(crate) config_unreadable: bool,
+    pub(crate) config_invalid: bool,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.

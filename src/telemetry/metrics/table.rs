@@ -1,80 +1,6 @@
 //! Every metric: the one list from which the code, `docs/METRICS.md` and the dashboard are generated.
 
-/// A metric as it is exported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Metric {
-    /// The name, which is valid in Prometheus.
-    pub name: &'static str,
-    /// The kind of the metric.
-    pub kind: Kind,
-    /// The unit of its values.
-    pub unit: Unit,
-    /// The labels. If `vendor` is among them,
-    /// [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels) adds `tenant`.
-    pub labels: &'static [&'static str],
-    /// The description.
-    pub about: &'static str,
-}
-
-/// The kind of a metric.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Kind {
-    /// A number that only grows.
-    Counter,
-    /// A number that goes up and down; set once a second.
-    Gauge,
-    /// A distribution of values.
-    Histogram,
-}
-
-/// The unit of a metric's values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Unit {
-    /// A number of things.
-    Count,
-    /// Seconds.
-    Seconds,
-    /// A fraction: 0.2 is 20 %.
-    Ratio,
-    /// A number of things per second.
-    PerSecond,
-}
-
-impl Kind {
-    /// The name of the kind, in lower case.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }
-    }
-}
-
-impl Unit {
-    /// The name of the unit.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Unit::Count => "count",
-            Unit::Seconds => "seconds",
-            Unit::Ratio => "ratio",
-            Unit::PerSecond => "per second",
-        }
-    }
-}
-
-const fn metric(
-    name: &'static str,
-    kind: Kind,
-    unit: Unit,
-    labels: &'static [&'static str],
-    about: &'static str,
-) -> Metric {
-    Metric { name, kind, unit, labels, about }
-}
+use super::metric::{Kind, Metric, Unit, metric};
 
 pub(super) const REQUESTS: Metric = metric(
     "integration_client_requests_total",
@@ -219,6 +145,15 @@ pub(super) const CONFIG_AGE: Metric = metric(
     &[],
     "How long ago the source of the configuration last answered, whether with something new or not; absent where the client \
      does not look by itself.",
+);
+pub(super) const CONFIG_PROBLEM: Metric = metric(
+    "integration_client_config_problem",
+    Kind::Gauge,
+    Unit::Count,
+    &["kind"],
+    "1 while the configuration in use is not what its sources hold, and 0 otherwise: because a source cannot be read \
+     (`unreadable`: a server is away, a file is missing or empty), or because what it holds is not valid (`invalid`), and \
+     what was valid before stays in use, or a row is left out.",
 );
 pub(super) const REJECTED: Metric = metric(
     "integration_client_config_rejected_total",
@@ -425,6 +360,7 @@ pub const METRICS: &[Metric] = &[
     GATEWAY_FULL,
     CONFIG,
     CONFIG_AGE,
+    CONFIG_PROBLEM,
     REJECTED,
     MISSED,
     STORE,

@@ -341,6 +341,43 @@ async fn operator_resends_and_deletes_letters_by_number() {
     assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
 }
 
+/// No store fails about a single limit because a test asks it to: the page gets the response from the test.
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_without_an_answer_is_shown() {
+    if is_off() {
+        return;
+    }
+    let scene = Scene::new("browser-sharing", false).await;
+    let browser = Browser::start().await;
+    browser.size(1100, 700).await;
+    log_in(&browser, &scene, VIEWER).await;
+    let limit = |name: &str, problem: Option<&str>| {
+        json!({
+            "limit": name, "units": 10, "processes": 2, "held": 8, "wanted": 4, "held_here": 3,
+            "figures_differ": false, "problem": problem,
+        })
+    };
+    let told = json!({
+        "sharing": {
+            "limits": 2, "limits_failing": 1, "answered": 7, "failed": 0, "leases_lost": 0, "away_for_s": null,
+            "mode": "sharing", "lease_left_s": 9.0, "floor_left_s": 0.0, "is_learning": false,
+        },
+        "limits": [limit("live|v|vendor||minute", Some("the disk fails")), limit("live|v|vendor||second", None)],
+        "is_cut": false,
+    });
+    let tell = "const real = window.fetch; window.fetch = (path, ...all) => path.endsWith('api/processes')
+        ? Promise.resolve(new Response(JSON.stringify(args[0]))) : real(path, ...all);";
+    browser.run(tell, json!([told])).await;
+    open_page(&browser, "#/system", "Vendors").await;
+    browser.until("dl", |text| text.contains("the store does not answer about 1 limit")).await;
+    browser.until("dl ~ table .bad", |text| text == "the store does not answer: the disk fails").await;
+    let marked = browser.run("return document.querySelectorAll('dl ~ table .bad').length", json!([])).await;
+    assert_eq!(marked, 1, "the store answers about the other limit");
+    check_access(&browser, "sharing").await;
+    check_narrow(&browser, "sharing").await;
+    assert_eq!(unexpected_console_errors(&browser).await, Vec::<String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_tab_asks_for_no_events() {
     if is_off() {

@@ -88,6 +88,7 @@ fn thresholds(metric: &Metric) -> Value {
         }
         "refusals_total"
         | "dead_letters_total"
+        | "config_problem"
         | "events_missed_total"
         | "store_failures_total"
         | "sharing_failures_total"

@@ -28,12 +28,15 @@ export function view(main) {
           }[sharing.mode] ?? "nothing of shared limits is sent"}`),
         el("dt", {}, "Calls"), el("dd", {}, `${number(sharing.answered)} answered, ${number(sharing.failed)} failed`),
         el("dt", {}, "Leases lost"), el("dd", {}, number(sharing.leases_lost)),
+        sharing.limits_failing > 0 && [el("dt", {}, "Problem"), el("dd", { class: "bad" },
+          `the store does not answer about ${plural(sharing.limits_failing, "limit")}: this process uses what it holds of each until its lease ends`)],
         sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store learns who holds what, and gives nothing for about a lease")])
         : el("p", {}, "This process shares its limits with no other."),
       limits.length ? table(`Limits that processes share${is_cut ? " (the first 1,000)" : ""}, as the store last said`,
-        [["Limit"], ["Processes", "number"], ["Units", "number"], ["Held by all", "number"], ["Held here", "number"], ["Wanted by all", "number"], ["Figures"]],
+        [["Limit"], ["Processes", "number"], ["Units", "number"], ["Held by all", "number"], ["Held here", "number"], ["Wanted by all", "number"], ["Figures"], ["Problem"]],
         limits.map((limit) => [limit.limit, number(limit.processes), number(limit.units), number(limit.held), number(limit.held_here), number(limit.wanted),
-          limit.figures_differ ? "differ between processes: the strictest are in force" : "the same"])) : null,
+          limit.figures_differ ? "differ between processes: the strictest are in force" : "the same",
+          limit.problem && el("span", { class: "bad" }, `the store does not answer: ${limit.problem}`)])) : null,
       vendors.map((vendor) => [
         el("h2", {}, vendor.environment === "live" ? vendor.vendor : `${vendor.vendor} (${vendor.environment})`),
         el("p", {}, `${plural(vendor.tenants, "tenant")}; ${vendor.base_url}`,
