@@ -22,6 +22,7 @@ mod json;
 mod keys;
 mod nested;
 mod thousand;
+mod tokens;
 
 const TOKEN: &str = "billing-token-of-32-characters-00";
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //!
 //! Many vendors state the next page in the body (`"next": "https://api.example/items?page=2"`). An SDK that follows
 //! this URL bypasses the gateway and sends the caller's token to the vendor. If a caller's configuration asks for it,
-//! each string of a JSON response that is a URL below the vendor's base URL is rewritten like the URLs in headers.
+//! each string of a JSON response that is an absolute URL is rewritten like the URLs in headers.
 //!
 //! The body is streamed, whatever its length: the rewriter holds back one string at a time, while the string may be
 //! such a URL. Longer strings, and everything that is not JSON, pass unchanged. The body must not change anywhere
@@ -14,7 +14,7 @@ use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use url::Url;
 
-use super::links::{Back, below};
+use super::links::{Back, absolute};
 use crate::config::AuthScheme;
 
 /// Longest string, in bytes, that is held back; no client follows a longer URL.
@@ -123,7 +123,7 @@ impl JsonLinks {
     /// Returns the held string in the caller's form, with its quotes, or `None` if it must stay unchanged.
     fn rewritten(&self) -> Option<String> {
         let text: String = serde_json::from_slice(&self.held).ok()?;
-        let new = serde_json::to_string(&below(&self.base, &self.auth, &self.own, &text)?).ok()?;
+        let new = serde_json::to_string(&absolute(&self.base, &self.auth, &self.own, &text)?).ok()?;
         // PHP escapes slashes as `\/`: keep that form.
         let has_escaped_slash = memchr::memmem::find(&self.held, b"\\/").is_some();
         Some(if has_escaped_slash { new.replace('/', "\\/") } else { new })
@@ -210,10 +210,18 @@ mod tests {
 
     #[test]
     fn query_key_stays_at_the_gateway() {
-        let auth = AuthScheme::Query { name: "key".into() };
-        let body = br#"["https://api.example/v3/x?key=s3cr3t&page=2"]"#;
-        let new = rewrite_in_pieces(links(auth), body, 5);
-        assert_eq!(String::from_utf8(new).unwrap(), format!(r#"["{OWN}/x?page=2"]"#));
+        for (given, expected) in [
+            (r#"["https://api.example/v3/x?key=s3cr3t&page=2"]"#, format!(r#"["{OWN}/x?page=2"]"#)),
+            // Also where the URL is not below the base URL.
+            (r#"["http://api.example/v3/x?key=s3cr3t&page=2"]"#, r#"["http://api.example/v3/x?page=2"]"#.to_owned()),
+            (r#"["https:\/\/b.example\/{x}?k%65y=s3cr3t#a"]"#, r#"["https:\/\/b.example\/{x}#a"]"#.to_owned()),
+            (r#"["https://b.example/x?k\ney=s3cr3t"]"#, r#"["https://b.example/x"]"#.to_owned()),
+            (r#"["https://b.example/x?keys=1"]"#, r#"["https://b.example/x?keys=1"]"#.to_owned()),
+        ] {
+            let auth = AuthScheme::Query { name: "key".into() };
+            let new = rewrite_in_pieces(links(auth), given.as_bytes(), 5);
+            assert_eq!(String::from_utf8(new).unwrap(), expected, "{given}");
+        }
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! Pagination follows `Link: <https://api.github.com/…?page=2>` to the URL it names. Unchanged, that URL would bypass
 //! the gateway and go straight to the vendor, with the caller's token as its credential. So URLs below the vendor's
-//! base URL are rewritten to the gateway, and the vendor's key is removed from their queries.
+//! base URL are rewritten to the gateway.
 //!
 //! Resolved against the gateway's URL, a relative reference could mean another tenant or vendor, so it is resolved
 //! against the URL that was sent to the vendor. If the result is not below the base URL, it becomes the vendor's
-//! absolute URL, which bypasses the gateway. Other URLs are left alone.
+//! absolute URL, which bypasses the gateway. Other URLs stay.
+//!
+//! A vendor that takes its key in the query may repeat the query in these URLs, also behind another scheme, host or
+//! path. The key must reach neither the caller nor that host, so it is removed from the query of every URL.
 
 use http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue, LINK, LOCATION};
 use url::Url;
@@ -46,21 +49,30 @@ fn each(headers: &mut HeaderMap, name: &HeaderName, rewritten: impl Fn(&str) -> 
     }
 }
 
-/// Returns an absolute URL in the caller's form, or `None` if it is not below the vendor's base URL. If the URL begins
-/// with the base URL exactly as the vendor's entry writes it, the rest keeps its spelling, because it may be a
-/// template.
-pub(super) fn below(base: &Url, auth: &AuthScheme, own: &str, text: &str) -> Option<String> {
+/// Returns an absolute URL in the caller's form, or `None` if it must stay unchanged. If the URL begins with the base
+/// URL exactly as the vendor's entry writes it, the rest keeps its spelling, because it may be a template.
+pub(super) fn absolute(base: &Url, auth: &AuthScheme, own: &str, text: &str) -> Option<String> {
     let (plain, fragment) = text.split_once('#').map_or((text, ""), |(plain, _)| (plain, &text[plain.len()..]));
     let url = Url::parse(plain).ok()?;
-    let relative = target::relative(base, &url).ok()?;
+    let Ok(relative) = target::relative(base, &url) else {
+        return Some(format!("{}{fragment}", without_key(plain, &url, auth)?));
+    };
     let written = plain.strip_prefix(base.as_str().trim_end_matches('/'));
     let is_below = |rest: &&str| (rest.is_empty() || rest.starts_with(['/', '?'])) && is_plain(rest);
     let rest = written.filter(is_below).unwrap_or(relative);
     Some(format!("{own}{}{fragment}", without_credential(rest, auth)))
 }
 
-/// Whether it means the same behind another base URL: it has no dot segment, which would lead to another tenant's path of the
-/// gateway, and nothing that URL parsers drop or replace.
+/// Returns an absolute URL, not below the base URL, without the vendor's key; `None` if it does not hold the key.
+fn without_key(text: &str, url: &Url, auth: &AuthScheme) -> Option<String> {
+    // URL parsers drop control bytes, and such a byte in the key's name would hide the key here.
+    let text = if is_plain(text) { text } else { url.as_str() };
+    let new = without_credential(text, auth);
+    (new != text).then(|| new.into_owned())
+}
+
+/// Whether it means the same behind another base URL: it has no dot segment, which would lead to another tenant's path
+/// of the gateway, and nothing that URL parsers drop or replace.
 fn is_plain(rest: &str) -> bool {
     let is_dots = |part: &str| matches!(part.trim().to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
     let path = rest.split('?').next().unwrap_or_default();
@@ -83,7 +95,7 @@ impl Back<'_> {
         match target::relative(self.base, &url) {
             Ok(below) => Some(format!("{}{}{fragment}", self.own, without_credential(below, self.auth))),
             Err(_) if is_relative => Some(format!("{}{fragment}", without_credential(url.as_str(), self.auth))),
-            Err(_) => None,
+            Err(_) => Some(format!("{}{fragment}", without_key(plain, &url, self.auth)?)),
         }
     }
 
@@ -157,10 +169,10 @@ mod tests {
         for given in
             ["/../stripe/x", "/./stripe/x", "/%2E%2e/stripe/x", "/a/..\\stripe/x", "/..\t/stripe/x", "/str\nipe/x"]
         {
-            let found = below(&base, &AuthScheme::None, OWN, &format!("https://api.example{given}"));
+            let found = absolute(&base, &AuthScheme::None, OWN, &format!("https://api.example{given}"));
             assert_eq!(found.as_deref(), Some("http://127.0.0.1:8099/acme/github/stripe/x"), "{given:?}");
         }
-        let kept = below(&base, &AuthScheme::None, OWN, "https://api.example/{owner}?until=..");
+        let kept = absolute(&base, &AuthScheme::None, OWN, "https://api.example/{owner}?until=..");
         assert_eq!(kept.as_deref(), Some("http://127.0.0.1:8099/acme/github/{owner}?until=.."));
     }
 
@@ -223,9 +235,22 @@ mod tests {
             ("https://api.example/v3/next?key=s3cr3t&page=2", format!("{OWN}/next?page=2")),
             ("?page=2&k%65y=s3cr3t", format!("{OWN}/users/7?page=2")),
             ("/other?key=s3cr3t", "https://api.example/other".to_owned()),
+            // Also where the URL is not below the base URL.
+            ("http://api.example/v3/next/?key=s3cr3t&page=2", "http://api.example/v3/next/?page=2".to_owned()),
+            ("https://www.api.example/x?key=s3cr3t", "https://www.api.example/x".to_owned()),
+            ("https://api.example/v30?key=s3cr3t#top", "https://api.example/v30#top".to_owned()),
+            ("https://a@api.example/v3?a&key=s3cr3t&b=", "https://a@api.example/v3?a&b=".to_owned()),
+            ("//www.api.example/x?key=s3cr3t", "https://www.api.example/x".to_owned()),
+            ("https://b.example/?k%65y=s3cr3t&key=s3cr3t&key&page=2&%6Bey=", "https://b.example/?page=2".to_owned()),
+            ("https://b.example/x?k\te\ty=s3cr3t", "https://b.example/x".to_owned()),
         ] {
             assert_eq!(back.reference(given), Some(expected), "{given}");
         }
+        for kept in ["https://b.example/x?keys=1&a=key#key=2", "https://b.example/key=1", "http://api.example/v3"] {
+            assert_eq!(back.reference(kept), None, "{kept}");
+        }
+        let links = "<http://api.example/v3/r?key=s3cr3t&page=2>; rel=next, <https://b.example/?page=9>; rel=last";
+        assert_eq!(back.links(links), Some(links.replace("key=s3cr3t&", "")));
     }
 
     #[test]

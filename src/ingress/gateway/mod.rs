@@ -68,6 +68,7 @@ mod service;
 mod shared;
 #[cfg(unix)]
 mod socket_file;
+mod token_table;
 mod wire;
 
 pub use answer::GatewayBody;
