@@ -59,13 +59,23 @@ impl Engine {
                 return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));
             }
             if ask.immediate
-                && let Err(stop) = self.ask(&need, Key::NONE)
+                && let Some(refusal) = self.refuse_now(&need)
             {
-                let until = self.until(&need);
-                return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
+                return Answer::Refused(refusal);
             }
         }
         self.wait(need, ask)
+    }
+
+    /// Refuses an immediate request for which its limits have no room; `None` if they have.
+    #[cold]
+    fn refuse_now(&mut self, need: &Need) -> Option<Refusal> {
+        let refusal = self.without_notes(need, |engine| {
+            let reason = engine.ask(need, Key::NONE).err()?.reason();
+            Some(Refusal::NotNow { until: engine.until(need), reason })
+        })?;
+        self.ask_store(need);
+        Some(refusal)
     }
 
     /// Refuses a request that costs more than one of its limits can ever hold.
@@ -102,13 +112,14 @@ impl Engine {
         if waiting >= inside.plan.max_waiting {
             return Err(Refusal::LaneFull { waiting });
         }
+        let (tires, give_up) = self.patience(need, ask);
+        if let Some(refusal) = self.held_back(need.lane, need.endpoint, give_up) {
+            self.ask_store(need);
+            return Err(refusal);
+        }
         // The limits alone, without other requests: a caller whose deadline is earlier than that is refused at once.
         let alone = self.until(need);
         let earliest = alone.not_before();
-        let (tires, give_up) = self.patience(need, ask);
-        if let Some(refusal) = self.held_back(need.lane, need.endpoint, give_up) {
-            return Err(refusal);
-        }
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }

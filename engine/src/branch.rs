@@ -77,19 +77,17 @@ impl Engine {
         let all = self.lanes.holder_mut(holder).is_none_or(|holder| holder.branch_mut(above).waiting == 0);
         for _ in 0..if all { usize::MAX } else { 2 } {
             let branch = self.lanes.holder_mut(holder).map(|holder| holder.branch_mut(above));
-            let Some(lane) = branch.and_then(|branch| branch.lingering.front().copied()) else { break };
+            let Some(lane) = branch.and_then(|branch| branch.lingering.pop_front()) else { break };
             // A lane that belongs to another holder by now lingers there, if at all.
-            let inside = self.lanes.get(lane).filter(|lane| lane.stands_below() == stands_below);
-            let waiting = inside.and_then(|lane| lane.waiting.as_ref());
-            let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
-            if let Some(waiting) = gone {
-                if !all && !waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
-                    break;
-                }
+            let inside = self.lanes.get_mut(lane).filter(|lane| lane.stands_below() == stands_below);
+            let Some(waiting) = inside.and_then(|lane| lane.waiting.as_mut()) else { continue };
+            if !waiting.lingering {
+                waiting.is_listed = false;
+            } else if all || waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
                 self.drop_waiting(lane);
-            }
-            if let Some(holder) = self.lanes.holder_mut(holder) {
-                holder.branch_mut(above).lingering.pop_front();
+            } else if let Some(holder) = self.lanes.holder_mut(holder) {
+                // A tier in which nobody waits keeps its lanes here for long: they must not hide those behind them.
+                holder.branch_mut(above).lingering.push_back(lane);
             }
         }
         let widest = if vendor == Key::NONE { account } else { vendor };
@@ -137,10 +135,11 @@ impl Engine {
         let Some((holder, above)) = stands_below else { return };
         let Some(waiting) = inside.waiting.as_mut().filter(|waiting| waiting.total() == 0) else { return };
         if !std::mem::replace(&mut waiting.lingering, true) {
+            let is_listed = std::mem::replace(&mut waiting.is_listed, true);
             if !shared.contains(&Key::NONE) {
                 self.reweigh(shared, -(weight as i64));
             }
-            if let Some(holder) = self.lanes.holder_mut(holder) {
+            if !is_listed && let Some(holder) = self.lanes.holder_mut(holder) {
                 holder.branch_mut(above).lingering.push_back(lane);
             }
         }

@@ -9,10 +9,9 @@
 
 use super::Engine;
 use super::holder::Hosts;
-use super::keys::HolderKey;
+use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::notices::Forgotten;
-use super::origin::Origin;
-use super::origin::Target;
+use super::origin::{Origin, Target, Witness};
 use super::throttle::Report;
 use crate::time::Time;
 
@@ -48,7 +47,9 @@ impl Engine {
     pub(super) fn is_believed(&self, origin: &Origin, target: Target) -> bool {
         match target {
             Target::Own(_) => true,
-            Target::Shared(place, _) => origin.holders.get(place).is_some_and(|holder| self.has_one_voice(*holder)),
+            Target::Shared(place, _) => {
+                origin.holders.get(place).is_some_and(|holder| self.has_one_voice(origin.lane, *holder))
+            }
         }
     }
 
@@ -60,26 +61,52 @@ impl Engine {
         !self.is_of_endpoint(origin, target) && holder.is_some_and(|shared| matches!(shared.hosts, Hosts::One(_)))
     }
 
-    /// Bounds what a report in a response to this lane has just established for the other lanes of the limit. The lane
-    /// itself waits for as long as the report says.
-    pub(super) fn bound_report(&mut self, now: Time, origin: &Origin, target: Target, report: &Report) {
+    /// Bounds what a report in a response to this permit has just established for the other lanes of the limit. The
+    /// permit's own lane waits for as long as the report says.
+    pub(super) fn bound_report(
+        &mut self,
+        now: Time,
+        permit: PermitKey,
+        origin: &Origin,
+        target: Target,
+        report: &Report,
+    ) {
         let Target::Shared(place, _) = target else { return };
-        let has_others = |holder: &HolderKey| self.lanes.holder(*holder).is_some_and(|holder| holder.lanes > 1);
-        let Some(lane) = self.lanes.get(origin.lane).filter(|_| origin.holders.get(place).is_some_and(has_others))
-        else {
+        if !origin.holders.get(place).is_some_and(|holder| self.has_others(origin.lane, *holder)) {
             return;
-        };
-        let (tenant, most) = (self.lanes.tenant_hash(lane), lane.plan.one_witness_ns);
-        let stated =
-            self.limit_at(origin, target).and_then(|(cell, spec)| cell.bound_report(spec, now, tenant, most, report));
+        }
+        let Some(Witness { tenant, most_ns }) = self.witness(permit) else { return };
+        let stated = self
+            .limit_at(origin, target)
+            .and_then(|(cell, spec)| cell.bound_report(spec, now, tenant, most_ns, report));
         if let (Some(until), Some(throttle)) = (stated, self.lane_throttle(origin.lane)) {
             throttle.wait_until(now, until, until);
             self.paused(origin.lane);
         }
     }
 
-    /// Whether all lanes of the holder have one host. A limit with only one lane counts as that lane's own.
-    fn has_one_voice(&self, holder: HolderKey) -> bool {
-        self.lanes.holder(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
+    /// Whose word the response to a permit is, also after the permit's lane has moved to another engine. `None` if
+    /// there is no such permit.
+    pub(super) fn witness(&self, permit: PermitKey) -> Option<Witness> {
+        let permit = self.permits.get(permit)?;
+        self.witness_of(permit.lane()).or_else(|| permit.departed())
+    }
+
+    /// Whose word the responses to a lane are; `None` if there is no such lane.
+    pub(super) fn witness_of(&self, lane: LaneKey) -> Option<Witness> {
+        let lane = self.lanes.get(lane)?;
+        Some(Witness { tenant: self.lanes.tenant_hash(lane), most_ns: lane.plan.one_witness_ns })
+    }
+
+    /// Whether all lanes of the holder have one host, or a response to this lane concerns no other lane.
+    fn has_one_voice(&self, lane: LaneKey, holder: HolderKey) -> bool {
+        let shared = self.lanes.holder(holder);
+        shared.is_some_and(|shared| shared.hosts != Hosts::Several || !self.has_others(lane, holder))
+    }
+
+    /// Whether lanes other than this one, which may have left the holder, share its limits.
+    fn has_others(&self, lane: LaneKey, holder: HolderKey) -> bool {
+        let is_of_holder = self.lanes.get(lane).is_some_and(|lane| lane.shared.contains(&holder));
+        self.lanes.holder(holder).is_some_and(|shared| shared.lanes > u32::from(is_of_holder))
     }
 }

@@ -57,7 +57,7 @@
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | requests that other processes sent, and that still count in the windows of this one |
-//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they report the state, or forecast from a copy of it when a request would be granted |
+//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they report the state, or forecast from a copy of it when a request would be granted; a check wants units of limits that processes share |
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,
@@ -153,6 +153,9 @@ use waiting::Waiters;
 /// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
 const LATENESS_NS: u64 = 5_000_000;
 
+/// How long after a decision further evictions are made that are owed, in nanoseconds: others get the lock meanwhile.
+const EVICTION_NS: u64 = 1_000_000;
+
 /// The decisions of one shard. Each part of its state has one owner with private fields.
 pub struct Engine {
     /// The latest moment that was passed in: time does not go back in here.
@@ -229,6 +232,8 @@ impl Engine {
             let timer = self.timers.next(|timer| has_purpose(timer, tree, waiters));
             timer.min(self.permits.next_unstarted()).min(self.permits.due())
         };
+        // One decision makes only so many of the evictions that are owed, and perhaps none follows for long.
+        let due = if self.waiters.is_to_evict() { due.min(self.now.plus_nanos(EVICTION_NS)) } else { due };
         (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
     }
 

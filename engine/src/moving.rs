@@ -64,6 +64,7 @@ impl Engine {
         self.drop_waiting(lane);
         let mut under_way = Vec::new();
         let closing_ns = self.lanes.get(lane)?.plan.closing_ns;
+        let witness = self.witness_of(lane)?;
         let account = self.lanes.account_name(lane)?.clone();
         for key in self.permits.of(lane) {
             let named = self.lanes.holder(self.permits[key].origin.holders[0]);
@@ -72,7 +73,7 @@ impl Engine {
             if self.permits[key].origin.holders == [Key::NONE; 2] {
                 self.permits.remove(key);
             } else {
-                self.permits.depart(key, closing_ns);
+                self.permits.depart(key, closing_ns, witness);
             }
         }
         let inside = self.lanes.remove(lane)?;

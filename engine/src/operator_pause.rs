@@ -2,6 +2,7 @@
 
 use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::keys::LaneKey;
+use super::limit::Cell;
 use super::notices::Noticed;
 use super::throttle::Notice;
 use super::{Engine, Refusal};
@@ -21,7 +22,8 @@ impl Engine {
         self.notices.take()
     }
 
-    /// Ends every pause of a lane and of the limits that it counts in.
+    /// Ends every pause of a lane and of the limits that it counts in. Of a limit that processes share, also the pause
+    /// that the vendor told another process: the driver is to tell the store.
     pub fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         let now = self.tick(now);
         self.forget_groups(lane);
@@ -33,15 +35,15 @@ impl Engine {
             throttle.resume();
         }
         let holders = inside.shared;
-        inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
+        inside.own.as_mut().iter_mut().for_each(Cell::resume);
         self.wake_lane(lane);
         for holder in holders {
             if let Some(shared) = self.lanes.holder_mut(holder) {
-                let throttles = shared.cells.iter_mut().filter_map(|cell| cell.throttle_mut());
-                throttles.for_each(|throttle| throttle.resume());
+                shared.cells.iter_mut().for_each(Cell::resume);
                 self.wake_holder(holder);
             }
         }
+        self.tell_store_of(lane);
         self.note_resumed(now, lane);
         self.run_turns();
         self.notices.take()

@@ -34,6 +34,15 @@ pub(super) enum Target {
     Shared(usize, usize),
 }
 
+/// Whose word a response is, where it is about a limit that several tenants share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Witness {
+    /// The hash of the tenant.
+    pub(super) tenant: u64,
+    /// The longest that this tenant's responses alone stop the others, in nanoseconds.
+    pub(super) most_ns: u64,
+}
+
 /// The scope that the vendor names in a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {

@@ -4,7 +4,7 @@ use super::cost::{Cost, Kinds};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::limit::Take;
 use super::need::Need;
-use super::origin::Origin;
+use super::origin::{Origin, Witness};
 use super::slab::Key;
 use super::tier::Tier;
 use crate::time::Time;
@@ -26,6 +26,8 @@ pub(crate) struct Permit {
     attempt_ns: u64,
     /// The waiter that has not picked it up yet, or [`Key::NONE`].
     waiter: WaiterKey,
+    /// Whose word the response is, if the lane has moved to another engine. Boxed, because hardly any permit has it.
+    departed: Option<Box<Witness>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +53,7 @@ impl Permit {
             deadline: now.plus_nanos(attempt_ns),
             attempt_ns,
             waiter: waiter.unwrap_or(Key::NONE),
+            departed: None,
         }
     }
 
@@ -127,11 +130,18 @@ impl Permit {
     }
 
     /// Notes that the lane has moved to another engine, to which the caller reports the end of the exchange as well.
-    pub(super) fn depart(&mut self, closing_ns: u64) {
+    /// The response is still the word of the lane's tenant.
+    pub(super) fn depart(&mut self, closing_ns: u64, witness: Witness) {
         self.origin.lane = Key::NONE;
+        self.departed = Some(Box::new(witness));
         if !self.is_abandoned() {
             self.deadline = self.deadline.plus_nanos(closing_ns);
         }
+    }
+
+    /// Whose word the response is, if the lane has moved to another engine.
+    pub(super) fn departed(&self) -> Option<Witness> {
+        self.departed.as_deref().copied()
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::cost::{Cost, Kinds};
 use super::keys::{LaneKey, OfPermit, PermitKey};
 use super::limit::{Take, one_less};
-use super::origin::Origin;
+use super::origin::{Origin, Witness};
 use super::permit::Permit;
 use super::slab::{Slab, excess};
 use crate::time::Time;
@@ -155,9 +155,9 @@ impl Permits {
 
     /// Notes that a permit's lane has moved to another engine, which counts it too. It stays here for `closing_ns`
     /// longer.
-    pub(super) fn depart(&mut self, key: PermitKey, closing_ns: u64) {
+    pub(super) fn depart(&mut self, key: PermitKey, closing_ns: u64, witness: Witness) {
         if let Some(permit) = self.all.get_mut(key) {
-            permit.depart(closing_ns);
+            permit.depart(closing_ns, witness);
             self.departed += 1;
         }
     }

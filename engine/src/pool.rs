@@ -1,8 +1,9 @@
 //! Limits whose units several processes share: what this process wants of them, and what it holds.
 //!
 //! The engine knows no store. Whoever drives it asks for the [`wishes`](Engine::wishes) now and then, and at once when
-//! [`is_starved`](Engine::is_starved) says so, and passes on what the store gave ([`hold`](Engine::hold)). A lane or a holder of
-//! limits that lanes share is looked at while it holds units of such a limit, or wants some.
+//! [`is_starved`](Engine::is_starved) says so, and passes on what the store gave ([`hold`](Engine::hold)). A lane or a
+//! holder of limits that lanes share is looked at while it holds units of such a limit, or wants some. Immediate
+//! requests want units too: without them each would be refused for ever beside a full pool.
 
 use std::fmt::Write as _;
 
@@ -16,6 +17,7 @@ use super::need::Need;
 use super::plan::{Plan, SharedSpec};
 use super::pool_places::{Place, PooledLimit};
 use super::slab::Key;
+use super::throttle::Gate;
 use crate::time::Time;
 
 impl Engine {
@@ -36,7 +38,7 @@ impl Engine {
         self.pools.places.extend(found);
     }
 
-    /// A request waits: the driver is to ask for units, if one of its limits is pooled.
+    /// A request was stopped, whether it waits or not: the driver is to ask for units, if one of its limits is pooled.
     pub(super) fn starve(&mut self, need: &Need) {
         if self.pools.is_used {
             self.pools_of(need.lane);
@@ -47,7 +49,51 @@ impl Engine {
         }
     }
 
-    /// Whether a request has begun to wait for units of a pooled limit since the last look at [`wishes`](Self::wishes).
+    /// A request was refused and does not wait: has units wanted of the pooled limits that it lacks. A request that is
+    /// stopped for another reason too could not use units, so it takes none from other processes.
+    pub(super) fn ask_store(&mut self, need: &Need) {
+        if !self.pools.is_used {
+            return;
+        }
+        let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
+        let mut gates = at_endpoints.into_iter().chain([self.gate(need)]);
+        let mut lacks_units = gates.all(|gate| gate == Gate::Open);
+        let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
+        self.each_cell(&origin, |cell, spec| lacks_units &= cell.lacks_units(spec, now, need) != Some(false));
+        self.each_cell(&origin, |cell, spec| cell.want_for(spec, now, need, lacks_units));
+        self.starve(need);
+    }
+
+    /// Looks whether a request is stopped, and leaves no note of that at pooled limits: no units are wanted for it.
+    pub(super) fn without_notes<T>(&mut self, need: &Need, look: impl FnOnce(&mut Engine) -> T) -> T {
+        if !self.pools.is_used {
+            return look(self);
+        }
+        let origin = self.limits_of(need.lane, need.endpoint);
+        let mut noted = Vec::new();
+        self.each_cell(&origin, |cell, _| noted.extend(cell.noted_stops()));
+        let seen = look(self);
+        let mut noted = noted.into_iter();
+        self.each_cell(&origin, |cell, _| {
+            if cell.is_pooled()
+                && let Some(stops) = noted.next()
+            {
+                cell.restore_stops(stops);
+            }
+        });
+        seen
+    }
+
+    /// An operator has ended the pauses of this lane: the driver is to tell the store, if one of its limits is pooled.
+    pub(super) fn tell_store_of(&mut self, lane: LaneKey) {
+        if self.pools.is_used {
+            self.pools_of(lane);
+            self.pools.starved = true;
+        }
+    }
+
+    /// Whether the store is to be called at once: since the last look at [`wishes`](Self::wishes) a request was stopped
+    /// for lack of units of a pooled limit, or an operator has ended pauses.
     #[inline]
     pub fn is_starved(&self) -> bool {
         self.pools.is_starved()

@@ -230,7 +230,7 @@ impl Engine {
                 return cell.note_figure(spec, now, granted, units, report);
             }
             let notices = cell.report(spec, now, granted, units, report);
-            self.bound_report(now, &origin, target, report);
+            self.bound_report(now, exchange.permit, &origin, target, report);
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
             return;
         }
@@ -258,8 +258,7 @@ impl Engine {
         let unproven = targets.len();
         targets.retain(|target| self.is_believed(&origin, *target));
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
-        let tenant = self.lanes.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
-        let most = self.lanes.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
+        let witness = self.witness(permit);
         let mut until = Time::ZERO;
         let stated = if let Wait::Stated(wait) = wait { now.plus_nanos(wait) } else { Time::ZERO };
         let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
@@ -278,9 +277,9 @@ impl Engine {
             let throttle = cell.throttle_or_new();
             let has_been_refused = throttle.has_been_refused(now, &pace);
             let is_reported = throttle.is_reported(now, &pace);
-            let wait = match (wait, tenant) {
-                (Wait::Stated(wait), Some(tenant)) if is_shared => {
-                    Wait::Stated(throttle.believed_wait(now, tenant, wait, most))
+            let wait = match (wait, witness) {
+                (Wait::Stated(wait), Some(by)) if is_shared => {
+                    Wait::Stated(throttle.believed_wait(now, by.tenant, wait, by.most_ns))
                 }
                 (wait, _) => wait,
             };
@@ -323,7 +322,7 @@ impl Engine {
             self.apply_report(now, exchange, report);
         }
         if let (Some(target), Some(report)) = (about.filter(|target| targets.contains(target)), report) {
-            self.bound_report(now, &origin, target, report);
+            self.bound_report(now, permit, &origin, target, report);
         }
         // The lane waits for as long as the vendor said, even if others need not, if it has left the account that was
         // refused, or if a tenant at another host joins and what was said of the shared limit is discarded.

@@ -32,12 +32,18 @@ impl Engine {
 
     /// Whether the high tier may go before the head of this queue, which has reserved the next units.
     fn lets_high_pass(&mut self, queue: QueueKey, place: LimitLevel) -> bool {
-        let Some(queue) = self.waiters.queue(queue) else { return true };
-        let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
+        if self.waiters.queue(queue).is_none_or(|queue| queue.head().is_none()) {
             return true;
-        };
+        }
+        self.stop_of(queue, place).is_some_and(|stop| stop.spares_high)
+    }
+
+    /// What stops the head of a queue at the limits of one level; `None` if nothing does, or if the queue is empty.
+    pub(super) fn stop_of(&mut self, queue: QueueKey, place: LimitLevel) -> Option<Stop> {
+        let queue = self.waiters.queue(queue)?;
+        let (head, lane, tier, endpoint) = (queue.head()?, queue.lane, queue.tier, queue.endpoint);
         let need = Need { lane, endpoint, tier, cost: self.waiters[head].cost };
-        matches!(self.ask_limits(&need, place), Err(Stop { spares_high: true, .. }))
+        self.ask_limits(&need, place).err()
     }
 
     /// Whether another tier has reserved the next units here, and high requests may not go before it.

@@ -45,6 +45,7 @@ pub(crate) struct Node {
     ready: BinaryHeap<Reverse<(u64, u64, u64, NodeKey)>>,
     /// Whether the node is in its parent's `ready`.
     queued: bool,
+    /// Whether the node is excluded from the turns; never if nothing waits at or below it.
     parked: bool,
     /// Whether nothing refers to the node any more; it is freed as soon as it leaves its parent's `ready`.
     orphan: bool,
@@ -195,16 +196,19 @@ impl Tree {
         self.make_ready(leaf);
     }
 
-    /// Counts one waiting request less at a leaf.
+    /// Counts one waiting request less at a leaf. A node at which none is left is parked no more: while nothing waits
+    /// there nobody unparks it, and the next request is to ask for itself.
     pub(crate) fn leave(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {
             inside.backlog -= 1;
+            inside.parked &= inside.backlog > 0;
             node = inside.parent;
         }
     }
 
-    /// Excludes a node from the turns until [`unpark`](Self::unpark). Returns the number of this parking.
+    /// Excludes a node with waiting requests from the turns until [`unpark`](Self::unpark). Returns the number of this
+    /// parking.
     pub(crate) fn park(&mut self, node: NodeKey) -> u32 {
         let inside = &mut self.nodes[node];
         inside.parked = true;
@@ -212,16 +216,16 @@ impl Tree {
         inside.parkings
     }
 
-    /// Whether the node is still in the parking of this number and has waiting requests.
+    /// Whether the node is still in the parking of this number.
     pub(crate) fn is_parked(&self, node: NodeKey, parking: u32) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
+        self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking)
     }
 
-    /// Whether the node or one above it is parked with waiting requests, so that new requests below it wait too.
+    /// Whether the node or one above it is parked, so that new requests below it wait too.
     pub(crate) fn is_stopped(&self, node: NodeKey) -> bool {
         let mut at = node;
         while let Some(inside) = self.nodes.get(at) {
-            if inside.parked && inside.backlog > 0 {
+            if inside.parked {
                 return true;
             }
             at = inside.parent;

@@ -6,7 +6,9 @@
 //! endpoint, a blocked lane no other lane. The head of the queue reserves the next units of the place that stopped it:
 //! what lies further out it has not asked for yet, so a request that waits for a limit of its own holds nothing of a
 //! shared one. A lower tier that waits longer than the high tier would, because of that tier's reserve, reserves the
-//! units against the other lower tier alone: the reserve is not for it.
+//! units against the other lower tier alone: the reserve is not for it. If it waits for more than a second, its
+//! requests give up what they have reserved at the endpoints of the same lane, account or vendor: the high tier, which
+//! may go, would wait there for as long as they do.
 
 use std::sync::Arc;
 
@@ -34,6 +36,9 @@ const LEVELS: [LimitLevel; 6] = [
     LimitLevel::Shared(1),
 ];
 
+/// A longer wait of a lower tier is too long for the high tier to wait as well, in nanoseconds.
+const LONG_NS: u64 = 1_000_000_000;
+
 /// What stopped a request.
 #[derive(Debug)]
 pub(super) struct Stop {
@@ -53,6 +58,16 @@ impl Stop {
     /// The head of another queue has reserved the next units, so it goes first.
     fn by_turn(place: LimitLevel) -> Stop {
         Stop { place, free: Free::OnSettle(Time::MAX), lack: None, spares_high: false }
+    }
+
+    /// Whether the high tier could have the units sooner, and a lower tier waits for them for long.
+    fn spares_high_for_long(&self, now: Time) -> bool {
+        let is_long = match self.free {
+            Free::Now => false,
+            // If it is not known when, it may be long.
+            Free::At(at) | Free::OnSettle(at) => at > now.plus_nanos(LONG_NS),
+        };
+        self.spares_high && is_long
     }
 
     pub(super) fn reason(&self) -> WaitReason {
@@ -209,7 +224,7 @@ impl Engine {
     }
 
     /// Whether the pauses and throttles of the lane as a whole let a request go.
-    fn gate(&self, need: &Need) -> Gate {
+    pub(super) fn gate(&self, need: &Need) -> Gate {
         let lane = &self.lanes[need.lane];
         let gate = |throttle: &LaneThrottle| {
             throttle.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
@@ -218,7 +233,7 @@ impl Engine {
     }
 
     /// Whether the pauses of a request's endpoint let it go: those of the lane, or of a holder of shared limits.
-    fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
+    pub(super) fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
         let lane = &self.lanes[need.lane];
         let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
         let shared = holder.and_then(|number| self.lanes.holder(lane.shared[number]));
@@ -390,6 +405,23 @@ impl Engine {
         }
         self.tree.put_back(path);
         self.release_beyond(need, stop.place, node);
+        if self.lets_high_go_meanwhile(need, &stop) {
+            self.release_endpoints(need, stop.place, node);
+        }
+    }
+
+    /// Whether limits of a lane, account or vendor stop a lower tier for long, and let the high tier go meanwhile.
+    fn lets_high_go_meanwhile(&mut self, need: &Need, stop: &Stop) -> bool {
+        if need.high() || matches!(stop.place, LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_)) {
+            return false;
+        }
+        let now = self.now;
+        if stop.lack.is_some() {
+            return stop.spares_high_for_long(now);
+        }
+        // It waits for another tier's turn, and so for what that tier waits for.
+        let first = self.wait_point(need, stop.place).map_or(Key::NONE, |wait_point| wait_point.reserved);
+        self.stop_of(first, stop.place).is_some_and(|stop| stop.spares_high_for_long(now))
     }
 
     /// Marks a root under which a request may be able to go since `due`.

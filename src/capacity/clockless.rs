@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::call::{Answer, Call, Entry, LineAnswer};
 use super::sights::{AllSights, Now};
+use super::unique_number;
 use crate::BoxFuture;
 use crate::clock::Clock;
 
@@ -112,7 +113,7 @@ impl<S: Swaps> Clockless<S> {
             let (text, version) = found.map_or((String::new(), None), |found| (found.text, Some(found.version)));
             // The clock is read after the text, so the text was written before `now`.
             let now = Now::new(asked, self.now_us(), date);
-            let written = self.sights.lock().answer(call, entry, &text, &now, fastrand::u64(1..));
+            let written = self.sights.lock().answer(call, entry, &text, &now, unique_number());
             if self.store.write(&entry.limit, written.text, version.as_deref()).await? {
                 return Ok(written.got);
             }

@@ -62,3 +62,12 @@ mod zookeeper;
 mod zookeeper;
 
 pub(crate) use pool_store::{CallTiming, Pool, open};
+
+/// A number that names one process, or one thing that a process writes: no other process draws it, and it is not 0. It
+/// comes from the operating system, because `fastrand` begins with the clock and the thread: processes that were
+/// restored from one snapshot, or started in equal machines, may draw equal numbers. With one name, two processes
+/// would use the same units.
+fn unique_number() -> u64 {
+    let (_, number) = uuid::Uuid::new_v4().as_u64_pair();
+    number
+}

@@ -15,6 +15,7 @@ use object_store::{
 use url::Url;
 
 use super::clockless::{Answered, Clockless, Found, Swaps, date};
+use super::unique_number;
 use crate::error::Error;
 
 /// The longest wait for a connection, and for an answer. A call may take 5 s.
@@ -84,7 +85,7 @@ impl Bucket {
 
     /// Tries conditional writes: a store that ignored the conditions would grant the same units twice.
     async fn probe(&self) -> Result<(), String> {
-        let name = format!("probe-{:x}", fastrand::u64(..));
+        let name = format!("probe-{:x}", unique_number());
         let write = |text: &str, version: Option<String>| {
             let text = text.to_owned();
             let name = name.clone();

@@ -3,7 +3,7 @@
 //! Units that a call returns have left the engine before the call is made. Every call names them again until one is
 //! answered, because a process cannot know whether a failed call has reached the store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::call::{Answer, Call, Entry};
@@ -37,21 +37,38 @@ struct Limit {
     holds: u32,
     /// Until when the vendor's responses pause the limit, by the last call.
     paused_until: Time,
+    /// Whether the engine has not taken an answer, and no call has been answered since.
+    is_untaken: bool,
+    /// Whether an operator has ended all pauses, and no call that says so has been answered.
+    ends_pause: bool,
     /// The end of the lease that the last answer renewed.
     lease_until: Time,
+    /// By when the lease has ended at the store too, whether the last call has reached it or not.
+    forgotten_at: Time,
 }
 
 impl Limit {
-    /// Whether the store must still be told of units that the process has returned, though it holds none.
+    /// Whether the store must still be told of units that the process has returned or not taken, or of the end of a
+    /// pause, though the process holds none.
     fn owes(&self, now: Time) -> bool {
-        self.holds == 0 && !self.unheard.is_empty() && now < self.until
+        let has_news = !self.unheard.is_empty() || self.is_untaken || self.ends_pause;
+        self.holds == 0 && has_news && now < self.until
     }
 
-    fn entry(&self, now: Time, limit: String, line: Line) -> Entry {
+    /// Whether a call must name the limit although there is no wish. A process that ends names all limits in which it
+    /// may have a lease, also without units: until the lease ends, the store counts it among those that want some.
+    fn is_due(&self, now: Time, leaves: bool) -> bool {
+        self.owes(now) || (leaves && now < self.forgotten_at)
+    }
+
+    /// What a call says of the limit, which renews a lease of this length.
+    fn entry(&mut self, now: Time, lease: Duration, limit: String, line: Line) -> Entry {
+        // The store adds a second at most.
+        self.forgotten_at = now + lease * 2;
         let left = |at: &Time| at.as_nanos().saturating_sub(now.as_nanos()).div_ceil(1_000);
         let returned = self.unheard.iter().map(|(at, units)| (left(at), *units)).collect();
         let expected_us = self.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
-        let line = Line { returned, paused_us: left(&self.paused_until), ..line };
+        let line = Line { returned, paused_us: left(&self.paused_until), ends_pause: self.ends_pause, ..line };
         Entry { limit, known_seq: self.known_seq, expected_us, line }
     }
 
@@ -77,17 +94,27 @@ impl Process {
         began + less_a_hundredth(Duration::from_micros(FLOOR_LEASE_US))
     }
 
-    /// Makes the next call to the store. It also repeats what earlier calls returned of limits without a wish.
+    /// Makes the next call to the store. It also repeats what earlier calls said of limits without a wish.
     pub(crate) fn call(&mut self, now: Time, wishes: Vec<(String, Wish)>, leaves: bool) -> Call {
         self.seq += 1;
         let (process, seq, lease_us) = (self.id, self.seq, nanos(self.lease) / 1_000);
         let mut lines: Vec<Entry> = wishes.into_iter().map(|(name, wish)| self.entry(now, name, &wish)).collect();
-        for (name, known) in self.limits.iter().filter(|(_, known)| known.owes(now)) {
-            if let Some(idle) = known.idle.as_ref().filter(|_| lines.iter().all(|entry| entry.limit != *name)) {
-                lines.push(known.entry(now, name.clone(), idle.clone()));
-            }
-        }
+        let idle = self.idle_lines(now, &lines, leaves);
+        lines.extend(idle);
         Call { process, seq, lease_us, leaves, lines }
+    }
+
+    /// The lines of limits that the call must name beside the `wishes`.
+    fn idle_lines(&mut self, now: Time, wishes: &[Entry], leaves: bool) -> Vec<Entry> {
+        let lease = self.lease;
+        let told: HashSet<&str> = wishes.iter().map(|entry| entry.limit.as_str()).collect();
+        let due = self.limits.iter_mut().filter(|(_, known)| known.is_due(now, leaves));
+        let untold = due.filter(|(name, _)| !told.contains(name.as_str()));
+        let line = |(name, known): (&String, &mut Limit)| {
+            let idle = known.idle.clone()?;
+            Some(known.entry(now, lease, name.clone(), idle))
+        };
+        untold.filter_map(line).collect()
     }
 
     /// Whether a call is to be made although no limit has a wish.
@@ -99,6 +126,7 @@ impl Process {
         let kept = self.lease * 2 + Duration::from_nanos(wish.figures.again_ns);
         let known = self.limits.entry(name.clone()).or_default();
         known.until = now + kept;
+        known.ends_pause |= wish.ends_pause;
         known.unheard.extend(wish.returned.iter().map(|(free_in, units)| (now.plus_nanos(*free_in), *units)));
         (known.holds, known.paused_until) = (wish.claim, now.plus_nanos(wish.paused_ns));
         let idle = Line {
@@ -108,11 +136,12 @@ impl Process {
             want: [0; 3],
             need: 0,
             paused_us: 0,
+            ends_pause: false,
             floor: Floor { each: wish.floor.each, all: wish.floor.all },
         };
         let line = Line { claim: wish.claim, want: wish.want, need: wish.need, ..idle.clone() };
         known.idle = Some(idle);
-        known.entry(now, name, line)
+        known.entry(now, self.lease, name, line)
     }
 
     /// Applies the answer to a call that began at `began`. Returns the units and rules for each limit, in the order of
@@ -135,6 +164,7 @@ impl Process {
             }
             known.known_seq = call.seq;
             known.unheard.clear();
+            (known.is_untaken, known.ends_pause) = (false, false);
             known.last = Some((answer.clock_us, now));
             known.lease_until = until;
             let granted = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
@@ -144,6 +174,7 @@ impl Process {
                 keep: got.keep,
                 travels: got.travels,
                 is_lost: matches!(got.state, State::Lost),
+                is_scarce: got.all.wanted > got.all.units,
                 weights: got.weights,
                 paused_ns: got.paused_us.saturating_mul(1_000),
                 floor: got.floor,
@@ -154,12 +185,13 @@ impl Process {
         all
     }
 
-    /// The engine did not take the answer to this line, because the configuration had changed meanwhile. Its units
-    /// count as never received, so that the ledger frees them at their own times. Otherwise it would have to assume
-    /// that they were in use until the next call.
+    /// The engine did not take the answer to this line, because the configuration had changed meanwhile or the lane is
+    /// gone. Its units count as never received, so that the ledger frees them at their own times: the next call says so
+    /// even without a wish. Otherwise the ledger would have to assume that they were in use until the next call.
     pub(crate) fn not_held(&mut self, entry: &Entry) {
         if let Some(known) = self.limits.get_mut(&entry.limit) {
             known.known_seq = entry.known_seq;
+            (known.holds, known.is_untaken) = (entry.line.claim, true);
         }
     }
 }

@@ -10,6 +10,7 @@ use redis::{Client, InfoDict, RedisError, Script, Value};
 
 use super::call::{Answer, Call, LineAnswer};
 use super::eras::{Round, Seen, round};
+use super::unique_number;
 use crate::error::Error;
 
 /// Limits that one script reads or writes at most: the server does nothing else while a script runs.
@@ -147,7 +148,7 @@ impl Redis {
     async fn one_round(&self, call: &Call, asked: Vec<usize>, answer: &mut Answer) -> Result<Vec<usize>, RedisError> {
         let names: Vec<&str> = asked.iter().filter_map(|line| Some(call.lines.get(*line)?.limit.as_str())).collect();
         let seen = self.read(&names).await?;
-        let round = round(call, &asked, &seen, fastrand::u64(..));
+        let round = round(call, &asked, &seen, unique_number());
         let written = self.write(&names, &seen, &round).await?;
         answer.clock_us = seen.clock_us;
         let mut again = Vec::new();

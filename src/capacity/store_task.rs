@@ -16,13 +16,15 @@ use super::ledger::State;
 use super::process::Process;
 use super::renamed_limits::KnownLimits;
 use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
-use super::{CallTiming, Pool};
+use super::{CallTiming, Pool, unique_number};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
 use crate::engine::PooledLimit;
 use crate::engine::limit::{Got, Wish};
 
+/// The longest last call of a process that has no units to give back.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The shortest time between two calls.
 const LEAST: Duration = Duration::from_millis(20);
 
@@ -125,6 +127,7 @@ fn join(wish: &mut Wish, other: Wish) {
         (wish.figures, wish.floor) = (other.figures, other.floor);
     }
     wish.paused_ns = wish.paused_ns.max(other.paused_ns);
+    wish.ends_pause |= other.ends_pause;
     wish.is_starved |= other.is_starved;
 }
 
@@ -148,7 +151,7 @@ impl StoreTask {
         lease: Duration,
         sharing: Arc<Sharing>,
     ) -> StoreTask {
-        StoreTask { pool, shards, clock, process: Process::new(fastrand::u64(1..), lease), sharing }
+        StoreTask { pool, shards, clock, process: Process::new(unique_number(), lease), sharing }
     }
 
     /// Calls the store until the client is dropped or shut down, then returns all units.
@@ -223,7 +226,7 @@ impl StoreTask {
         let of_main = |place: &Option<usize>| place.and_then(|number| asked.get(number)).map_or(0, |it| it.rank.0);
         let main_wants: Vec<u32> = main.iter().map(of_main).collect();
         let call = self.process.call(self.clock.now(), lines.wishes, false);
-        let answer = self.exchange(call.clone()).await;
+        let answer = self.exchange(call.clone(), self.sharing.timing.call).await;
         let now = self.clock.now();
         self.note(&call, began, now, &answer);
         let Ok(answer) = answer else { return (false, false) };
@@ -253,8 +256,7 @@ impl StoreTask {
         (brought, is_lost)
     }
 
-    async fn exchange(&self, call: Call) -> Result<Answer, String> {
-        let longest = self.sharing.timing.call;
+    async fn exchange(&self, call: Call, longest: Duration) -> Result<Answer, String> {
         let late = |_| Err(format!("the store did not answer within {} s", longest.as_secs()));
         timeout(longest, self.pool.exchange(call)).await.unwrap_or_else(late)
     }
@@ -350,22 +352,29 @@ impl StoreTask {
                 });
             });
         }
-        let now = self.clock.now();
-        if given.wishes.is_empty() && !self.process.owes(now) {
+        let call = self.process.call(self.clock.now(), given.wishes, true);
+        if call.lines.is_empty() {
             return;
         }
-        let call = self.process.call(now, given.wishes, true);
-        let failed = match self.exchange(call).await {
+        let (longest, gives_back) = last_call(&call, self.sharing.timing.call);
+        let failed = match self.exchange(call, longest).await {
             Ok(answer) => answer.got.into_iter().find_map(Result::err),
             Err(why) => Some(why),
         };
-        if let Some(why) = failed {
+        if let Some(why) = failed.filter(|_| gives_back) {
             tracing::warn!(
                 why,
                 "units of shared limits could not be given back: others have them when the lease has ended"
             );
         }
     }
+}
+
+/// How long the last call may take, of which any call may take `longest`; and whether it gives units back. If not, the
+/// store forgets the process by itself when the lease ends, so the program's end is not delayed for it.
+fn last_call(call: &Call, longest: Duration) -> (Duration, bool) {
+    let gives_back = call.lines.iter().any(|entry| !entry.line.returned.is_empty());
+    (if gives_back { longest } else { longest.min(FAREWELL) }, gives_back)
 }
 
 /// The time between two calls: a quarter of the shortest window, within the bounds of the store's timing.
@@ -378,48 +387,4 @@ fn every<'a>(timing: CallTiming, wishes: impl Iterator<Item = &'a Wish>) -> Dura
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Holds;
-    use crate::engine::limit::{Figures, Floor};
-
-    fn wish(claim: u32, returned: Vec<(u64, u32)>, want: u32) -> Wish {
-        let figures = Figures { units: 100, again_ns: 1_000_000_000, transit_ns: 0, travels: true };
-        let floor = Floor::default();
-        Wish { claim, returned, want: [0, want, 0], need: want.min(1), figures, floor, paused_ns: 0, is_starved: false }
-    }
-
-    #[test]
-    fn limit_of_two_shards_has_one_line() {
-        let mut lines = Lines::default();
-        let numbers = [
-            lines.add("moved".to_owned(), wish(40, vec![(5, 3)], 0)),
-            lines.add("other".to_owned(), wish(1, Vec::new(), 1)),
-            lines.add("moved".to_owned(), Wish { is_starved: true, ..wish(2, vec![(0, 1)], 7) }),
-        ];
-        assert_eq!(numbers, [0, 1, 0]);
-        let expected = Wish { is_starved: true, ..wish(42, vec![(5, 3), (0, 1)], 7) };
-        assert_eq!(lines.wishes, [("moved".to_owned(), expected), ("other".to_owned(), wish(1, Vec::new(), 1))]);
-        let asked = [(0, (0, 40)), (1, (1, 1)), (0, (7, 2))];
-        assert_eq!(main_places(asked.into_iter(), 2), [Some(2), Some(1)], "where requests wait");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn leave_waits_for_two_calls() {
-        let longest = Duration::from_secs(1);
-        let holds = Holds { windows_from: Duration::ZERO, name: "a test" };
-        let timing = CallTiming { every: (longest, longest), call: longest, leases: (longest, longest), holds };
-        let sharing = Sharing::new(timing);
-        // A renewal is under way when the client leaves, and both calls take nearly the longest time.
-        let calls = async {
-            tokio::time::sleep(longest.mul_f64(1.9)).await;
-            sharing.ended.send_replace(true);
-        };
-        let leave = async {
-            sharing.leave().await;
-            *sharing.ended.borrow()
-        };
-        let (has_ended, ()) = tokio::join!(leave, calls);
-        assert!(has_ended, "the units were given back");
-    }
-}
+mod tests;

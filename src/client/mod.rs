@@ -93,7 +93,9 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or
-    /// others wait; [`Error::retry_after`] says when to try again, if that is known.
+    /// others wait; [`Error::retry_after`] says when to try again, if that is known. Where processes share a limit and
+    /// this one holds no units of it, the request is refused, and the store is asked for units. They stay for 10 s, or
+    /// until the next call to the store if other processes lack units: try again in that time.
     pub fn try_send(
         &self,
         tenant: &str,
@@ -104,7 +106,8 @@ impl IntegrationClient {
     }
 
     /// Sends the request of a dead letter again: with a fresh set of attempts under the usual limits, and with the
-    /// idempotency key of the first. If it fails again, it becomes a new letter.
+    /// idempotency key of the first. If it fails again, it becomes a new letter. The vendor may have forgotten the key of
+    /// an older letter ([`keeps`](crate::config::Idempotency::keeps)): if it may have acted, ask it first.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose

@@ -25,7 +25,10 @@ impl Tenants<'_> {
         self.tell(tenant, vendor, notices)
     }
 
-    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
+    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for. Of limits that
+    /// [processes share](crate::IntegrationClientBuilder::share_through), it also ends the pause of a process that has
+    /// ended since. Call it in each running process that the vendor told to wait: such a process keeps to the pause,
+    /// and so do the others.
     ///
     /// # Errors
     /// Unknown tenant or vendor.

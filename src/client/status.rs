@@ -139,7 +139,9 @@ impl IntegrationClient {
     ///
     /// `endpoint` is the name of one of the vendor's endpoints; `None` for requests to no endpoint. The answer is that
     /// of [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned; it does not
-    /// say whether the vendor's host is reachable. It is no promise, because others may take the same units.
+    /// say whether the vendor's host is reachable. It is no promise, because others may take the same units. On a limit
+    /// that processes share, it speaks of the units that this process holds, so it may be no until a request
+    /// ([`send`](Self::send), [`try_send`](Self::try_send)) has had the process ask for units.
     ///
     /// ```
     /// # use integration_client::config::TenantEntry;

@@ -91,8 +91,9 @@ impl Resets {
         Ok(Resets { period, minute, zone, grid_s: grid(period, minute, &found) })
     }
 
-    /// The ends of windows, beginning with the last end that is not after `from`, and the length of the windows that
-    /// follow the last returned end: an hour for an hourly quota, zero for the others, whose windows differ in length.
+    /// The ends of windows, and the length of the windows that follow the last returned end: an hour for an hourly
+    /// quota, zero for the others, whose windows differ in length. The first end is the last one that is not after
+    /// `from`. At least one later end follows it, because a clock that begins at `from` cannot express the first.
     pub(crate) fn ends(&self, from: SystemTime) -> (Vec<SystemTime>, Duration) {
         let Ok(from) = Timestamp::try_from(from) else { return (Vec::new(), Duration::ZERO) };
         // `parse` has looked this name up, so it exists.
@@ -100,8 +101,9 @@ impl Resets {
         if self.period == Period::Hourly {
             let offset = i64::from(zone.to_offset(from).seconds());
             let past = (from.as_second() + offset - i64::from(self.minute) * 60).rem_euclid(3_600);
-            let last = Timestamp::from_second(from.as_second() - past).map(SystemTime::from);
-            return (last.into_iter().collect(), Period::Hourly.window());
+            let last = from.as_second() - past;
+            let ends = [last, last + 3_600].map(Timestamp::from_second).into_iter().flatten();
+            return (ends.map(SystemTime::from).collect(), Period::Hourly.window());
         }
         let today = zone.to_datetime(from).date();
         let (count, first): (i64, Option<Date>) = match self.period {
@@ -205,7 +207,7 @@ mod tests {
     fn ends(text: &str, from: &str, count: usize) -> Vec<String> {
         let from: Timestamp = from.parse().unwrap();
         let (ends, every) = Resets::parse(text).unwrap().ends(from.into());
-        assert_eq!(every.is_zero(), ends.len() > 1, "{text}");
+        assert_eq!(every.is_zero(), !text.starts_with("hourly"), "{text}");
         ends.into_iter().take(count).map(|end| Timestamp::try_from(end).unwrap().to_string()).collect()
     }
 
@@ -242,10 +244,13 @@ mod tests {
         );
         assert_eq!(
             ends("hourly 00:15", "2026-11-25T12:14:59Z", 2),
-            ["2026-11-25T11:15:00Z"],
+            ["2026-11-25T11:15:00Z", "2026-11-25T12:15:00Z"],
             "one each hour from there"
         );
-        assert_eq!(ends("hourly Asia/Kolkata", "2026-11-25T12:14:59Z", 2), ["2026-11-25T11:30:00Z"]);
+        assert_eq!(
+            ends("hourly Asia/Kolkata", "2026-11-25T12:14:59Z", 3),
+            ["2026-11-25T11:30:00Z", "2026-11-25T12:30:00Z"]
+        );
     }
 
     #[test]

@@ -204,11 +204,12 @@ fn limit_spec(limit: &Limit, vendor: &Vendor, policy: &Policy) -> LimitSpec {
     LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace, calendar, pooled }
 }
 
-/// The ends of a calendar's windows by the client's clock.
+/// The ends of a calendar's windows by the client's clock, without those from before it began: it cannot express them,
+/// and no request is that old.
 fn calendar(resets: &Resets, epoch: SystemTime) -> Calendar {
     let (ends, every) = resets.ends(epoch);
-    let time = |end: SystemTime| Time::from_nanos(nanos(end.duration_since(epoch).unwrap_or_default()));
-    Calendar::new(ends.into_iter().map(time).collect(), nanos(every))
+    let time = |end: SystemTime| Some(Time::from_nanos(nanos(end.duration_since(epoch).ok()?)));
+    Calendar::new(ends.into_iter().filter_map(time).collect(), nanos(every))
 }
 
 // The engine has room for every kind of points that a vendor may declare.
@@ -275,4 +276,40 @@ fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
     // With a calendar, only the guard limits the pace: the bucket refills at once.
     let refill = if rate.resets.is_some() { f64::INFINITY } else { shape.refill };
     LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, refill, window, release), guard }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources};
+    use crate::engine::{Bound, Engine};
+
+    const HOURLY: &str = r#"
+[vendors.v]
+base_url = "https://v.example"
+auth = { scheme = "none" }
+[[vendors.v.limits]]
+name = "hour"
+limit = 10
+resets = "hourly UTC"
+"#;
+
+    /// The client begins at 10:40. Its clock begins at that moment or earlier, and never at a full hour.
+    #[test]
+    fn hourly_quota_begins_anew_at_the_full_hour() {
+        let config = Config::load(&Sources::new().without_catalogue().file("v", HOURLY), 1).unwrap();
+        let vendor = config.vendor("v", "live").unwrap();
+        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(20_000 * 86_400 + 10 * 3_600 + 40 * 60);
+        for minutes in [0, 30, 60, 367 * 24 * 60] {
+            let before = Duration::from_secs(60 * minutes);
+            let policy = Policy { epoch: began - before, ..Policy::USUAL };
+            let plan = Arc::new(compile(&vendor, 1, &policy));
+            let mut engine = Engine::new(Bound::new(10), Default::default());
+            let now = Time::from_nanos(nanos(before));
+            let lane = engine.upsert(now, "a", "a", &plan, None);
+            let hour = &engine.view(now, lane).unwrap().limits[0];
+            let resets_in = hour.resets_at.unwrap().since(now);
+            assert_eq!(resets_in, Duration::from_secs(20 * 60), "a clock that began {minutes} minutes before");
+        }
+    }
 }

@@ -30,8 +30,8 @@ pub(crate) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// Wakes the timer task when the engine has to be polled earlier than planned.
     earlier: Notify,
-    /// Notified when a request waits for units that processes share, and when the shard is closed. Common to all
-    /// shards.
+    /// Notified when the store of limits that processes share is to be called at once: a request was stopped for lack
+    /// of units, or an operator has ended pauses. Notified also when the shard is closed. Common to all shards.
     starved: Arc<Notify>,
     pub(crate) clock: Clock,
     /// Called with each pause that a sweep removes.

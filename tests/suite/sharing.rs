@@ -81,6 +81,28 @@ async fn clients_share_a_limit_through_sqlite() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Requests that do not wait get units of the store's full pool. Nothing else is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn immediate_requests_get_units() {
+    let folder = tempfile_folder("sharing-immediate");
+    let store = format!("sqlite:{}", folder.join("capacity.db").display());
+    let vendor = vendor().await;
+    let sender = client(&vendor, "prompt", &store).await;
+    let mut has_sent = false;
+    let ends = Instant::now() + Duration::from_secs(5);
+    while !has_sent && Instant::now() < ends {
+        let request = Request::get("prompt", "/orders").header("x-tenant", "acme");
+        match sender.try_send("acme", Priority::Normal, request).await {
+            Ok(answer) => has_sent |= answer.status().is_success(),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotNow, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(has_sent);
+    sender.shutdown(Duration::from_secs(1)).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_share_a_limit_through_postgres() {

@@ -35,6 +35,8 @@ pub(crate) struct Holding {
     pub(super) ended_at: Time,
     /// Nothing is granted before this moment, because the vendor told another process to wait.
     pub(super) paused_until: Time,
+    /// Whether an operator has ended all pauses since the last call to the store.
+    pub(super) ends_pause: bool,
     /// Units that the process may keep, by the store's last answer.
     pub(super) keep: u32,
     /// Whether used units are returned to the store at once, because there are too few for each process to keep some.
@@ -51,17 +53,21 @@ pub(crate) struct Holding {
     pub(super) need: u32,
     /// Whether a request was stopped since the last call to the store, even if it does not wait.
     pub(super) asked: bool,
+    /// The last call to the store before which a request was stopped.
+    pub(super) asked_at: Time,
     /// Whether the store let the process keep all that it wanted.
     pub(super) met: bool,
+    /// Whether the processes together want more units than there are, by the store's last answer.
+    pub(super) is_scarce: bool,
     /// Units wanted at the last call to the store, by tier. They fall slowly while requests wait.
     pub(super) wanted: [u32; 3],
     pub(super) looked_at: Time,
-    /// When any units were last wanted.
+    /// When any units were last wanted for requests that wait, or that were granted lately.
     pub(super) wanted_at: Time,
 }
 
 /// The units that a process wants of a pooled limit, and those that it returns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wish {
     /// Units that the process holds, without those that it returns here.
     pub claim: u32,
@@ -76,12 +82,14 @@ pub struct Wish {
     pub floor: Floor,
     /// For how long the vendor's responses pause the limit, in nanoseconds; 0 if they do not.
     pub paused_ns: u64,
+    /// Whether an operator has ended all pauses of the limit, that of another process too.
+    pub ends_pause: bool,
     /// Whether requests wait and none of the units held is free.
     pub is_starved: bool,
 }
 
 /// The figures of a limit that must be the same in all processes that share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Units in total.
     pub units: u32,
@@ -114,6 +122,8 @@ pub struct Got {
     pub travels: bool,
     /// Whether all units held are lost, because the lease had ended.
     pub is_lost: bool,
+    /// Whether the processes together want more units than there are.
+    pub is_scarce: bool,
     /// Shares of the tiers among this process's requests, by what waits in all processes.
     pub weights: [u32; 3],
     /// For how long the vendor told another process to wait, in nanoseconds.
@@ -135,6 +145,7 @@ impl Holding {
             is_away: false,
             ended_at: Time::ZERO,
             paused_until: Time::ZERO,
+            ends_pause: false,
             keep: u32::MAX,
             travels: false,
             taken: [0; 3],
@@ -143,7 +154,9 @@ impl Holding {
             stopped: false,
             need: 0,
             asked: false,
+            asked_at: Time::ZERO,
             met: true,
+            is_scarce: false,
             wanted: [0; 3],
             looked_at: Time::ZERO,
             wanted_at: Time::ZERO,
@@ -177,12 +190,8 @@ impl Holding {
 
     /// Whether the units held stop a request, whatever is in use.
     #[inline]
-    pub(super) fn stops(&mut self, now: Time, units: u32) -> bool {
-        let stops = self.has_ended(now) || units > self.largest.min(self.units.saturating_sub(self.surplus()));
-        if stops {
-            self.stop(units);
-        }
-        stops
+    pub(super) fn stops(&self, now: Time, units: u32) -> bool {
+        self.has_ended(now) || units > self.largest.min(self.units.saturating_sub(self.surplus()))
     }
 
     /// How many of the units held are not used again once they are free, because the process may not keep so many:
@@ -222,9 +231,16 @@ impl Holding {
         };
     }
 
-    /// Whether any units are held, or a request was stopped since the last call to the store.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.units > 0 || self.asked
+    /// Whether a request was stopped before one of the last calls to the store.
+    pub(super) fn was_asked(&self, now: Time) -> bool {
+        now < self.asked_at.plus_nanos(ASKED_RESTS)
+    }
+
+    /// Whether units stay wanted for a request that was stopped before an earlier call and does not wait. It may be
+    /// made again at any moment, and would never find units if they were returned before. Where others lack units,
+    /// those that have come stay until the next call only.
+    pub(super) fn is_asked_again(&self, now: Time) -> bool {
+        self.stopped && self.was_asked(now) && !(self.is_scarce && self.units > 0)
     }
 
     /// A copy for a limit that a change of the configuration states anew: the process keeps its units, or the whole
@@ -236,9 +252,16 @@ impl Holding {
         Box::new(changed)
     }
 
-    /// Units wanted by tier: those in use, those that waiting requests need, and those expected until the next call to
-    /// the store, at most `more`.
-    pub(super) fn want(&mut self, now: Time, used: f32, more: u32, queued: [u32; 3], most: u32) -> [u32; 3] {
+    /// Units wanted by tier: those in use, those that stopped requests need (`queued`), and those expected until the
+    /// next call to the store, at most `more`. `waits`: whether the stopped requests wait.
+    pub(super) fn want(
+        &mut self,
+        now: Time,
+        used: f32,
+        more: u32,
+        (queued, waits): ([u32; 3], bool),
+        most: u32,
+    ) -> [u32; 3] {
         let sum: f32 = self.rate.iter().sum();
         // If nothing was taken lately, the units in use are attributed to the first tier with waiting requests.
         let first = queued.iter().position(|requests| *requests > 0);
@@ -254,12 +277,14 @@ impl Holding {
             // A process with waiting requests uses few units early in a window and all of them late. To keep it from
             // returning units early that it needs late, what it wants falls slowly while requests wait.
             let before = self.wanted[tier];
-            *want = if queued[tier] > 0 { (before - before / 16).max(*want) } else { *want };
+            *want = if waits && queued[tier] > 0 { (before - before / 16).max(*want) } else { *want };
+            // Units that are kept for another try are no reason to keep a floor.
+            let for_another_try = if waits { 0 } else { queued[tier] };
+            if *want > for_another_try {
+                self.wanted_at = now;
+            }
         }
         self.wanted = want;
-        if want.iter().any(|want| *want > 0) {
-            self.wanted_at = now;
-        }
         want
     }
 
@@ -361,6 +386,10 @@ impl LimitSpec {
 
 /// How long after units were last wanted a process keeps its floor, in nanoseconds.
 pub(super) const FLOOR_RESTS: u64 = 600_000_000_000;
+
+/// How long units stay wanted for a request that was stopped and does not wait, in nanoseconds: at least two calls to
+/// any store.
+const ASKED_RESTS: u64 = 10_000_000_000;
 
 /// The shortest window of which a process holds few units beyond those that it uses, in nanoseconds.
 const LONG: u64 = 3_600_000_000_000;

@@ -114,26 +114,19 @@ impl Cell {
         }
     }
 
-    /// Whether a request fits, and if not, until when. The later of bucket and guard decides.
+    /// Whether a request fits, and if not, until when. The later of bucket and guard decides. Notes at a pooled limit
+    /// that a request was stopped.
     #[inline]
     pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> Room {
         let units = spec.units(cost);
         if !self.is_pooled() {
             return self.own_room(spec, now, units, high);
         }
-        if let Some(room) = self.held_room(spec, now, units) {
-            return room;
+        let room = self.pooled_room(spec, now, units, high);
+        if let (Room::No { .. }, Some(holding)) = (room, self.holding_mut()) {
+            holding.stop(units);
         }
-        let room = self.own_room(spec, now, units, high);
-        match (room, self.holding_mut()) {
-            (Room::No { free, lack }, Some(holding)) => {
-                holding.stop(units);
-                // The store may give this process more units at any moment.
-                let free = if let Free::At(at) = free { Free::OnSettle(at) } else { free };
-                Room::No { free, lack }
-            }
-            _ => room,
-        }
+        room
     }
 
     #[inline]
@@ -345,7 +338,7 @@ impl Cell {
     /// Drops an empty guard to free its memory. Returns whether the cell equals a new one.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let is_throttled = !self.forget_throttle(spec, now);
-        let is_held = self.holding().is_some_and(Holding::is_in_use);
+        let is_held = self.holding().is_some_and(|holding| holding.units > 0 || holding.was_asked(now));
         let spec = in_force(&self.beside, spec);
         let rests = match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {

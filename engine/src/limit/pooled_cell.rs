@@ -5,8 +5,9 @@ use super::guard::{Guard, GuardSpec};
 use super::holding::{FLOOR_RESTS, Got, Holding, Wish};
 use super::{Beside, BlockedBy, Cell, Free, LimitKind, LimitSpec, Room, State, in_force};
 use crate::endpoint::EndpointHash;
+use crate::need::Need;
 use crate::pace::Pace;
-use crate::throttle::Report;
+use crate::throttle::{Gate, Report};
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -81,6 +82,17 @@ impl Cell {
         self.throttle().map_or(0, |throttle| throttle.paused_for(now, endpoint))
     }
 
+    /// Ends all pauses, because an operator wants it. The next wish has the store end the pause of another process,
+    /// which may be gone.
+    pub(crate) fn resume(&mut self) {
+        if let Some(throttle) = self.throttle_mut() {
+            throttle.resume();
+        }
+        if let Some(holding) = self.holding_mut() {
+            (holding.paused_until, holding.ends_pause) = (Time::ZERO, true);
+        }
+    }
+
     /// Whether the lease has ended under which a permit was granted at `granted`: if that permit has not started, it
     /// may not start any more.
     pub(crate) fn has_no_lease(&self, now: Time, granted: Time) -> bool {
@@ -104,10 +116,8 @@ impl Cell {
     /// Why and until when a request is stopped because the units are shared; `None` if it is not. A request that is
     /// larger than the lower tiers' part of the units waits for more of them, and not for a moment.
     pub(super) fn held_room(&mut self, spec: &LimitSpec, now: Time, units: u32) -> Option<Room> {
-        let holding = self.holding_mut()?;
+        let holding = self.holding()?;
         if now < holding.paused_until {
-            // The units held stay wanted during the pause.
-            holding.stop(units);
             return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
         }
         if holding.stops(now, units) {
@@ -139,8 +149,57 @@ impl Cell {
             // The store may let this process keep more units at any moment.
             Free::At(at) | Free::OnSettle(at) => Free::OnSettle(at),
         };
-        self.holding_mut()?.stop(units);
         Some(Room::No { free, lack })
+    }
+
+    /// Whether a request fits in a pooled limit, and if not, until when.
+    #[inline]
+    pub(super) fn pooled_room(&mut self, spec: &LimitSpec, now: Time, units: u32, high: bool) -> Room {
+        if let Some(room) = self.held_room(spec, now, units) {
+            return room;
+        }
+        match self.own_room(spec, now, units, high) {
+            // The store may give this process more units at any moment.
+            Room::No { free: Free::At(at), lack } => Room::No { free: Free::OnSettle(at), lack },
+            room => room,
+        }
+    }
+
+    /// What stops a request here: `Some(true)` if the process holds too few units of a pooled limit, `Some(false)` if
+    /// more units would not help, `None` if nothing does.
+    pub(crate) fn lacks_units(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> Option<bool> {
+        if self.gate(spec, now, need.tier, need.cost) != Gate::Open {
+            return Some(false);
+        }
+        let units = spec.units(need.cost);
+        let Room::No { lack, .. } = self.pooled_room(spec, now, units, need.high()) else { return None };
+        let used = self.in_use(spec, now);
+        let are_used = self.holding().is_some_and(|holding| holding.units < spec.total() && holding.units <= used);
+        Some(lack == BlockedBy::NotHeld || (lack != BlockedBy::Paused && are_used))
+    }
+
+    /// Has units wanted for a request that does not wait, if it lacks nothing else (`lacks_units`). Where another
+    /// process was told to pause, only the store knows whether that pause still holds, so it is asked in any case.
+    pub(crate) fn want_for(&mut self, spec: &LimitSpec, now: Time, need: &Need, lacks_units: bool) {
+        let is_told = self.holding().is_some_and(|holding| now < holding.paused_until);
+        if (is_told || (lacks_units && self.lacks_units(spec, now, need) == Some(true)))
+            && let Some(holding) = self.holding_mut()
+        {
+            holding.stop(spec.units(need.cost));
+        }
+    }
+
+    /// What is noted of stopped requests: whether there are any, the most units of one, and whether one came since the
+    /// last call to the store. `None` if the limit is not pooled.
+    pub(crate) fn noted_stops(&self) -> Option<(bool, u32, bool)> {
+        self.holding().map(|holding| (holding.stopped, holding.need, holding.asked))
+    }
+
+    /// Goes back to what [`noted_stops`](Self::noted_stops) has returned.
+    pub(crate) fn restore_stops(&mut self, noted: (bool, u32, bool)) {
+        if let Some(holding) = self.holding_mut() {
+            (holding.stopped, holding.need, holding.asked) = noted;
+        }
     }
 
     /// Whether requests wait and the store may have units for them: none of the units held is free, and the store
@@ -151,9 +210,10 @@ impl Cell {
         units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
     }
 
-    /// What this process holds, wants and returns of a pooled limit; `None` if it holds and wants nothing. The returned
-    /// units no longer belong to it from now on, whether the call to the store succeeds or not. `queued`: waiting
-    /// requests by tier. `paused_ns`: for how long the vendor's responses pause the limit.
+    /// What this process holds, wants and returns of a pooled limit; `None` if it holds and wants nothing, and no
+    /// operator has ended its pauses. The returned units no longer belong to it from now on, whether the call to the
+    /// store succeeds or not. `queued`: waiting requests by tier. `paused_ns`: for how long the vendor's responses
+    /// pause the limit.
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
         // A claim renews the lease, so units held under a lease that has ended are returned first.
@@ -164,24 +224,30 @@ impl Cell {
         let since = holding.looked_at;
         let every = now.as_nanos().saturating_sub(since.as_nanos());
         holding.look(now);
-        // If requests cost more than one unit, each is counted with the highest cost. A request that was stopped but
-        // does not wait is asked for once.
         let asked = std::mem::take(&mut holding.asked);
-        let queued = match queued {
-            [0, 0, 0] if asked => [0, 1, 0],
-            queued => queued.map(|requests| if asked || holding.stopped { requests } else { 0 }),
-        };
+        if asked {
+            holding.asked_at = now;
+        }
         let waits = queued != [0; 3];
-        let need = if waits { spec.held_for(holding.need) } else { 0 };
-        let most = if spec.is_long() { (total / 100).max(need).max(1) } else { total };
-        let queued = queued.map(|requests| requests.saturating_mul(need.max(1)).min(most));
+        if !waits && !asked && !holding.is_asked_again(now) {
+            (holding.stopped, holding.need) = (false, 0);
+        }
+        let is_stopped = asked || holding.stopped;
+        let requests = if waits { queued } else { [0, 1, 0] };
+        let largest = if is_stopped { spec.held_for(holding.need) } else { 0 };
+        // Units that stay for another try are worth no turn for a big request.
+        let need = if waits || asked { largest } else { 0 };
+        let most = if spec.is_long() { (total / 100).max(largest).max(1) } else { total };
+        // If requests cost more than one unit, each is counted with the highest cost.
+        let each = if is_stopped { largest.max(1) } else { 0 };
+        let queued = requests.map(|requests| requests.saturating_mul(each).min(most));
         let at_once = std::mem::take(&mut holding.at_once);
         // Requests that follow one another use the same slot, so the slots wanted are those that are used at once.
         let more = match spec.kind {
             LimitKind::Slots { .. } => at_once.max(used.saturating_add(1)).saturating_sub(used),
             LimitKind::Rate { .. } => u32::MAX,
         };
-        let mut want = holding.want(now, used as f32 * spec.per_used(), more, queued, total);
+        let mut want = holding.want(now, used as f32 * spec.per_used(), more, (queued, waits), total);
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
         let floor = spec.floor();
@@ -196,6 +262,7 @@ impl Cell {
         }
         let (held, travels) = (holding.units, holding.travels);
         let is_away = holding.is_away;
+        let ends_pause = std::mem::take(&mut holding.ends_pause);
         let keep = if is_away {
             // All units held belong to the floor.
             held
@@ -218,10 +285,10 @@ impl Cell {
         if claim != held {
             self.resize(spec, claim, now);
         }
-        if claim == 0 && returned.is_empty() && want == [0; 3] {
+        if claim == 0 && returned.is_empty() && want == [0; 3] && !ends_pause {
             return None;
         }
-        Some(Wish { claim, returned, want, need, figures: spec.figures(), floor, paused_ns, is_starved })
+        Some(Wish { claim, returned, want, need, figures: spec.figures(), floor, paused_ns, ends_pause, is_starved })
     }
 
     /// Keeps the units held for ever: in an engine that simulates the future, no store answers. If none are held, or all
@@ -241,7 +308,7 @@ impl Cell {
         }
         let (figures, floor) = (spec.figures(), spec.floor());
         let returned = self.shrink_to(spec, now, 0);
-        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, floor, paused_ns: 0, is_starved: false })
+        Some(Wish { returned, figures, floor, ..Wish::default() })
     }
 
     /// The lease has ended: returns all units but the floor.
@@ -278,11 +345,13 @@ impl Cell {
         let waits = holding.stopped;
         holding.until = until;
         (holding.is_away, holding.floor, holding.floor_until) = (false, got.floor, got.floor_until);
-        holding.paused_until = if got.paused_ns > 0 { now.plus_nanos(got.paused_ns) } else { Time::ZERO };
+        // The call was made before the operator ended the pause.
+        let is_paused = got.paused_ns > 0 && !holding.ends_pause;
+        holding.paused_until = if is_paused { now.plus_nanos(got.paused_ns) } else { Time::ZERO };
         holding.keep = got.keep;
         let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         holding.met = got.keep >= wanted.min(total);
-        holding.travels = got.travels;
+        (holding.travels, holding.is_scarce) = (got.travels, got.is_scarce);
         let before = if got.is_lost { 0 } else { holding.units };
         let more = got.units.iter().fold(0u32, |sum, (_, units)| sum.saturating_add(*units));
         let units = before.saturating_add(more);

@@ -193,10 +193,21 @@ fn parking_lasts_until_ended_or_replaced() {
     let second = tree.park(leaf);
     assert!(tree.is_parked(leaf, second) && !tree.is_parked(leaf, first), "a timer for the first is stale");
     tree.leave(leaf);
-    assert!(!tree.is_parked(leaf, second));
-    let idle = tree.park(other);
-    assert!(!tree.is_parked(other, idle), "nobody waits");
+    assert!(!tree.is_parked(leaf, second), "nobody waits");
     assert!(!tree.is_parked(Key::NONE, 1));
+}
+
+#[test]
+fn parking_ends_when_the_last_request_leaves() {
+    let mut tree = Tree::default();
+    let (root, tier, _, leaves) = two_lanes(&mut tree);
+    tree.arrive(leaves[0]);
+    let path = tree.next(root).unwrap();
+    tree.park(tier);
+    tree.put_back(&path);
+    tree.leave(leaves[0]);
+    tree.arrive(leaves[1]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
 }
 
 #[test]

@@ -115,6 +115,17 @@ fn place_that_became_free_displaces_nobody() {
     assert_eq!(waiting(&[loud, quiet]), 10);
 }
 
+/// One decision makes a hundred of the evictions that are owed. Nobody asks this engine for anything afterwards.
+#[test]
+fn many_owed_evictions_are_made_within_milliseconds() {
+    let [mut loud, mut quiet] = engines(&Bound::new(2_400));
+    busy_lane(&mut loud, "noisy", 2_400);
+    busy_lane(&mut quiet, "modest", 300);
+    let until = loud.now + std::time::Duration::from_millis(10);
+    assert_eq!(loud.run(until).len(), 300);
+    assert_eq!((loud.engine.waiting(), quiet.engine.waiting()), (2_100, 300));
+}
+
 /// Tenants of three engines ask, are served and go away at random. The bound holds, and a refused lane has at least
 /// half as many requests as any other, the refused one included.
 #[test]

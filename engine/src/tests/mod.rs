@@ -3,6 +3,7 @@
 mod answers;
 mod attribution;
 mod bound;
+mod branch;
 mod change;
 mod check;
 mod concurrency;
@@ -14,6 +15,7 @@ mod learning;
 mod notices;
 mod pauses;
 mod pool;
+mod pool_asks;
 mod pushback;
 mod scopes;
 mod slots;

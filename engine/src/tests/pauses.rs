@@ -285,3 +285,44 @@ fn tenants_lower_limit_slows_others_for_15_minutes() {
     let after = count(901);
     assert!(after >= 50, "{after}");
 }
+
+/// A tenant goes to another account while its request is under way. The response stops those who stay.
+#[test]
+fn moved_tenants_response_stops_others_for_15_minutes() {
+    let words = [Feedback::RefusedFor(Whose::Account, Wait::Stated(DAY), None), report_of_day(100, 0)];
+    for (word, to_another_engine) in words.into_iter().flat_map(|word| [(word, true), (word, false)]) {
+        let (mut bench, [moves, stays]) = lanes_of_daily_limit(Mode::Adaptive, ["moves", "stays"], 900 * SECOND);
+        let plan = bench.engine.lanes[moves].plan.clone();
+        let permit = bench.submit_granted(moves, ask(Tier::High));
+        if to_another_engine {
+            let moved = bench.engine.move_out(bench.now, moves).expect("the lane exists");
+            let mut other = Bench { now: bench.now, ..Bench::new() };
+            let there = other.lane("moves", "elsewhere", &plan);
+            other.engine.take_over(other.now, there, moved, &mut bench.engine);
+        } else {
+            bench.lane("moves", "elsewhere", &plan);
+        }
+        bench.on_response(permit, word);
+        let start = bench.now;
+        let waiter = bench.submit_waiting(stays, ask(Tier::High)).0;
+        let grants = bench.serve(start + Duration::from_secs(3_600), 0);
+        let (at, first) = grants[0];
+        assert_eq!(first, waiter);
+        let waited = at.since(start).as_secs();
+        assert!((899..=901).contains(&waited), "{word:?}, to_another_engine={to_another_engine}: {waited} s");
+    }
+}
+
+/// Two tenants chose different hosts, and one of them goes to another account while its request is under way.
+#[test]
+fn moved_tenants_host_stops_nobody_else() {
+    let (mut bench, [moves, stays]) = lanes_of_daily_limit(Mode::Adaptive, ["moves", "stays"], 900 * SECOND);
+    let plan = bench.engine.lanes[moves].plan.clone();
+    for (tenant, host) in [("moves", "https://evil"), ("stays", "https://one")] {
+        bench.lane_at(tenant, "account", &plan, Some(host));
+    }
+    let permit = bench.submit_granted(moves, ask(Tier::High));
+    bench.lane_at("moves", "elsewhere", &plan, Some("https://evil"));
+    bench.on_response(permit, Feedback::RefusedFor(Whose::Account, Wait::Stated(DAY), None));
+    bench.submit_granted(stays, ask(Tier::High));
+}

@@ -11,7 +11,7 @@ use crate::throttle::{Report, Wait};
 const MS: u64 = 1_000_000;
 
 /// A limit of 100 a second that processes share; a request is on its way for 10 s at most.
-fn plan_with_pooled_limit() -> Plan {
+pub(super) fn plan_with_pooled_limit() -> Plan {
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
 }

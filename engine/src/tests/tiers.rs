@@ -300,3 +300,106 @@ fn expensive_lower_request_is_not_starved_at_its_share() {
     assert_eq!(grants[0].1, expensive);
     assert!(grants[0].0 < ms(1_180), "{:?}", grants[0].0);
 }
+
+/// 100 in each window without a pace, of which the last 20 are for high.
+fn windowed(name: &str, window: u64) -> LimitSpec {
+    let guard = GuardSpec::Log(LogSpec::new(100, 20, window, TRANSIT));
+    let kind = LimitKind::Rate { bucket: BucketSpec::new(1_000, 1_000.0, SECOND, 0), guard };
+    LimitSpec { kind, ..bucket(name, 1, 1.0) }
+}
+
+/// Low waits for an endpoint's limit. Then the part of the lane's limit that low may use is used up. Low waits for it
+/// alone, or behind normal.
+#[test]
+fn lower_tier_at_its_share_holds_up_high_at_no_endpoint() {
+    for (user, waiting) in [(Tier::Low, &[Tier::Low][..]), (Tier::Normal, &[Tier::Normal, Tier::Low][..])] {
+        let plan = with_endpoint(plan(vec![windowed("requests", 3_600 * SECOND)]), "b", bucket("b", 1, 1.0));
+        let (mut bench, lane) = Bench::with(plan);
+        let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+        send(&mut bench, lane, user, 80);
+        bench.submit_granted(lane, to_b(Tier::High));
+        bench.submit_waiting(lane, to_b(Tier::Low));
+        for tier in waiting {
+            bench.submit_waiting(lane, ask(*tier));
+        }
+        for seconds in [2, 4, 6] {
+            bench.advance_to(ms(1_000 * seconds));
+            bench.submit_granted(lane, to_b(Tier::High));
+        }
+    }
+}
+
+/// The same for an endpoint's limit and one of all requests, which the lanes of an account or a vendor share.
+#[test]
+fn lower_tier_at_its_share_holds_up_high_at_no_shared_endpoint() {
+    let all = || SharedSpec { spec: windowed("all", 3_600 * SECOND), endpoint: None };
+    let limits = || vec![all(), endpoint_spec("b", bucket("b", 1, 1.0))];
+    let named = || with_endpoint(plan(vec![]), "b", slots("own", 100));
+    let of_account = Plan { account: limits().into(), ..named() };
+    let of_vendor = Plan { vendor_wide: limits().into(), ..named() };
+    for plan in [of_account, of_vendor] {
+        let (mut bench, lane) = Bench::with(plan);
+        let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+        send(&mut bench, lane, Tier::Low, 80);
+        bench.submit_granted(lane, to_b(Tier::High));
+        bench.submit_waiting(lane, to_b(Tier::Low));
+        bench.submit_waiting(lane, ask(Tier::Low));
+        for seconds in [2, 4, 6] {
+            bench.advance_to(ms(1_000 * seconds));
+            bench.submit_granted(lane, to_b(Tier::High));
+        }
+    }
+}
+
+/// Low of another lane waits behind the reservation that low gives up.
+#[test]
+fn lower_tier_that_gave_up_its_turn_at_an_endpoint_wakes_those_behind_it() {
+    let all = SharedSpec { spec: windowed("all", 10 * SECOND), endpoint: None };
+    let limits = vec![all, endpoint_spec("b", bucket("b", 1, 1.0))];
+    let plan = Arc::new(Plan { account: limits.into(), ..with_endpoint(plan(vec![]), "b", slots("own", 100)) });
+    let mut bench = Bench::new();
+    let [one, two] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &plan));
+    let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+    send(&mut bench, one, Tier::Low, 80);
+    bench.submit_granted(one, to_b(Tier::High));
+    bench.submit_waiting(one, to_b(Tier::Low));
+    bench.submit_waiting(two, to_b(Tier::Low));
+    bench.submit_waiting(one, ask(Tier::Low));
+    assert_eq!(bench.serve(ms(20_000), 0).len(), 3);
+}
+
+/// The lane whose request gave up its turn cannot go on for an hour.
+#[test]
+fn lower_tier_that_gave_up_its_turn_at_an_endpoint_holds_up_no_other_lane() {
+    let all = SharedSpec { spec: windowed("all", 10 * SECOND), endpoint: None };
+    let limits = vec![all, endpoint_spec("b", bucket("b", 1, 1.0))];
+    let own = bucket("own", 82, 0.001);
+    let plan = Arc::new(Plan { account: limits.into(), ..with_endpoint(plan(vec![own]), "b", slots("slots", 100)) });
+    let mut bench = Bench::new();
+    let [one, two] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &plan));
+    let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+    send(&mut bench, one, Tier::Low, 80);
+    bench.submit_granted(one, to_b(Tier::High));
+    bench.submit_waiting(one, to_b(Tier::Low));
+    let (other, _) = bench.submit_waiting(two, to_b(Tier::Low));
+    bench.submit_waiting(one, ask(Tier::Low));
+    bench.advance_to(ms(2_000));
+    bench.submit_granted(one, ask(Tier::High));
+    let served = bench.serve(ms(20_000), 0);
+    assert!(served.iter().any(|(_, waiter)| *waiter == other), "{served:?}");
+}
+
+/// Low waits for its part of the lane's limit for half a second.
+#[test]
+fn lower_tier_keeps_its_turn_at_an_endpoint_in_a_short_wait() {
+    let plan = with_endpoint(plan(vec![windowed("requests", SECOND)]), "b", bucket("b", 1, 0.1));
+    let (mut bench, lane) = Bench::with(plan);
+    let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+    send(&mut bench, lane, Tier::Low, 80);
+    bench.submit_granted(lane, to_b(Tier::High));
+    bench.advance_to(ms(500));
+    bench.submit_waiting(lane, to_b(Tier::Low));
+    bench.submit_waiting(lane, ask(Tier::Low));
+    let waiting = bench.engine.lanes[lane].waiting.as_ref().unwrap();
+    assert!(waiting.endpoint_wait_points.iter().any(|(_, point)| point.reserved != Key::NONE));
+}

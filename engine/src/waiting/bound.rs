@@ -50,6 +50,11 @@ impl Bound {
         self.waiting() >= self.most
     }
 
+    /// Whether more requests wait than may.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.waiting() > self.most
+    }
+
     pub(super) fn one_more(&self) {
         self.counts.waiting.fetch_add(1, Relaxed);
     }
@@ -97,7 +102,7 @@ impl Bound {
 
     /// Waives the evictions that are owed if no more requests wait than may. Returns whether it does.
     pub(super) fn waive(&self) -> bool {
-        let is_kept = self.waiting() <= self.most;
+        let is_kept = !self.is_exceeded();
         if is_kept {
             self.counts.owed.store(0, Relaxed);
         }

@@ -18,7 +18,8 @@ pub(crate) struct Branch {
     pub(crate) weight: u32,
     /// Requests waiting in the lanes of this branch.
     pub(crate) waiting: u32,
-    /// Lanes without waiting requests that keep their position in the tree until dropping it makes no difference.
+    /// Lanes without waiting requests that keep their position in the tree until dropping it makes no difference; some
+    /// have waiting requests again.
     pub(crate) lingering: VecDeque<LaneKey>,
 }
 
@@ -44,6 +45,8 @@ pub(crate) struct LaneWait {
     pub(crate) backlog_index: Option<(u8, u32)>,
     /// Whether no request waits, and only the position in the tree is kept for a while.
     pub(crate) lingering: bool,
+    /// Whether the lane is in its branch's list of lingering lanes. It stays there if requests wait in it again.
+    pub(crate) is_listed: bool,
 }
 
 impl LaneWait {
@@ -57,6 +60,7 @@ impl LaneWait {
             endpoint_wait_points: Vec::new(),
             backlog_index: None,
             lingering: false,
+            is_listed: false,
         }
     }
 

@@ -60,7 +60,8 @@ pub(crate) struct Queue {
     pub(crate) node: NodeKey,
     retries: List,
     first: List,
-    /// The level whose next units are reserved for the head of this queue.
+    /// The level whose next units are reserved for the head of this queue. At an endpoint another queue may have taken
+    /// them meanwhile; those that are parked behind this queue still wait for it.
     pub(crate) reserving: Option<LimitLevel>,
 }
 

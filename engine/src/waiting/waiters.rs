@@ -89,6 +89,13 @@ impl Waiters {
         self.bound.is_owed()
     }
 
+    /// Whether this engine is to evict a waiter at its next decision. Each such decision makes fewer evictions owed, so
+    /// this ends.
+    #[inline]
+    pub(crate) fn is_to_evict(&self) -> bool {
+        self.queued > 0 && self.bound.is_owed() && self.bound.is_exceeded() && self.has_fullest_lane()
+    }
+
     /// Whether this engine is to evict a waiter for a request beyond the bound. The caller does so.
     pub(crate) fn take_owed_eviction(&self) -> bool {
         !self.bound.waive() && self.has_fullest_lane() && self.bound.take_owed()

@@ -91,6 +91,9 @@ pub(crate) struct Line {
     pub(crate) need: u32,
     /// How long the vendor wants no requests under this limit; 0 if it has not asked for a pause.
     pub(crate) paused_us: u64,
+    /// Whether an operator ends the pause that any process has reported, which may be gone. Every call says so until
+    /// one is answered.
+    pub(crate) ends_pause: bool,
     /// The bounds of the floor: the units kept when the store does not answer.
     pub(crate) floor: Floor,
 }
@@ -106,6 +109,7 @@ impl Line {
             want: [0, want, 0],
             need: u32::from(want > 0),
             paused_us: 0,
+            ends_pause: false,
             floor: Floor::default(),
         }
     }

@@ -8,6 +8,7 @@
 //! whose turn has lasted two leases does not wait for those with older grants, because a long exchange may keep them
 //! from giving anything up.
 
+use super::call::Line;
 use super::ledger::Ledger;
 use super::process_record::ProcessRecord;
 use super::shares::{Part, sum};
@@ -18,7 +19,7 @@ const LONG_TURN: u64 = 4;
 impl Ledger {
     /// How many units the caller may keep, after its call has been recorded. A fraction of a unit counts as a whole one
     /// unless another process would then go without.
-    pub(super) fn keep(&self, now: u64, own: &Part, parts: &[Part]) -> u32 {
+    pub(super) fn keep(&self, now: u64, line: &Line, own: &Part, parts: &[Part]) -> u32 {
         let (process, travels) = (own.claim.process, self.figures.takes_used);
         let due = |p: &Part| p.floor().max(u32::from(!travels && p.claim.is_heard && p.claim.held == 0));
         let others = || parts.iter().filter(move |p| p.claim.process != process);
@@ -37,7 +38,9 @@ impl Ledger {
             own.target
         };
         let is_in_turn = || self.was_granted_within(process, 1);
-        let least = if travels { 1.min(sum(own.claim.want)) } else { u32::from(is_in_turn()) };
+        // A process that has used nothing, and for which nothing waits, does without.
+        let is_busy = || line.need > 0 || line.returned.iter().any(|(free_in, _)| *free_in > 0);
+        let least = if travels { u32::from(sum(own.claim.want) > 0 && is_busy()) } else { u32::from(is_in_turn()) };
         fair.max(least)
     }
 

@@ -9,10 +9,10 @@ use super::call::Standing;
 use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::pool::Pool;
-use super::process_record::{ProcessRecord, Released, is_never};
+use super::process_record::{ProcessRecord, Released, is_never, record_of_nothing_us};
 use super::shares::{Claim, Part, divide, divide_turn, weights};
 
-/// How early a process that accepts used units may get a unit that is not free yet.
+/// How early a process that accepts used units may get a unit that is not free yet, if its window is not shorter.
 const AHEAD_US: u64 = 1_000_000;
 /// Stands for no process in [`Ledger::turn`]: the usual division applies. Processes have numbers above it.
 const NOBODY: u64 = 0;
@@ -72,9 +72,9 @@ impl Ledger {
         if let Some(holder) = self.seen(caller) {
             return self.again(holder, caller, line);
         }
-        let is_current = caller.age_us(clock_us).is_some_and(|age| age < self.figures.tail_us());
+        let is_current = caller.age_us(clock_us).is_some_and(|age| self.is_young(age));
         let now = self.pass_time(clock_us, caller);
-        self.pause(now, caller.process, line.paused_us);
+        self.pause(now, caller.process, line);
         self.declare(caller, line);
         let holder = self.holders.get_mut(&caller.process);
         let is_late = holder.is_some_and(|holder| holder.refuse_late(now, caller, line));
@@ -89,13 +89,13 @@ impl Ledger {
         self.bind(now);
         let parts = self.divide(now);
         let units = match is_kept && !self.is_learning() {
-            true => self.grant(now, caller.process, line.figures.takes_used, &parts),
+            true => self.grant(now, caller.process, &line.figures, &parts),
             false => Vec::new(),
         };
         self.pool.compact(now);
         self.keep_floor(now, caller.process, line);
         let state = if is_kept { self.state() } else { State::Lost };
-        Got { units, state, ..self.answer(now, caller.process, &parts) }
+        Got { units, state, ..self.answer(now, caller.process, line, &parts) }
     }
 
     /// Takes back all units of the caller: `line.claim` counts as 0, and `line.returned` says when each unit is free. Its
@@ -105,6 +105,7 @@ impl Ledger {
             return;
         }
         let now = self.pass_time(clock_us, caller);
+        self.end_pause(now, caller.process, line);
         self.declare(caller, line);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
         self.holders.entry(caller.process).or_insert_with(|| ProcessRecord::new(line.figures)).leave(now, caller);
@@ -165,16 +166,15 @@ impl Ledger {
     /// Whether the ledger is older than an answer that the caller has received, as after a restored backup.
     ///
     /// A process without a record has been forgotten, or has called a newer ledger than this one. A claim is made while
-    /// the lease lasts, and a record outlives its lease by transit and window, so a process whose claim is younger than
-    /// that cannot have been forgotten. For the same time after learning, a process may have no record because it did
-    /// not call in time. While the ledger is learning, an old record does no harm, because processes declare their
-    /// claims again.
+    /// the lease lasts, and a record outlives its lease, so a process whose claim [is young](Self::is_young) cannot
+    /// have been forgotten. For transit and window after learning, a process may have no record because it did not call
+    /// in time. While the ledger is learning, an old record does no harm, because processes declare their claims again.
     fn is_stale(&self, clock_us: u64, caller: &Caller, line: &Line) -> bool {
         if self.is_learning() {
             return false;
         }
         let age = caller.age_us(clock_us);
-        let is_young = |age| age < self.figures.tail_us();
+        let is_young = |age| self.is_young(age);
         if let Some(holder) = self.holders.get(&caller.process) {
             // Calls that arrive late make the record anew of a process that had been forgotten. Such a process holds
             // nothing, and nothing that it used counts any more.
@@ -184,6 +184,11 @@ impl Ledger {
         }
         let is_complete = self.complete_from <= self.clock.now();
         line.claim > 0 && caller.known_seq > 0 && is_complete && age.is_some_and(is_young)
+    }
+
+    /// Whether a call has been under way for less time than the shortest for which a record outlives its lease.
+    fn is_young(&self, age_us: u64) -> bool {
+        age_us < record_of_nothing_us(self.figures.tail_us())
     }
 
     /// The caller's record, if this call or a later one is in it already.
@@ -221,21 +226,6 @@ impl Ledger {
             all: self.all(),
             is_stale: false,
         }
-    }
-
-    /// Records how long the vendor wants `process` to wait. A process can shorten only the pause that it has reported
-    /// itself: the pause of another ends when that process reports so, or by its time.
-    fn pause(&mut self, now: u64, process: u64, paused_us: u64) {
-        let until = now.saturating_add(paused_us);
-        if self.paused.is_none_or(|(by, before)| by == process || before < until) {
-            self.paused = (paused_us > 0).then_some((process, until));
-        }
-    }
-
-    /// How long `process` has to wait because of a pause that another process has reported.
-    fn paused_for(&self, process: u64) -> u64 {
-        let others = self.paused.filter(|(by, _)| *by != process);
-        others.map_or(0, |(_, until)| until.saturating_sub(self.clock.now()))
     }
 
     pub(super) fn is_learning(&self) -> bool {
@@ -394,11 +384,13 @@ impl Ledger {
 
     /// Moves units from the pool to the caller, up to its target. Leaves in the pool what processes with an older last
     /// grant still lack.
-    fn grant(&mut self, now: u64, process: u64, takes_used: bool, parts: &[Part]) -> Vec<(u64, u32)> {
+    fn grant(&mut self, now: u64, process: u64, figures: &Figures, parts: &[Part]) -> Vec<(u64, u32)> {
         let Some(own) = parts.iter().find(|p| p.claim.process == process) else {
             return Vec::new();
         };
-        let until = if takes_used { now.saturating_add(AHEAD_US) } else { now };
+        // The process counts a unit for one window of its own, so it could not count a unit that is free later.
+        let ahead_us = if figures.takes_used { AHEAD_US.min(figures.again_us) } else { 0 };
+        let until = now.saturating_add(ahead_us);
         let before = parts.iter().filter(|p| p.claim.is_heard && p.order() < own.order());
         let reserved = before.map(Part::lack).fold(0, u32::saturating_add);
         let usable = self.pool.until(until).saturating_sub(reserved);
@@ -413,7 +405,7 @@ impl Ledger {
     }
 
     /// The answer to the caller: how many units it may keep, and the weights for its scheduler.
-    fn answer(&self, now: u64, process: u64, parts: &[Part]) -> Got {
+    fn answer(&self, now: u64, process: u64, line: &Line, parts: &[Part]) -> Got {
         let own = parts.iter().find(|p| p.claim.process == process);
         let claimants = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let holder = self.holders.get(&process);
@@ -421,7 +413,7 @@ impl Ledger {
         let holds_still = self.is_learning() && self.known_units() <= self.figures.units;
         let keep = match own {
             _ if holds_still => holder.map_or(0, |holder| holder.held),
-            Some(own) => self.keep(now, own, parts),
+            Some(own) => self.keep(now, line, own, parts),
             None => 0,
         };
         Got {

@@ -16,6 +16,7 @@ mod keep;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;
 mod loss;
+mod pause;
 mod pool;
 mod process_record;
 mod shares;

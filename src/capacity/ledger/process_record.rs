@@ -6,9 +6,9 @@ use super::call::{Caller, FLOOR_LEASE_US, Figures, Line};
 use super::clock::slack;
 use super::shares::{Claim, sum};
 
-/// The longest time for which the record of a process that has left is kept, so that many short-lived processes do not
-/// make the ledger large. No call is under way for longer.
-const LEFT_US: u64 = 60_000_000;
+/// The longest time for which a record without units outlives its lease, so that many short-lived processes do not make
+/// the ledger large. No call is under way for longer.
+const NOTHING_US: u64 = 60_000_000;
 
 /// The last entry of a list of units whose lease has ended. No grant has an entry without units.
 const ENDED: (u64, u32) = (0, 0);
@@ -120,9 +120,8 @@ impl ProcessRecord {
 
     /// Until when the ledger keeps the record of a process whose leases have ended.
     pub(crate) fn kept_until(&self, tail_us: u64) -> u64 {
-        // Only a process that has left has no lease after its last call.
-        let has_left = self.expires <= self.called;
-        let kept = self.ends().saturating_add(if has_left { tail_us.min(LEFT_US) } else { tail_us });
+        let has_units = self.held > 0 || !self.lapsed().is_empty();
+        let kept = self.ends().saturating_add(if has_units { tail_us } else { record_of_nothing_us(tail_us) });
         kept.max(latest(self.lapsed()))
     }
 
@@ -224,7 +223,7 @@ impl ProcessRecord {
     }
 
     /// Whether the last call was at most a third of a lease ago.
-    fn is_heard(&self, now: u64) -> bool {
+    pub(super) fn is_heard(&self, now: u64) -> bool {
         let lease = self.expires.saturating_sub(self.called);
         now.saturating_sub(self.called) <= lease / 3
     }
@@ -274,6 +273,12 @@ impl ProcessRecord {
         times.push((latest(&lapsed), left.saturating_sub(in_use)));
         times
     }
+}
+
+/// How long a record without units outlives its lease. `tail_us`: how long after its start a request may occupy its
+/// unit.
+pub(super) fn record_of_nothing_us(tail_us: u64) -> u64 {
+    tail_us.min(NOTHING_US)
 }
 
 fn total(units: &[(u64, u32)]) -> u32 {

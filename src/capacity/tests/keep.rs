@@ -71,6 +71,19 @@ fn long_use_does_not_stop_turns() {
     }
 }
 
+/// Three processes with low requests hold one unit each, and a fourth lacks one of its share.
+#[test]
+fn unused_unit_without_need_goes_back() {
+    let figures = Figures { takes_used: true, ..FIVE };
+    let low = |claim, need| Line { want: [0, 0, 1], need, ..Line::of(figures, claim, 0) };
+    for (need, keep) in [(1, 1), (0, 0)] {
+        let mut bench = Bench::new(&figures, None);
+        assert_eq!([1, 2, 3].map(|process| units(&bench.call(process, &low(0, 1)))), [1, 1, 1]);
+        assert_eq!(units(&bench.call(4, &Line::of(figures, 0, 9))), 2);
+        assert_eq!(bench.call(3, &low(1, need)).keep, keep, "{need}");
+    }
+}
+
 #[test]
 fn learning_process_keeps_its_units() {
     for takes_used in [false, true] {

@@ -2,33 +2,33 @@
 
 use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, Loss, State};
 
-const S: u64 = 1_000_000;
-const FIGURES: Figures = Figures { units: 100, again_us: S, transit_us: 2 * S, takes_used: true };
+pub(super) const S: u64 = 1_000_000;
+pub(super) const FIGURES: Figures = Figures { units: 100, again_us: S, transit_us: 2 * S, takes_used: true };
 
 /// A ledger and the store's clock.
-struct Bench {
-    ledger: Ledger,
-    clock: u64,
-    seqs: [u64; 10],
+pub(super) struct Bench {
+    pub(super) ledger: Ledger,
+    pub(super) clock: u64,
+    pub(super) seqs: [u64; 10],
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(super) fn new() -> Bench {
         Bench { ledger: Ledger::new(&FIGURES, Floor::default(), 1_000 * S, None), clock: 1_000 * S, seqs: [0; 10] }
     }
 
-    fn caller(&self, process: usize) -> Caller {
+    pub(super) fn caller(&self, process: usize) -> Caller {
         let (seq, clock) = (self.seqs[process], self.clock);
         Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) }
     }
 
-    fn call(&mut self, process: usize, line: &Line) -> Got {
+    pub(super) fn call(&mut self, process: usize, line: &Line) -> Got {
         self.seqs[process] += 1;
         let caller = self.caller(process);
         self.ledger.exchange(self.clock, &caller, line)
     }
 
-    fn held_free_occupied(&self) -> (u32, u32, u32) {
+    pub(super) fn held_free_occupied(&self) -> (u32, u32, u32) {
         let standing = self.ledger.standing();
         (standing.holders.iter().map(|(_, held, _)| held).sum(), standing.free, standing.occupied)
     }
@@ -39,11 +39,11 @@ fn loss(clock: u64) -> Option<Loss> {
     Some(Loss { leases_until: clock + 11 * S, floors_until: clock + 601 * S })
 }
 
-fn line(claim: u32, want: u32) -> Line {
+pub(super) fn line(claim: u32, want: u32) -> Line {
     Line::of(FIGURES, claim, want)
 }
 
-fn units(got: &Got) -> u32 {
+pub(super) fn units(got: &Got) -> u32 {
     got.units.iter().map(|(_, units)| units).sum()
 }
 
@@ -68,6 +68,21 @@ fn returned_units_count_until_free() {
     assert_eq!(bench.held_free_occupied(), (50, 10, 40));
     let got = bench.call(2, &line(0, 50));
     assert_eq!(got.units, [(0, 10), (700_000, 40)], "with the slack of a tenth of a second");
+}
+
+/// A process counts a used unit for one window at most.
+#[test]
+fn used_units_move_within_one_window_of_free() {
+    let mut bench = Bench::new();
+    let short = Figures { again_us: S / 5, ..FIGURES };
+    bench.ledger = Ledger::new(&short, Floor::default(), bench.clock, None);
+    bench.call(1, &Line::of(short, 0, 100));
+    bench.call(1, &Line { returned: vec![(800_000, 100)], ..Line::of(short, 0, 0) });
+    // With the slack they are free after 900 ms.
+    for (after, units) in [(0, vec![]), (699_000, vec![]), (700_000, vec![(200_000, 1)])] {
+        bench.clock = 1_000 * S + after;
+        assert_eq!(bench.call(2, &Line::of(short, 0, 1)).units, units, "{after}");
+    }
 }
 
 #[test]
@@ -369,21 +384,6 @@ fn late_call_of_forgotten_process_is_harmless() {
     assert!(bench.ledger.exchange(bench.clock, &bench.caller(1), &line(10, 10)).is_stale);
     bench.ledger = before;
     assert!(!bench.ledger.exchange(bench.clock, &bench.caller(1), &line(0, 10)).is_stale);
-}
-
-#[test]
-fn records_of_departed_processes_are_dropped() {
-    let day = Figures { again_us: 86_400 * S, ..FIGURES };
-    let mut ledger = Ledger::new(&day, Floor::default(), 1_000 * S, None);
-    for second in 0..1_000 {
-        let clock = (1_000 + second) * S;
-        let caller =
-            |seq| Caller { process: 10 + second, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) };
-        ledger.exchange(clock, &caller(1), &Line::of(day, 0, 1));
-        ledger.leave(clock, &caller(2), &Line { returned: vec![(0, 1)], ..Line::of(day, 0, 0) });
-    }
-    let text = serde_json::to_string(&ledger).unwrap();
-    assert!(text.len() < 20_000, "{}", text.len());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Processes that share limits, in virtual time. The engines, the calls and the ledgers are the library's own.
 
+mod departed;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod differential;
 #[cfg(feature = "redis")]

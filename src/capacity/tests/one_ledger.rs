@@ -45,6 +45,7 @@ impl Process {
                 want: [0, UNITS, 0],
                 need: 1,
                 paused_us: 0,
+                ends_pause: false,
                 floor: Floor::default(),
             };
             Entry { limit: (*limit).to_owned(), known_seq: self.seq - 1, expected_us, line }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::capacity::call::Answer;
+use crate::capacity::call::{Answer, Call};
 use crate::capacity::ledger::{All, Caller, Got, Ledger, Line, State};
 use crate::capacity::process::Process;
 use crate::clock::Time;
-use crate::engine::limit::{Figures, Floor, Wish};
+use crate::engine::limit::{Figures, Wish};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -17,9 +17,7 @@ fn wish(returned: Vec<(u64, u32)>) -> Wish {
         want: [0, 4, 0],
         need: 1,
         figures: Figures { units: 10, again_ns: 60 * SECOND, transit_ns: SECOND, travels: false },
-        floor: Floor::default(),
-        paused_ns: 0,
-        is_starved: false,
+        ..Wish::default()
     }
 }
 
@@ -84,6 +82,23 @@ fn unheld_grant_is_free_at_once() {
     }
 }
 
+/// The lane is gone, so no wish names the limit any more.
+#[test]
+fn unheld_grant_is_told_without_wish() {
+    let at = |second: u64| Time::from_nanos(second * SECOND);
+    let mut process = Process::new(1, Duration::from_secs(10));
+    let call = process.call(at(100), vec![("a".to_owned(), Wish { claim: 0, ..wish(Vec::new()) })], false);
+    process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    process.not_held(&call.lines[0]);
+    assert!(process.owes(at(102)));
+    let call = process.call(at(102), Vec::new(), false);
+    let [entry] = &call.lines[..] else { panic!("one line") };
+    assert_eq!((entry.limit.as_str(), entry.line.claim, entry.line.want, entry.known_seq), ("a", 0, [0; 3], 0));
+    let nothing = Got { units: Vec::new(), keep: 0, ..got() };
+    process.answered(at(102), at(103), &call, &Answer { clock_us: 9_000_000, got: vec![Ok(Some(nothing))] });
+    assert!(!process.owes(at(103)));
+}
+
 #[test]
 fn returned_units_are_told_without_wish() {
     let at = |second: u64| Time::from_nanos(second * SECOND);
@@ -95,14 +110,50 @@ fn returned_units_are_told_without_wish() {
     assert!(process.owes(at(102)));
     for leaves in [false, true] {
         let call = process.call(at(102), Vec::new(), leaves);
-        let [entry] = &call.lines[..] else { panic!("one line") };
-        assert_eq!((entry.limit.as_str(), entry.line.claim, entry.line.want), ("a", 0, [0; 3]));
+        assert_eq!(call.lines.len(), if leaves { 2 } else { 1 });
+        let entry = call.lines.iter().find(|entry| entry.limit == "a").expect("its line");
+        assert_eq!((entry.line.claim, entry.line.want), (0, [0; 3]));
         assert_eq!((entry.line.returned.clone(), entry.line.paused_us), (vec![(3_000_000, 3)], 7_000_000));
     }
     assert!(!process.owes(at(181)), "two leases and a window later nobody counts them");
     let call = process.call(at(103), Vec::new(), false);
     process.answered(at(103), at(103), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
     assert!(process.call(at(104), Vec::new(), false).lines.is_empty());
+}
+
+/// Until the lease ends, the store counts a process without units among those that want some.
+#[test]
+fn leaving_process_names_limits_without_units() {
+    let at = |second: u64| Time::from_nanos(second * SECOND);
+    let wants = || vec![("a".to_owned(), Wish { claim: 0, want: [0, 1, 0], ..wish(Vec::new()) })];
+    let nothing = || Got { units: Vec::new(), keep: 0, ..got() };
+    for is_answered in [false, true] {
+        let mut process = Process::new(1, Duration::from_secs(10));
+        let call = process.call(at(100), wants(), false);
+        if is_answered {
+            process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(nothing()))] });
+        }
+        assert!(!process.owes(at(102)), "a process that stays says no more");
+        let named = |call: Call| call.lines.into_iter().map(|entry| (entry.limit, entry.line.want)).collect::<Vec<_>>();
+        assert_eq!(named(process.call(at(102), Vec::new(), true)), [("a".to_owned(), [0; 3])]);
+        assert!(process.call(at(122), Vec::new(), true).lines.is_empty(), "two leases later there is no lease");
+    }
+}
+
+/// What an operator has ended stays ended if the first call that says so gets lost.
+#[test]
+fn end_of_pause_is_told_until_answered() {
+    let at = |second: u64| Time::from_nanos(second * SECOND);
+    let ends = Wish { claim: 0, want: [0; 3], need: 0, ends_pause: true, ..wish(Vec::new()) };
+    let mut process = Process::new(1, Duration::from_secs(10));
+    let told = |call: &Call| call.lines.iter().map(|entry| entry.line.ends_pause).collect::<Vec<_>>();
+    assert_eq!(told(&process.call(at(100), vec![("a".to_owned(), ends)], false)), [true]);
+    assert!(process.owes(at(101)));
+    let call = process.call(at(101), Vec::new(), false);
+    assert_eq!(told(&call), [true]);
+    process.answered(at(101), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    assert_eq!(told(&process.call(at(102), vec![("a".to_owned(), wish(Vec::new()))], false)), [false]);
+    assert!(!process.owes(at(102)));
 }
 
 /// The store answers a claim after the lease under which it was made has ended.

@@ -15,7 +15,7 @@ use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::limit::Wish;
 use crate::engine::plan::{NO_ENDPOINT, Plan};
 use crate::engine::tier::Tier;
-use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
+use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit, Refusal};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -38,6 +38,10 @@ struct Member {
     took: u64,
     /// The time between two requests; `None` if some always wait.
     between: Option<u64>,
+    /// Whether its requests do not wait.
+    immediate: bool,
+    /// The time between two calls to the store.
+    every: u64,
     /// When the next request comes, if none always waits.
     next: Time,
     waiting: usize,
@@ -86,7 +90,7 @@ impl Member {
             endpoint: NO_ENDPOINT,
             cost: self.cost.into(),
             retry: false,
-            immediate: false,
+            immediate: self.immediate,
             give_up: Time::MAX,
             patience_ns: 0,
             attempt_ns: 30 * SECOND,
@@ -94,6 +98,7 @@ impl Member {
         match self.engine.submit(now, self.lane, &ask) {
             Asked::Granted(permit) => self.send(now, permit),
             Asked::Wait { .. } => self.waiting += 1,
+            Asked::Refused(Refusal::NotNow { .. }) if self.immediate => {}
             Asked::Refused(why) => panic!("{why:?}"),
         }
     }
@@ -124,7 +129,7 @@ impl Member {
         for (limit, got) in limits.into_iter().zip(got) {
             assert!(self.engine.hold(now, limit, &got.expect("an answer"), until));
         }
-        self.due = now.plus_nanos(if is_starved { SECOND / 2 } else { SECOND });
+        self.due = now.plus_nanos(if is_starved { self.every / 2 } else { self.every });
     }
 }
 
@@ -161,6 +166,8 @@ impl World {
             cost: 1,
             took: TOOK,
             between: None,
+            immediate: false,
+            every: SECOND,
             next: self.now,
             waiting: 0,
             under_way: VecDeque::new(),
@@ -278,6 +285,23 @@ fn small_requests_pass_beside_big_ones() {
     world.run(30);
     let sent = world.run(300);
     assert!(sent.iter().all(|sent| *sent >= 30), "{sent:?}");
+}
+
+/// Three programs try once in twelve seconds, and find no unit then. Those kept for them are missing to the sender.
+#[test]
+fn immediate_requests_take_few_units_from_sender() {
+    let limit = "limit = 3\nwindow = \"1s\"\nalgorithm = \"sliding_window\"\nsafety = 1.0";
+    let mut world = World::of(plan_with(limit), WAITING, 4);
+    for (number, member) in (0..).zip(&mut world.members) {
+        (member.took, member.every) = (50 * MS, SECOND / 4);
+        if number > 0 {
+            (member.immediate, member.between) = (true, Some(12 * SECOND));
+            member.next = world.now.plus_nanos(4 * SECOND * number);
+        }
+    }
+    world.run(24);
+    let sent = world.run(120);
+    assert!(sent[0] >= 240, "{sent:?}: 2 of 3 a second");
 }
 
 #[test]

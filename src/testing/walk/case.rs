@@ -335,9 +335,8 @@ impl Case {
 /// The first reset of a limit that resets by a calendar, in nanoseconds since the start of the walk. The walk takes
 /// place in winter, so that all days have 24 hours.
 fn first_end(rate: &Rate) -> Option<u64> {
-    let (ends, every) = rate.resets.as_ref()?.ends(moment::began());
-    let end = ends.get(1).copied().or_else(|| Some(*ends.first()? + every))?;
-    end.duration_since(moment::began()).ok().map(nanos)
+    let (ends, _) = rate.resets.as_ref()?.ends(moment::began());
+    ends.get(1)?.duration_since(moment::began()).ok().map(nanos)
 }
 
 /// The figure of a limit after [`with_small_cost`] has lowered the cost of its requests.

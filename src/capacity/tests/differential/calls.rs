@@ -199,6 +199,7 @@ fn entry(random: &mut fastrand::Rng, member: &mut Member, limit: &Limit, now_us:
     let expected_us = expected_us.filter(|_| random.u32(0..10) > 0);
     let each = [0, 1, 3][random.usize(0..3)];
     let floor = Floor { each, all: each.min(figures.units) * random.u32(1..4) };
-    let line = Line { figures, claim, returned, want, need, paused_us, floor };
+    let ends_pause = random.u32(0..100) == 0;
+    let line = Line { figures, claim, returned, want, need, paused_us, ends_pause, floor };
     Entry { limit: limit.name.clone(), known_seq: known.seq, expected_us, line }
 }

@@ -1,0 +1,78 @@
+//! What is kept of the place of a lane or an account in the tree while nobody waits there.
+
+use std::time::Duration;
+
+use super::*;
+use crate::throttle::Wait;
+
+/// Lane `x` of account `a`, beside a lane of another account in which a request waits all the time for its own limit.
+/// Also the plan of lanes without a limit of their own.
+fn beside_a_waiting_account() -> (Bench, LaneKey, Arc<Plan>) {
+    let plan_with = |own: Vec<LimitSpec>| {
+        Arc::new(with_shared(plan(own), vec![bucket("account", 10, 10.0)], vec![bucket("vendor", 100, 100.0)]))
+    };
+    let mut bench = Bench::new();
+    let (free, slow) = (plan_with(vec![]), plan_with(vec![bucket("own", 1, 0.001)]));
+    let (lane, other) = (bench.lane("x", "a", &free), bench.lane("y", "b", &slow));
+    bench.submit_granted(other, ask(Tier::Normal));
+    bench.submit_waiting(other, ask(Tier::Normal));
+    (bench, lane, free)
+}
+
+/// The vendor refuses the lane's account for 5 s.
+fn pause_account(bench: &mut Bench, lane: LaneKey) {
+    let permit = bench.submit_granted(lane, ask(Tier::Normal));
+    bench.on_response(permit, Feedback::RefusedFor(Whose::Account, Wait::Stated(5 * SECOND), None));
+}
+
+#[test]
+fn account_goes_on_after_its_only_waiter_left() {
+    let (mut bench, lane, _) = beside_a_waiting_account();
+    pause_account(&mut bench, lane);
+    let waiter = bench.submit_waiting(lane, ask(Tier::Normal)).0;
+    bench.now = ms(1_000);
+    bench.engine.cancel(bench.now, waiter);
+    bench.advance_to(ms(6_000));
+    let probe = bench.submit_granted(lane, ask(Tier::Normal));
+    // The next one waits for the end of the probe, and leaves as well.
+    let waiter = bench.submit_waiting(lane, ask(Tier::Normal)).0;
+    bench.engine.cancel(bench.now, waiter);
+    bench.on_response(probe, Feedback::Passed(None));
+    bench.advance_to(ms(8_000));
+    bench.submit_granted(lane, ask(Tier::Normal));
+}
+
+#[test]
+fn account_goes_on_after_its_only_waiter_moved() {
+    let (mut bench, lane, plan) = beside_a_waiting_account();
+    let stays = bench.lane("z", "a", &plan);
+    pause_account(&mut bench, lane);
+    bench.submit_waiting(lane, ask(Tier::Normal));
+    assert_eq!(bench.lane("x", "c", &plan), lane);
+    bench.advance_to(ms(6_000));
+    bench.submit_granted(stays, ask(Tier::Normal));
+}
+
+/// A request waits for the shared limit all the time, and the high tier rests after a single turn.
+#[test]
+fn lane_that_waits_again_and_again_lingers_once() {
+    let mut bench = Bench::new();
+    let plan = Arc::new(with_shared(plan(vec![]), vec![], vec![bucket("vendor", 1, 100.0)]));
+    let [busy, once, often] = ["busy", "once", "often"].map(|tenant| bench.lane(tenant, tenant, &plan));
+    bench.submit_granted(busy, ask(Tier::Normal));
+    for _ in 0..10_000 {
+        let _ = bench.submit_waiting(busy, ask(Tier::Normal));
+    }
+    let serve = |bench: &mut Bench, lane: LaneKey, tier: Tier| {
+        let waiter = bench.submit_waiting(lane, ask(tier)).0;
+        let until = bench.now + Duration::from_millis(50);
+        assert!(bench.serve(until, 0).iter().any(|(_, granted)| *granted == waiter));
+    };
+    serve(&mut bench, once, Tier::High);
+    for _ in 0..1_000 {
+        serve(&mut bench, often, Tier::Normal);
+    }
+    let branches = bench.engine.lanes.holders().flat_map(|shared| &shared.branches);
+    let lingering: usize = branches.map(|branch| branch.lingering.len()).sum();
+    assert!(lingering <= 3, "{lingering}");
+}
