@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use integration_client::outbox::{IntakeSource, ReplyTarget};
 use integration_client::{BoxError, IntegrationClient};
+use integration_client_intake::Begin;
+use tokio::sync::Notify;
 
 use crate::connect::{self, Configuration, Named, StoreOption};
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome};
-use crate::text::duration;
+use crate::text::{duration, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,8 +28,9 @@ goes to NAME.refused (RabbitMQ, Kafka), NAME_REFUSED (NATS), the queue that the
 URL names by ?dead= (SQS), ic_intake_refused (table). So does one that was
 delivered more often than ?max_deliveries= says (RabbitMQ, NATS, SQS).
 
-The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
-What is in the store then is sent by the next process that works on it.
+The first SIGTERM or Ctrl-C lets what is under way end, and so does an error;
+the next signal does not. What is in the store then is sent by the next process
+that works on it.
 
 Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
 could not begin or go on, 3 a second signal ended it.";
@@ -63,7 +66,12 @@ pub(crate) struct Args {
     #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK", value_parser = clap::builder::FalseyValueParser::new())]
     no_work: bool,
 
-    /// For how long requests under way may continue after SIGTERM.
+    /// Sets where the intake begins, and exits without taking messages: `first`, the first message that is there; `new`, the
+    /// next one; or for example `168h`, those of that time. For NATS and Kafka, before the first start.
+    #[arg(long, value_name = "WHERE", value_parser = begin)]
+    begin_at: Option<Begin>,
+
+    /// For how long requests under way may continue after SIGTERM or an error.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, env = "INTEGRATION_CLIENT_GRACE")]
     grace: Duration,
 }
@@ -75,37 +83,45 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false, false);
+    if let Some(begin) = args.begin_at {
+        let set = runtime.block_on(integration_client_intake::begin_at(&args.source, begin));
+        let set = set.map_err(|error| Failure::Input(BoxError::from(error).to_string()))?;
+        writeln!(out, "{set}")?;
+        return Ok(Outcome::Fine);
+    }
     let done = runtime.block_on(async {
         let builder = args.configuration.builder()?.config_in_store().store(Named::new(&args.store.store).store());
         let builder = if args.no_work { builder } else { builder.work().publish_status(Duration::from_secs(1)) };
         let client = builder.build().await?;
-        let source = open(&args.source).await?;
-        let name = source.as_deref().map_or("ic_intake", IntakeSource::name);
-        writeln!(out, "taking requests from {name}")?;
-        let target = match &args.replies {
-            None => None,
-            Some(url) => Some(replies(url).await?),
+        let failed = Notify::new();
+        let taking = async {
+            take(args, &client, &signals, out).await.map_err(|failure| {
+                notes::say(&format!("error: {failure}"));
+                failed.notify_one();
+                Failure::Said
+            })
         };
-        if let Some(target) = &target {
-            writeln!(out, "replies go to {}", target.name())?;
-        }
-        out.flush()?;
         let ending = async {
-            signals.first().await;
-            notes::say("ending: what is under way goes on; a second signal ends it at once");
-            client.shutdown(args.grace).await
+            tokio::select! {
+                () = signals.first() => {
+                    notes::say("ending: what is under way goes on; a second signal ends it at once");
+                    return client.shutdown(args.grace).await;
+                }
+                () = failed.notified() => {}
+            }
+            let signals_before = signals.count();
+            let grace = span(args.grace);
+            notes::say(&format!("ending: what is under way goes on for up to {grace}; a signal ends it at once"));
+            tokio::select! {
+                whole = client.shutdown(args.grace) => whole,
+                () = signals.more_than(signals_before) => client.shutdown(Duration::ZERO).await,
+            }
         };
-        let working = async {
-            let delivering = async {
-                let Some(target) = &target else { return Ok(0) };
-                client.outbox().deliver_replies(&**target).await.map_err(Failure::from)
-            };
-            tokio::try_join!(feed(&client, source.as_deref()), delivering)
-        };
-        let (done, whole) = both(working, ending).await;
-        let (accepted, delivered) = done?;
+        // Also after an error: exchanges that are cut off may have acted, and those without a key become dead letters.
+        let (taken, whole) = tokio::join!(taking, ending);
+        let (accepted, delivered) = taken?;
         writeln!(out, "accepted {accepted}")?;
-        if target.is_some() {
+        if args.replies.is_some() {
             writeln!(out, "replies delivered {delivered}")?;
         }
         Ok(if whole { Outcome::Fine } else { Outcome::Found })
@@ -114,20 +130,48 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     done
 }
 
-/// Waits for both the hand-over and the shutdown. If the hand-over fails first, returns without waiting for the
-/// shutdown.
-async fn both<T>(
-    feed: impl Future<Output = Result<T, Failure>>,
-    ending: impl Future<Output = bool>,
-) -> (Result<T, Failure>, bool) {
-    let (mut feed, mut ending) = (std::pin::pin!(feed), std::pin::pin!(ending));
-    tokio::select! {
-        fed = &mut feed => match fed {
-            Ok(_) => (fed, ending.await),
-            Err(_) => (fed, true),
-        },
-        whole = &mut ending => (feed.await, whole),
+/// Parses where the intake begins.
+fn begin(text: &str) -> Result<Begin, String> {
+    match text {
+        "first" => Ok(Begin::First),
+        "new" => Ok(Begin::New),
+        _ => duration(text).map(Begin::Last).map_err(|_| "write first, new, or for example 168h".to_owned()),
     }
+}
+
+/// Connects to the source and to the target of the replies, and takes requests until the client is shut down. Returns
+/// the number of requests accepted and of replies delivered.
+///
+/// Connects after the client was built: a broker delivers messages from the connection on and counts the deliveries, so
+/// a build that failed after that would bring messages nearer to their bound of deliveries at each start.
+async fn take(
+    args: &Args,
+    client: &IntegrationClient,
+    signals: &Signals,
+    out: &mut dyn Write,
+) -> Result<(u64, u64), Failure> {
+    let opening = async {
+        let source = open(&args.source).await?;
+        let target = match &args.replies {
+            None => None,
+            Some(url) => Some(replies(url).await?),
+        };
+        Ok::<_, Failure>((source, target))
+    };
+    let (source, target) = tokio::select! {
+        opened = opening => opened?,
+        () = signals.first() => return Ok((0, 0)),
+    };
+    writeln!(out, "taking requests from {}", source.as_deref().map_or("ic_intake", IntakeSource::name))?;
+    if let Some(target) = &target {
+        writeln!(out, "replies go to {}", target.name())?;
+    }
+    out.flush()?;
+    let delivering = async {
+        let Some(target) = &target else { return Ok(0) };
+        client.outbox().deliver_replies(&**target).await.map_err(Failure::from)
+    };
+    tokio::try_join!(feed(client, source.as_deref()), delivering)
 }
 
 async fn feed(client: &IntegrationClient, source: Option<&dyn IntakeSource>) -> Result<u64, Failure> {

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use integration_client::BoxError;
-use integration_client::testing::{FakeVendor, HeaderStyle, VendorLimit};
+use integration_client::store::Store;
+use integration_client::testing::{Delay, FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit};
+use integration_client::{BoxError, IntegrationClient, Priority, Request};
+use tokio::net::TcpListener;
 
 #[path = "intake/nats.rs"]
 mod nats;
@@ -26,6 +28,10 @@ const REQUESTS: usize = 60;
 const PER_SECOND: u32 = 20;
 /// Requests that have reached the vendor when the first process gets its signal.
 const BEFORE_SIGNAL: usize = 10;
+/// How long a slow vendor takes for a request.
+const SLOW: Duration = Duration::from_secs(5);
+/// The part of the vendor's entry that says which idempotency keys the vendor reads.
+const KEYS: &str = "[vendors.v.idempotency]\nheader = \"idempotency-key\"\n";
 /// The content of a message that is no request.
 const INVALID: &str = r#"{"tenant":"acme","vendor":"v","method":"POST"}"#;
 
@@ -62,19 +68,28 @@ struct IntakeFolder {
 }
 
 impl IntakeFolder {
-    async fn new(name: &str) -> IntakeFolder {
+    async fn new(name: &str, vendor: FakeVendorBuilder) -> IntakeFolder {
         let limit = VendorLimit::sliding_window(PER_SECOND, Duration::from_secs(1));
-        let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent).start().await.unwrap();
+        let vendor = vendor.limit(limit).headers(HeaderStyle::Silent).start().await.unwrap();
         let folder = std::env::temp_dir().join(format!("ic-cli-intake-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         // On one machine no request is under way for a second.
         let vendors =
             vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1)
-                + "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n"
+                + "\n"
+                + KEYS
                 + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"env:IC_INTAKE_KEY\"\n";
         fs::write(folder.join("vendors.toml"), vendors).unwrap();
         IntakeFolder { folder, vendor }
+    }
+
+    /// A vendor that reads no keys, and takes so long for a request that the program fails meanwhile.
+    async fn slow_without_keys(name: &str) -> IntakeFolder {
+        let place = IntakeFolder::new(name, FakeVendor::builder().service_time(Delay::fixed(SLOW))).await;
+        let path = place.folder.join("vendors.toml");
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace(KEYS, "")).unwrap();
+        place
     }
 
     fn command(&self, url: &str) -> Command {
@@ -119,6 +134,46 @@ impl IntakeFolder {
     async fn wait_until_sent(&self, requests: usize) {
         until("the vendor has the requests", async || (self.sent().len() >= requests).then_some(())).await;
     }
+
+    async fn wait_until_under_way(&self) {
+        until("the vendor gets the request", async || (self.vendor.summary().arrived > 0).then_some(())).await;
+    }
+
+    /// Starts the program with a request in the store. The broker closes the connection while the request is under way.
+    /// Returns after the program has said the error.
+    async fn start_unreachable(&self) -> Program {
+        let store = Store::sqlite(self.folder.join("jobs.sqlite"));
+        let builder = IntegrationClient::builder().vendors_file(self.folder.join("vendors.toml")).store(store);
+        let client = builder.build().await.unwrap();
+        client.outbox().enqueue("acme", Priority::Normal, Request::post("v", "/waits")).await.unwrap();
+        client.shutdown(Duration::from_secs(1)).await;
+
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://{}?stream=NONE", broker.local_addr().unwrap());
+        let mut program = Program::new(self.command(&url).spawn().unwrap());
+        let connection = broker.accept().await.unwrap();
+        self.wait_until_under_way().await;
+        drop((connection, broker));
+        let error = program.error();
+        assert!(error.contains("nats:127.0.0.1:"), "{error}");
+        let status = self.status();
+        assert!(status.contains("0 waiting, 1 under way, 0 dead"), "{status}");
+        program
+    }
+
+    /// What the store knows of its requests.
+    fn status(&self) -> String {
+        let mut status = Command::new(env!("CARGO_BIN_EXE_integration-client"));
+        status.args(["status", "--store", "jobs.sqlite"]).current_dir(&self.folder).env("NO_COLOR", "1");
+        String::from_utf8(status.output().unwrap().stdout).unwrap()
+    }
+
+    /// Asserts that the only request has its response, of which the store knows.
+    fn assert_none_cut_off(&self) {
+        let status = self.status();
+        assert!(status.contains("0 waiting, 0 under way, 0 dead"), "{status}");
+        assert_eq!(self.vendor.summary().arrived, 1);
+    }
 }
 
 impl Drop for IntakeFolder {
@@ -131,6 +186,7 @@ impl Drop for IntakeFolder {
 struct Program {
     child: Child,
     out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
 }
 
 /// The exit code and the output of a process.
@@ -138,13 +194,23 @@ struct Ended {
     code: Option<i32>,
     /// The number in the line `accepted`.
     accepted: usize,
+    /// What was not read before.
     err: String,
 }
 
 impl Program {
     fn new(mut child: Child) -> Program {
         let out = BufReader::new(child.stdout.take().unwrap());
-        Program { child, out }
+        let err = BufReader::new(child.stderr.take().unwrap());
+        Program { child, out, err }
+    }
+
+    /// Waits until the process says an error. Returns the error's first line.
+    fn error(&mut self) -> String {
+        tokio::task::block_in_place(|| {
+            let mut lines = self.err.by_ref().lines().map(Result::unwrap);
+            lines.find(|line| line.starts_with("error: ")).expect("the program says an error")
+        })
     }
 
     /// Waits until the process has ended.
@@ -152,16 +218,20 @@ impl Program {
         tokio::task::block_in_place(|| {
             let (mut out, mut err) = (String::new(), String::new());
             self.out.read_to_string(&mut out).unwrap();
-            self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+            self.err.read_to_string(&mut err).unwrap();
             let accepted = out.lines().find_map(|line| line.strip_prefix("accepted ")?.parse().ok());
             Ended { code: self.child.wait().unwrap().code(), accepted: accepted.unwrap_or_default(), err }
         })
     }
 
+    fn signal(&self, option: &str) {
+        let sent = Command::new("kill").args([option, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Ends the process by SIGTERM.
     fn end(mut self) -> Ended {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+        self.signal("-TERM");
         self.wait()
     }
 }
@@ -176,7 +246,7 @@ impl Drop for Program {
 /// Publishes requests and an invalid message among them. Ends the program by SIGTERM while the requests are sent, and lets
 /// a second process do the rest.
 async fn requests_are_sent_once(source: &impl Source, name: &str) {
-    let place = IntakeFolder::new(name).await;
+    let place = IntakeFolder::new(name, FakeVendor::builder()).await;
     let line =
         |number| format!(r#"{{"tenant":"acme","vendor":"v","method":"POST","path":"/{number}","body":{{"a":1}}}}"#);
     let mut messages: Vec<_> = (0..REQUESTS).map(|number| (format!("m{number}"), line(number))).collect();
@@ -204,4 +274,30 @@ async fn requests_are_sent_once(source: &impl Source, name: &str) {
         assert!(why.contains("missing field `path`"), "{why}");
     }
     until("the source is empty", async || source.left().await.ok().filter(|left| *left == 0)).await;
+}
+
+/// The error is said while the request is under way, and not again at the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_source_cuts_off_no_exchange() {
+    let place = IntakeFolder::slow_without_keys("unreachable").await;
+    let ended = place.start_unreachable().await.wait();
+    assert_eq!(ended.code, Some(2), "{}", ended.err);
+    assert!(!ended.err.lines().any(|line| line.starts_with("error: ")), "{}", ended.err);
+    place.assert_none_cut_off();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_signal_ends_the_grace_after_an_error() {
+    let place = IntakeFolder::slow_without_keys("cut-short").await;
+    let mut program = place.start_unreachable().await;
+    // The line after the error. A signal before it would count as one that asks for the end.
+    let mut line = String::new();
+    tokio::task::block_in_place(|| program.err.read_line(&mut line)).unwrap();
+    assert!(line.contains("a signal ends it at once"), "{line}");
+    program.signal("-INT");
+    let ended = program.wait();
+    assert_eq!(ended.code, Some(2), "{}", ended.err);
+    // The process did not wait for the response.
+    let status = place.status();
+    assert!(!status.contains("0 waiting, 0 under way, 0 dead"), "{status}");
 }

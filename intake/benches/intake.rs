@@ -15,7 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the command line")]
 
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, stream};
 use futures_util::StreamExt;
@@ -45,6 +45,10 @@ struct BoundedSource<'a> {
 impl IntakeSource for BoundedSource<'_> {
     fn name(&self) -> &str {
         self.source.name()
+    }
+
+    fn begin(&self, keep_seen: Duration) {
+        self.source.begin(keep_seen);
     }
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
@@ -130,6 +134,7 @@ async fn feed(client: &IntegrationClient, source: &dyn IntakeSource, messages: u
 
 /// Messages a second that the source delivers and has acknowledged if nothing is done with them: the broker's own speed.
 async fn source_rate(source: &dyn IntakeSource, messages: usize) -> f64 {
+    source.begin(Duration::from_secs(3600));
     let (began, mut taken) = (Instant::now(), 0);
     while taken < messages {
         let fetched = source.fetch(AT_ONCE).await.unwrap();

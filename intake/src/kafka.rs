@@ -3,8 +3,13 @@
 //! Kafka has one committed offset per partition and no acknowledgement of single messages. So the source commits the
 //! offset of the oldest message that is not settled ([`Positions`]), even if later messages are settled. After a crash
 //! Kafka redelivers some settled messages, and the outbox recognises them by their offsets. The client library
-//! reconnects by itself.
+//! reconnects by itself. Before the first message of a partition is handed over, the source asks for the group's
+//! position, because the client library does not say whether it has begun there. If there is none, it sets the position
+//! to that message, although nothing is settled yet. So a partition without a position was never begun, or has lost it.
 
+mod begin;
+mod options;
+mod place;
 mod refused;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,19 +29,20 @@ use rdkafka::util::Timeout;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 
+use self::options::{Target, consumers, is_of_consumers};
+pub(crate) use self::options::{settings, without_value};
+use self::place::Place;
 use self::refused::{Part, Refused, Step};
-use crate::address::Address;
 use crate::error::Error;
+use crate::memory::Memory;
 use crate::positions::Positions;
 use crate::unsettled::Unsettled;
-use crate::waits::{PATIENCE, Waits};
+use crate::waits::{self, PATIENCE, Waits};
 
 /// Bytes of the largest record that is published to the topic of refused messages, if the topic takes it: 64 MiB. The
 /// client library's own limit of 1 MB is below the size of messages that a topic may hold. At 100 MiB a broker would
 /// close the connection, which looks like a broker that is away.
 const LARGEST_BYTES: &str = "67108864";
-/// KiB of messages that the client library fetches ahead, for all partitions together.
-const AHEAD_KIB: &str = "16384";
 
 /// A topic of Kafka as a source of requests.
 ///
@@ -47,18 +53,30 @@ const AHEAD_KIB: &str = "16384";
 ///
 /// A redelivered message is recognised by its partition and offset. A topic that was deleted and created again repeats
 /// offsets, so its source needs another name ([`named`](Kafka::named)).
+///
+/// The source begins at the first message of a partition in which its group has no position, unless that message is
+/// older than [`Store::keep_seen`](integration_client::store::Store::keep_seen): accepted messages would be sent again,
+/// and `feed_from` ends with an error that says how to set the position. So it does if a partition goes on before its
+/// position, because the brokers have lost messages.
 pub struct Kafka {
     topic: String,
+    group: String,
     name: String,
-    consumer: StreamConsumer<Context>,
+    memory: Memory,
+    /// The settings of the consumer.
+    settings: ClientConfig,
+    /// The consumer of this hand-over. Each hand-over has one of its own, which begins at the committed position: one
+    /// that went on would skip the messages that it has received and that were not settled.
+    consumer: Mutex<Option<Arc<Reader>>>,
     producer: FutureProducer<Context>,
-    positions: Arc<Mutex<Positions>>,
     unsettled: Unsettled<OwnedMessage>,
     /// Refused messages that are not put aside yet, because the brokers were away.
     left: Mutex<VecDeque<Refused>>,
     /// Notified when a message is added to them.
     is_left: Notify,
 }
+
+type Reader = StreamConsumer<Context>;
 
 /// The callbacks of the client library: logs its errors, and forgets the positions of revoked partitions.
 #[derive(Clone, Default)]
@@ -90,40 +108,29 @@ impl Kafka {
     /// # Errors
     /// The URL names no topic or an unknown setting, no broker answers, or the topic does not exist.
     pub async fn connect(url: &str) -> Result<Kafka, Error> {
-        let address = Address::read("Kafka", url, &["topic", "group", "servers"])?;
-        let no_topic = || Error::new("Kafka: the URL must name a topic: kafka://HOST?topic=NAME");
-        let topic = address.get("topic").ok_or_else(no_topic)?.to_owned();
-        let place = address.place(9092);
-        let common = settings(&address, &place);
-        let (mut consumers, mut producers) = (common.clone(), common);
+        let Target { address, place, topic, group } = Target::read(url)?;
+        let mut producers = settings(&address, &place);
         // This source retries by itself: the library's own retries would take up to five minutes to report a broker
         // that is away.
         producers.set("message.timeout.ms", PATIENCE.as_millis().to_string());
         // A shorter time than that, so that the error about a missing topic does not look like a broker that is away.
         producers.set("topic.metadata.propagation.max.ms", "3000").set("message.max.bytes", LARGEST_BYTES);
-        consumers.set("group.id", address.get("group").unwrap_or("integration-client"));
-        consumers.set("auto.offset.reset", "earliest").set("queued.max.messages.kbytes", AHEAD_KIB);
-        for (name, value) in address.url.query_pairs() {
-            if !is_of_consumers(&name) {
-                producers.set(&*name, &*value);
-            }
-            consumers.set(&*name, &*value);
+        let others = address.url.query_pairs().filter(|(name, _)| !is_of_consumers(name));
+        for (name, value) in others {
+            producers.set(&*name, &*value);
         }
-        // The source stores an offset in the library when messages are settled. The library commits the stored offsets
-        // once a second and when it is closed.
-        consumers.set("enable.auto.offset.store", "false").set("enable.auto.commit", "true");
-        consumers.set("auto.commit.interval.ms", "1000");
+        let settings = consumers(&address, &place, &group);
         let failed = |error: BoxError| Error::new(format!("kafka:{place}:{topic}")).with_source(error);
-        let context = Context::default();
-        let consumer: StreamConsumer<Context> =
-            consumers.create_with_context(context.clone()).map_err(|error| failed(without_value(error)))?;
-        let producer = producers.create_with_context(context.clone()).map_err(|error| failed(without_value(error)))?;
+        let consumer: Reader =
+            settings.create_with_context(Context::default()).map_err(|error| failed(without_value(error)))?;
+        let producer =
+            producers.create_with_context(Context::default()).map_err(|error| failed(without_value(error)))?;
         let (consumer, cluster) = exists(consumer, topic.clone()).await.map_err(failed)?;
         consumer.subscribe(&[&topic]).map_err(|error| failed(error.into()))?;
         let name = format!("kafka:{}:{topic}", cluster.unwrap_or(place));
-        let (positions, unsettled) = (context.positions, Unsettled::new());
-        let (left, is_left) = (Mutex::default(), Notify::new());
-        Ok(Kafka { topic, name, consumer, producer, positions, unsettled, left, is_left })
+        let (memory, consumer) = (Memory::default(), Mutex::new(Some(Arc::new(consumer))));
+        let (unsettled, left, is_left) = (Unsettled::new(), Mutex::default(), Notify::new());
+        Ok(Kafka { topic, group, name, memory, settings, consumer, producer, unsettled, left, is_left })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is the cluster's id (its address if it
@@ -134,30 +141,100 @@ impl Kafka {
         self
     }
 
-    fn hand_over(&self, message: OwnedMessage) -> Intake {
+    /// The consumer of this hand-over, which is created if there is none.
+    fn reader(&self) -> Result<Arc<Reader>, BoxError> {
+        let mut consumer = self.consumer.lock();
+        if let Some(consumer) = &*consumer {
+            return Ok(consumer.clone());
+        }
+        let created: Reader = self.settings.create_with_context(Context::default()).map_err(without_value)?;
+        created.subscribe(&[&self.topic])?;
+        Ok(consumer.insert(Arc::new(created)).clone())
+    }
+
+    /// Makes a message of the outbox of a received one.
+    ///
+    /// # Errors
+    /// The messages of the partition do not go on where they ended.
+    async fn hand_over(&self, reader: &Arc<Reader>, message: OwnedMessage) -> Result<Intake, BoxError> {
         let (partition, offset) = (message.partition(), message.offset());
-        self.positions.lock().fetched(partition, offset);
-        let intake = Intake::json(format!("{partition}:{offset}"), message.payload().unwrap_or_default());
         let at = message.timestamp().to_millis().and_then(|at| u64::try_from(at).ok());
         let at = at.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(at)));
-        self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message)
+        let positions = &reader.context().positions;
+        let next = positions.lock().next(partition);
+        let position = match next {
+            Some(next) => Some(next),
+            None => self.position(reader, partition).await,
+        };
+        let is_old = position.is_none() && self.memory.may_forget(at, waits::wall());
+        let place = Place { topic: &self.topic, group: &self.group, partition, offset, position, is_old };
+        // Another process may have taken the partition over, and settled the message. The outbox recognises it then.
+        if let Some(problem) = place.problem(&self.memory)
+            && !reader.assignment_lost()
+        {
+            return Err(problem);
+        }
+        if position.is_none() && !is_old {
+            let first = HashMap::from([((self.topic.clone(), partition), Offset::Offset(offset))]);
+            self.store(reader, &first);
+        }
+        positions.lock().fetched(partition, offset);
+        let intake = Intake::json(format!("{partition}:{offset}"), message.payload().unwrap_or_default());
+        Ok(self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message))
+    }
+
+    /// The group's position in a partition. Waits while the brokers are away.
+    async fn position(&self, reader: &Arc<Reader>, partition: i32) -> Option<i64> {
+        let mut waits = Waits::default();
+        loop {
+            match self.committed(reader.clone(), partition).await {
+                Ok(position) => return position,
+                Err(error) => {
+                    tracing::warn!(source = self.name, partition, %error, "the position is asked for again");
+                    tokio::time::sleep(waits.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Asks for the group's position in a partition. The call blocks, so it runs on a blocking thread.
+    async fn committed(&self, reader: Arc<Reader>, partition: i32) -> Result<Option<i64>, BoxError> {
+        let topic = self.topic.clone();
+        let asking = tokio::task::spawn_blocking(move || -> Result<Option<i64>, KafkaError> {
+            let mut asked = TopicPartitionList::new();
+            asked.add_partition(&topic, partition);
+            let told = reader.committed_offsets(asked, Timeout::After(PATIENCE))?;
+            let Some(told) = told.find_partition(&topic, partition) else { return Ok(None) };
+            told.error()?;
+            Ok(match told.offset() {
+                Offset::Offset(position) => Some(position),
+                _ => None,
+            })
+        });
+        Ok(asking.await??)
     }
 
     /// Marks messages as settled, and stores the offsets up to which all messages of a partition are settled.
     fn settle(&self, messages: impl Iterator<Item = OwnedMessage>) {
+        let Some(reader) = self.consumer.lock().clone() else { return };
         let mut moved = HashMap::new();
-        let mut positions = self.positions.lock();
+        let mut positions = reader.context().positions.lock();
         for message in messages {
             if let Some(position) = positions.settled(message.partition(), message.offset()) {
                 moved.insert((self.topic.clone(), message.partition()), Offset::Offset(position));
             }
         }
         drop(positions);
-        let Ok(moved) = TopicPartitionList::from_topic_map(&moved) else { return };
+        self.store(&reader, &moved);
+    }
+
+    /// Stores positions in the client library, which commits them.
+    fn store(&self, reader: &Reader, positions: &HashMap<(String, i32), Offset>) {
+        let Ok(positions) = TopicPartitionList::from_topic_map(positions) else { return };
         // This fails for a partition that was reassigned to another consumer, which continues from the committed
         // offset.
-        if moved.count() > 0
-            && let Err(error) = self.consumer.store_offsets(&moved)
+        if positions.count() > 0
+            && let Err(error) = reader.store_offsets(&positions)
         {
             tracing::debug!(source = self.name, %error, "a position could not be stored");
         }
@@ -228,44 +305,6 @@ impl Kafka {
     }
 }
 
-/// The settings that consumers and producers share: brokers, client id, user and password.
-pub(crate) fn settings(address: &Address, place: &str) -> ClientConfig {
-    let mut common = ClientConfig::new();
-    let servers = address.get("servers").into_iter().fold(place.to_owned(), |all, more| format!("{all},{more}"));
-    common.set("bootstrap.servers", servers).set("client.id", "integration-client");
-    let text = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-    if !address.url.username().is_empty() {
-        common.set("sasl.username", text(address.url.username()));
-        common.set("sasl.password", text(address.url.password().unwrap_or_default()));
-    }
-    common
-}
-
-/// Converts an error. An error about a setting loses the setting's value, which may be a password.
-pub(crate) fn without_value(error: KafkaError) -> BoxError {
-    match error {
-        KafkaError::ClientConfig(_, why, setting, _) => format!("{why} (setting {setting})").into(),
-        error => error.into(),
-    }
-}
-
-/// Whether a setting applies to consumers only; a producer would reject it.
-fn is_of_consumers(name: &str) -> bool {
-    [
-        "session.",
-        "heartbeat.",
-        "group.",
-        "partition.assignment",
-        "max.poll",
-        "fetch.",
-        "queued.",
-        "auto.offset",
-        "isolation.",
-    ]
-    .iter()
-    .any(|of_consumers| name.starts_with(of_consumers))
-}
-
 /// Fails unless the topic exists, and returns the consumer and the cluster's id. The calls block, so they run on a
 /// blocking thread.
 async fn exists(
@@ -291,22 +330,28 @@ impl IntakeSource for Kafka {
         &self.name
     }
 
+    fn begin(&self, keep_seen: Duration) {
+        self.memory.set(keep_seen);
+    }
+
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
             let mut waits = Waits::default();
+            let reader = self.reader()?;
+            let next = || Some(reader.recv().now_or_never()?.ok()?.detach());
             loop {
                 self.put_left_aside().await?;
                 let received = tokio::select! {
-                    received = self.consumer.recv() => received,
+                    received = reader.recv() => received.map(|message| message.detach()),
                     () = self.is_left.notified() => continue,
                 };
                 match received {
                     Ok(first) => {
-                        let mut fetched = vec![self.hand_over(first.detach())];
+                        let mut fetched = vec![self.hand_over(&reader, first).await?];
                         while fetched.len() < most
-                            && let Some(Ok(next)) = self.consumer.recv().now_or_never()
+                            && let Some(next) = next()
                         {
-                            fetched.push(self.hand_over(next.detach()));
+                            fetched.push(self.hand_over(&reader, next).await?);
                         }
                         return Ok(fetched);
                     }
@@ -338,6 +383,21 @@ impl IntakeSource for Kafka {
                 self.is_left.notify_one();
             }
             Ok(())
+        })
+    }
+
+    fn acknowledges_in_order(&self) -> bool {
+        true
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.unsettled.forget_all();
+            self.left.lock().clear();
+            // The library closes a consumer when it is dropped: it commits what is settled, and gives the partitions
+            // back. The call blocks, and longer if the brokers are away.
+            let reader = self.consumer.lock().take();
+            let _ = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(move || drop(reader))).await;
         })
     }
 }

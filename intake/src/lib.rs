@@ -19,6 +19,8 @@
 //!   memory if the broker cannot take it back.
 //! - If the connection to the broker fails, the source logs that and connects again. The broker then redelivers the
 //!   messages that were not acknowledged.
+//! - If NATS or Kafka has lost the position up to which messages were acknowledged, and has messages that may have been
+//!   accepted so long ago that they are not recognised, the source ends with an error; [`begin_at`] sets a position.
 //!
 //! The results of requests are sent the other way: [`replies`] connects to a queue, a subject, a topic or a webhook,
 //! and [`Outbox::deliver_replies`](integration_client::outbox::Outbox::deliver_replies) delivers the results to it.
@@ -29,9 +31,12 @@
 
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod address;
+mod begin;
 mod error;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod memory;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "kafka")]
@@ -50,6 +55,7 @@ mod waits;
 
 use integration_client::outbox::IntakeSource;
 
+pub use self::begin::{Begin, begin_at};
 pub use self::error::Error;
 #[cfg(feature = "kafka")]
 pub use self::kafka::Kafka;

@@ -7,15 +7,17 @@
 //! cannot get lost.
 
 mod batch;
+mod begin;
+mod consumer;
 mod headers;
 mod settings;
 mod spread;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_nats::ConnectOptions;
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::{self, AckKind, Context, ErrorCode, stream};
 use futures_util::FutureExt;
@@ -25,15 +27,15 @@ use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use parking_lot::Mutex;
 
 use self::batch::Batch;
-use self::settings::{batch, check, check_subjects, refused_stream, too_few};
+use self::consumer::{ACK_WAIT, time_of};
+use self::settings::{batch, check_subjects, refused_stream, too_few};
 use self::spread::{MAX_UNACKNOWLEDGED, Spread};
 use crate::address::Address;
 use crate::error::Error;
+use crate::memory::Memory;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
-/// The time after which the server redelivers the messages of a process that was killed.
-const ACK_WAIT: Duration = Duration::from_secs(300);
 /// The most deliveries of a message, unless the URL states another number.
 const MAX_DELIVERIES: u64 = 25;
 /// The shortest time between two rounds of extensions, for a consumer with a very short `ack_wait`.
@@ -45,15 +47,15 @@ const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 
 /// A stream of NATS JetStream as a source of requests.
 ///
-/// The stream must exist. The durable consumer is created if it does not exist, with explicit acknowledgements and an
-/// `ack_wait` of five minutes. An existing consumer must have explicit acknowledgements and no limit of deliveries
-/// (`max_deliver`). Processes with the same consumer share its messages. A message that is not a valid request is
-/// stored for thirty days in the stream `NAME_REFUSED`, subject `NAME_REFUSED`, with the reason in the header
-/// `X-Refused-Because`, and its own `Nats-Msg-Id` in the header `X-Refused-Id`. Its other headers are kept, except
-/// those that begin with `Nats-`. If the server or that stream does not take a message of its size, its content is cut,
-/// and the header `X-Refused-Cut` holds the number of bytes that it had. A message that comes again after more than 25
-/// deliveries and a last try without an end is stored there too; `max_deliveries` in the URL states another number, or
-/// 0 for no bound.
+/// The stream must exist. The durable consumer is created by the first fetch if it does not exist, with explicit
+/// acknowledgements and an `ack_wait` of five minutes, and begins at the first message. An existing consumer must have
+/// explicit acknowledgements and no limit of deliveries (`max_deliver`). Processes with the same consumer share its
+/// messages. A message that is not a valid request is stored for thirty days in the stream `NAME_REFUSED`, subject
+/// `NAME_REFUSED`, with the reason in the header `X-Refused-Because`, and its own `Nats-Msg-Id` in the header
+/// `X-Refused-Id`. Its other headers are kept, except those that begin with `Nats-`. If the server or that stream does
+/// not take a message of its size, its content is cut, and the header `X-Refused-Cut` holds the number of bytes that it
+/// had. A message that comes again after more than 25 deliveries and a last try without an end is stored there too;
+/// `max_deliveries` in the URL states another number, or 0 for no bound.
 ///
 /// A postponed message is delivered again after the wait that the outbox asks for; with more than 4,096 postponed messages
 /// the wait is longer, at most sixteen times as long. A consumer that the source creates allows 65,536 of them. While
@@ -62,6 +64,11 @@ const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// A redelivered message is recognised by its header `Nats-Msg-Id` if the publisher sets it and it is not empty, and
 /// otherwise by its sequence number in the stream. A stream that was deleted and created again counts from one again, so
 /// `feed_from` ends with an error when it finds that; another start takes the new stream.
+///
+/// The consumer alone knows which messages were accepted. If it is deleted, `feed_from` ends with an error. The next
+/// start creates another if the stream is a work queue, or holds no message that is older than
+/// [`Store::keep_seen`](integration_client::store::Store::keep_seen): all that were accepted are recognised then.
+/// Otherwise `feed_from` ends with an error, also if there was none before: see [`begin_at`](Self::begin_at).
 ///
 /// When `feed_from` ends, the messages that are not in the store go back to the server. If its future is dropped before
 /// it has ended, drop the source too: the messages that it still holds are not delivered to others for as long as it
@@ -74,6 +81,7 @@ pub struct Nats {
     /// When the stream was created, in seconds since 1970.
     made: i64,
     max_deliveries: Option<u64>,
+    memory: Memory,
     asked: tokio::sync::Mutex<Asked>,
     unsettled: Arc<Unsettled<Delivery>>,
     spread: Mutex<Spread>,
@@ -86,6 +94,8 @@ struct Asked {
     batch: Option<Batch>,
     /// The consumer of the last look, and the time of the look. `None` after a failure.
     seen: Option<(PullConsumer, Instant)>,
+    /// When the consumer was created, in nanoseconds since 1970. `None` before it was found.
+    created: Option<i128>,
 }
 
 /// A message that was handed over and is not settled.
@@ -104,36 +114,34 @@ impl Nats {
     /// `NAME_REFUSED` itself, or the consumer exists and would lose messages: its acknowledgements are not explicit, or
     /// its deliveries are limited.
     pub async fn connect(url: &str) -> Result<Nats, Error> {
-        let address = Address::read("NATS", url, &["stream", "consumer", "max_deliveries"])?;
-        let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
-        let stream = address.get("stream").ok_or_else(no_stream)?.to_owned();
-        let consumer = address.get("consumer").unwrap_or("integration-client").to_owned();
+        let Target { address, place, stream, consumer } = Target::read(url)?;
         let max_deliveries = address.max_deliveries(MAX_DELIVERIES)?;
-        let place = format!("nats:{}:{stream}", address.place(4222));
         let connecting = async {
-            let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
-            let client = options.connect(address.url.as_str()).await?;
-            let context = jetstream::new(client);
-            let found = context.get_stream(&stream).await?;
-            check_subjects(&stream, &found.cached_info().config.subjects)?;
+            let (context, found) = find_stream(&address, &stream).await?;
             // A stream that was deleted and created again repeats sequence numbers, so its creation time is part of the
             // source's name.
             let made = found.cached_info().created.unix_timestamp();
-            let config = consumer_of(&found, &stream, &consumer).await?.cached_info().config.clone();
-            Ok::<_, BoxError>((context, made, config))
+            let existing = consumer::find(&found, &stream, &consumer).await?;
+            let limits = existing.map_or((ACK_WAIT, MAX_UNACKNOWLEDGED), |existing| {
+                let config = &existing.cached_info().config;
+                (config.ack_wait, config.max_ack_pending)
+            });
+            Ok::<_, BoxError>((context, made, limits))
         };
         let connected = tokio::time::timeout(2 * PATIENCE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err("no answer within 20 s".into()));
-        let (context, made, config) = connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
+        let (context, made, (ack_wait, max_ack_pending)) =
+            connected.map_err(|error| Error::new(place.clone()).with_source(error))?;
         let name = format!("{place}:{made}");
-        if let Some(advice) = too_few(&stream, &consumer, config.max_ack_pending) {
+        if let Some(advice) = too_few(&stream, &consumer, max_ack_pending) {
             tracing::warn!(source = name, advice, "messages for full lanes can stop all others");
         }
         let (asked, unsettled) = (tokio::sync::Mutex::default(), Arc::new(Unsettled::new()));
         let spread = Mutex::new(Spread::new(waits::now()));
         #[expect(clippy::disallowed_methods, reason = "what is held must not be redelivered while nothing is fetched")]
-        let extending = tokio::spawn(extend(unsettled.clone(), config.ack_wait / 3));
-        Ok(Nats { context, stream, consumer, name, made, max_deliveries, asked, unsettled, spread, extending })
+        let extending = tokio::spawn(extend(unsettled.clone(), ack_wait / 3));
+        let memory = Memory::default();
+        Ok(Nats { context, stream, consumer, name, made, max_deliveries, memory, asked, unsettled, spread, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, stream and the creation
@@ -154,14 +162,22 @@ impl Nats {
         };
         let count = info.as_ref().and_then(|info| u64::try_from(info.delivered).ok());
         let intake = intake.deliveries(count.unwrap_or_default());
-        let published = info.and_then(|info| u64::try_from(info.published.unix_timestamp_nanos()).ok());
-        let at = published.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(at)));
+        let at = info.and_then(|info| time_of(info.published.unix_timestamp_nanos()));
         let delivery = Delivery { message, is_old: false };
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
-    /// Asks the server for `most` messages at most. Returns `None` if the stream was deleted and created again.
-    async fn ask(&self, seen: &mut Option<(PullConsumer, Instant)>, most: usize) -> Result<Option<Batch>, BoxError> {
+    /// Asks the server for `most` messages at most.
+    ///
+    /// # Errors
+    /// The inner error ends the hand-over: the stream or the consumer is another one than before, or a new consumer
+    /// could deliver messages that were accepted and are not recognised. After the outer one the source asks again.
+    async fn ask(
+        &self,
+        seen: &mut Option<(PullConsumer, Instant)>,
+        created: &mut Option<i128>,
+        most: usize,
+    ) -> Result<Result<Batch, BoxError>, BoxError> {
         let now = waits::now();
         let recent = seen.take().filter(|(_, at)| now.saturating_duration_since(*at) <= LOOK_EVERY);
         let (consumer, at) = match recent {
@@ -169,16 +185,19 @@ impl Nats {
             None => {
                 let stream = self.context.get_stream(&self.stream).await?;
                 if stream.cached_info().created.unix_timestamp() != self.made {
-                    return Ok(None);
+                    return Ok(Err(made_anew(&self.stream)));
                 }
-                (consumer_of(&stream, &self.stream, &self.consumer).await?, now)
+                match consumer::look(&stream, &self.consumer, created, &self.memory).await? {
+                    Ok(consumer) => (consumer, now),
+                    Err(why) => return Ok(Err(why)),
+                }
             }
         };
         let config = &consumer.cached_info().config;
         let most = most.min(batch(config.max_batch));
         let asked = Batch::ask(&self.context, &consumer, most, config.max_expires).await?;
         *seen = Some((consumer, at));
-        Ok(Some(asked))
+        Ok(Ok(asked))
     }
 
     /// Ends the request for messages, if there is one, and returns its messages that were not fetched. Call it before
@@ -210,6 +229,35 @@ impl Nats {
         self.context.publish_with_headers(name, headers, message.payload.slice(..kept)).await?.await?;
         message.ack_with(AckKind::Term).await
     }
+}
+
+/// The stream and the consumer that a URL names.
+struct Target {
+    address: Address,
+    /// The server and the stream, as the name of the source begins.
+    place: String,
+    stream: String,
+    consumer: String,
+}
+
+impl Target {
+    fn read(url: &str) -> Result<Target, Error> {
+        let address = Address::read("NATS", url, &["stream", "consumer", "max_deliveries"])?;
+        let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
+        let stream = address.get("stream").ok_or_else(no_stream)?.to_owned();
+        let consumer = address.get("consumer").unwrap_or("integration-client").to_owned();
+        Ok(Target { place: format!("nats:{}:{stream}", address.place(4222)), address, stream, consumer })
+    }
+}
+
+/// Connects to the server, and looks at the stream.
+async fn find_stream(address: &Address, stream: &str) -> Result<(Context, stream::Stream), BoxError> {
+    let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
+    let client = options.connect(address.url.as_str()).await?;
+    let context = jetstream::new(client);
+    let found = context.get_stream(stream).await?;
+    check_subjects(stream, &found.cached_info().config.subjects)?;
+    Ok((context, found))
 }
 
 /// What to do if the stream of refused messages could not be created because another stream stores its subject.
@@ -252,21 +300,6 @@ async fn extend(unsettled: Arc<Unsettled<Delivery>>, every: Duration) {
     }
 }
 
-/// The consumer, which is created if there is none.
-async fn consumer_of(found: &stream::Stream, stream: &str, consumer: &str) -> Result<PullConsumer, BoxError> {
-    let config = pull::Config {
-        durable_name: Some(consumer.to_owned()),
-        ack_policy: AckPolicy::Explicit,
-        ack_wait: ACK_WAIT,
-        max_ack_pending: MAX_UNACKNOWLEDGED,
-        ..pull::Config::default()
-    };
-    let found: PullConsumer = found.get_or_create_consumer(consumer, config).await?;
-    // A consumer that existed before may have other settings than those above.
-    check(stream, consumer, &found.cached_info().config)?;
-    Ok(found)
-}
-
 /// The error of a stream that is another one than at the start. Its messages would be taken for those of the old one.
 fn made_anew(stream: &str) -> BoxError {
     let what = format!(
@@ -282,20 +315,24 @@ impl IntakeSource for Nats {
         &self.name
     }
 
+    fn begin(&self, keep_seen: Duration) {
+        self.memory.set(keep_seen);
+    }
+
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
             let mut asked = self.asked.lock().await;
-            let Asked { batch: slot, seen } = &mut *asked;
+            let Asked { batch: slot, seen, created } = &mut *asked;
             let mut waits = Waits::default();
             let mut since = waits::now();
             loop {
                 let Some(batch) = slot else {
-                    match self.ask(seen, most).await {
-                        Ok(Some(batch)) => {
+                    match self.ask(seen, created, most).await {
+                        Ok(Ok(batch)) => {
                             *slot = Some(batch);
                             since = waits::now();
                         }
-                        Ok(None) => return Err(made_anew(&self.stream)),
+                        Ok(Err(why)) => return Err(why),
                         Err(error) => {
                             let wait = waits.next();
                             let wait_ms = wait.as_millis() as u64;

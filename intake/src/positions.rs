@@ -25,6 +25,11 @@ impl Positions {
         known.next = offset.saturating_add(1);
     }
 
+    /// The offset behind the last fetched message of a partition. `None` if none was fetched since it was assigned.
+    pub(crate) fn next(&self, partition: i32) -> Option<i64> {
+        self.partitions.get(&partition).map(|known| known.next)
+    }
+
     /// Forgets a partition that was reassigned to another consumer. That consumer continues from the committed offset,
     /// so it fetches the open messages again.
     pub(crate) fn lost(&mut self, partition: i32) {
@@ -51,6 +56,7 @@ mod tests {
             positions.fetched(0, offset);
         }
         positions.fetched(1, 0);
+        assert_eq!([0, 1, 2].map(|partition| positions.next(partition)), [Some(14), Some(1), None]);
         assert_eq!(positions.settled(0, 11), Some(10));
         assert_eq!(positions.settled(0, 10), Some(13), "compacted topics have gaps");
         assert_eq!(positions.settled(0, 13), Some(14));
@@ -65,6 +71,7 @@ mod tests {
         (0..4).for_each(|offset| positions.fetched(0, offset));
         assert_eq!(positions.settled(0, 0), Some(1));
         positions.lost(0);
+        assert_eq!(positions.next(0), None);
         // Meanwhile another consumer had the partition and settled offsets 1 and 2.
         positions.fetched(0, 3);
         assert_eq!(positions.settled(0, 1), None, "of the earlier assignment");

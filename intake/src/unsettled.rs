@@ -51,7 +51,7 @@ impl<D> Unsettled<D> {
     }
 
     /// Forgets all deliveries, because their connection is closed and they can no longer be acknowledged.
-    #[cfg(feature = "rabbitmq")]
+    #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
     pub(crate) fn forget_all(&self) {
         self.inner.lock().1.clear();
     }

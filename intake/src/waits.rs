@@ -3,6 +3,8 @@
 use std::time::Duration;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 use std::time::Instant;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+use std::time::SystemTime;
 
 /// The timeout of a connection attempt, and of most requests to a broker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,6 +45,13 @@ impl Waits {
 #[expect(clippy::disallowed_methods, reason = "only the wait before the next connection depends on it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The time by this machine's wall clock, to which the age of messages is counted.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+#[expect(clippy::disallowed_methods, reason = "brokers state times by wall clocks")]
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::now()
 }
 
 #[cfg(test)]

@@ -13,10 +13,11 @@ mod support;
 use std::time::Duration;
 
 use integration_client::outbox::IntakeSource as _;
-use integration_client::{IntegrationClient, Priority, Request};
-use integration_client_intake::{Kafka, KafkaReplies};
+use integration_client::store::Store;
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use integration_client_intake::{Begin, Kafka, KafkaReplies, begin_at};
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
@@ -98,6 +99,18 @@ fn unread_messages(cluster: &Cluster, topic: &str) -> i64 {
     })
 }
 
+/// The group's position in the first partition of a topic.
+fn position(cluster: &Cluster, group: &str, topic: &str) -> Option<i64> {
+    let group: BaseConsumer = settings(cluster).set("group.id", group).create().unwrap();
+    let mut asked = TopicPartitionList::new();
+    asked.add_partition(topic, 0);
+    let told = tokio::task::block_in_place(|| group.committed_offsets(asked, Duration::from_secs(10))).unwrap();
+    match told.find_partition(topic, 0).unwrap().offset() {
+        Offset::Offset(position) => Some(position),
+        _ => None,
+    }
+}
+
 /// Runs the hand-over in a task of its own, because the test's queries to the cluster block the test's thread.
 fn feed(client: &IntegrationClient, source: Kafka) -> JoinHandle<u64> {
     let outbox = client.outbox();
@@ -112,6 +125,9 @@ async fn kafka() {
     missing_topic_is_said(&cluster).await;
     bad_messages_are_refused_with_reason(&cluster).await;
     message_for_full_lane_holds_position(&cluster).await;
+    partition_has_position_while_first_message_is_held(&cluster).await;
+    held_message_comes_again(&cluster).await;
+    lost_position_ends_hand_over(&cluster).await;
     replies_go_to_topic(&cluster).await;
     killed_workers_and_gone_brokers_lose_nothing(&cluster).await;
 }
@@ -178,18 +194,11 @@ async fn message_for_full_lane_holds_position(cluster: &Cluster) {
     let feeding = feed(&accepting, source);
     let looking = async {
         wait_until(async || accepting.outbox().queues(10).await.is_ok_and(|queues| queues.len() == 2)).await;
-        let stored = || {
-            let group: BaseConsumer = settings(cluster).set("group.id", "integration-client").create().unwrap();
-            let mut asked = TopicPartitionList::new();
-            asked.add_partition("full", 0);
-            let stored = group.committed_offsets(asked, Duration::from_secs(10)).unwrap();
-            stored.find_partition("full", 0).unwrap().offset()
-        };
-        let is_first_behind = || stored() == Offset::Offset(1);
-        wait_until(async || tokio::task::block_in_place(is_first_behind)).await;
+        let stored = || position(cluster, "integration-client", "full");
+        wait_until(async || stored() == Some(1)).await;
         // Offsets are committed once a second: a wrong commit past the second message would show within 1.5 s.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        assert!(tokio::task::block_in_place(is_first_behind), "{:?}", stored());
+        assert_eq!(stored(), Some(1));
         let (working, transport) = client(&store, |store| store).await;
         wait_until(async || transport.calls().len() == 3).await;
         working.shutdown(Duration::from_secs(5)).await;
@@ -197,6 +206,99 @@ async fn message_for_full_lane_holds_position(cluster: &Cluster) {
     };
     looking.await;
     assert_eq!(feeding.await.unwrap(), 3);
+}
+
+/// The lane is full before the first message of the partition comes, so nothing of the partition is settled.
+async fn partition_has_position_while_first_message_is_held(cluster: &Cluster) {
+    cluster.create_topic("unsettled", 1, BROKERS).unwrap();
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    let content = line("acme", "/1");
+    let record: FutureRecord<'_, (), String> = FutureRecord::to("unsettled").payload(&content).partition(0);
+    producer.send(record, Duration::from_secs(10)).await.unwrap();
+    let store = store_path("kafka-unsettled");
+    let accepting = support::accepting_client(&store, |store| store.max_lane_backlog(1)).await;
+    accepting.outbox().enqueue("acme", Priority::Normal, Request::post("v", "/0")).await.unwrap();
+    let feeding = feed(&accepting, Kafka::connect(&url(cluster, "unsettled")).await.unwrap());
+    wait_until(async || position(cluster, "integration-client", "unsettled") == Some(0)).await;
+    accepting.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(feeding.await.unwrap(), 0);
+}
+
+/// The next hand-over of the same source begins at the message that ended the one before.
+async fn held_message_comes_again(cluster: &Cluster) {
+    cluster.create_topic("held", 1, BROKERS).unwrap();
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    for (number, tenant) in ["acme", "acme", "umbra"].into_iter().enumerate() {
+        let content = line(tenant, &format!("/{number}"));
+        let record: FutureRecord<'_, (), String> = FutureRecord::to("held").payload(&content).partition(0);
+        producer.send(record, Duration::from_secs(10)).await.unwrap();
+    }
+    let store = store_path("kafka-held");
+    // Half of it is longer than the time until a consumer gets its partition.
+    let limits = |store: Store| store.keep_seen(Duration::from_secs(20));
+    let accepting = support::accepting_client(&store, |store| limits(store).max_lane_backlog(1)).await;
+    let source = Kafka::connect(&url(cluster, "held")).await.unwrap();
+    let fed = tokio::time::timeout(Duration::from_secs(60), accepting.outbox().feed_from(&source)).await;
+    let error = fed.unwrap().unwrap_err();
+    assert!(error.kind() == ErrorKind::QueueFull && error.to_string().contains("0:1 had no room"), "{error}");
+    let (working, transport) = client(&store, limits).await;
+    let looking = async {
+        wait_until(async || transport.calls().len() == 3).await;
+        working.shutdown(Duration::from_secs(5)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 1);
+    let mut paths: Vec<String> = transport.calls().iter().map(|call| call.path().to_owned()).collect();
+    paths.sort();
+    assert_eq!(paths, ["/0", "/1", "/2"]);
+}
+
+/// The client library begins at the first message without a position, and with one that the brokers do not have.
+async fn lost_position_ends_hand_over(cluster: &Cluster) {
+    cluster.create_topic("lost", 1, BROKERS).unwrap();
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    // Years older than the ids of messages in any store.
+    let old = 1_500_000_000_000;
+    for (number, at) in [Some(old), None].into_iter().enumerate() {
+        let content = line("acme", &format!("/{number}"));
+        let record: FutureRecord<'_, (), String> = FutureRecord::to("lost").payload(&content).partition(0);
+        let record = at.into_iter().fold(record, FutureRecord::timestamp);
+        producer.send(record, Duration::from_secs(10)).await.unwrap();
+    }
+    let set = |group: &str, position: i64| {
+        let group: BaseConsumer = settings(cluster).set("group.id", group).create().unwrap();
+        let mut at = TopicPartitionList::new();
+        at.add_partition_offset("lost", 0, Offset::Offset(position)).unwrap();
+        tokio::task::block_in_place(|| group.commit(&at, CommitMode::Sync)).unwrap();
+    };
+    let (client, transport) = client(&store_path("kafka-lost"), |store| store).await;
+    let connect = async |group: &str| Kafka::connect(&format!("{}&group={group}", url(cluster, "lost"))).await.unwrap();
+    let why = async |source: &Kafka| {
+        let fed = tokio::time::timeout(Duration::from_secs(60), client.outbox().feed_from(source)).await;
+        std::error::Error::source(&fed.unwrap().unwrap_err()).unwrap().to_string()
+    };
+    // The next hand-over of the same source begins there again, and does not skip the message.
+    let source = connect("without").await;
+    let without = why(&source).await;
+    assert!(without.contains("--begin-at first") && without.contains("--group without --topic lost:0"), "{without}");
+    assert_eq!(why(&source).await, without);
+    drop(source);
+    assert_eq!(position(cluster, "without", "lost"), None);
+    set("beyond", 9);
+    let beyond = why(&connect("beyond").await).await;
+    assert!(beyond.contains("goes on at offset 0, and the position was 9"), "{beyond}");
+    assert!(transport.calls().is_empty());
+    // Where the beginning is set, old messages are accepted.
+    let begun = format!("{}&group=begun", url(cluster, "lost"));
+    let set = begin_at(&begun, Begin::First).await.unwrap();
+    assert!(set.contains("the group begun begins in the topic lost, by partition: 0 at offset 0"), "{set}");
+    assert_eq!(position(cluster, "begun", "lost"), Some(0));
+    let again = begin_at(&begun, Begin::New).await.unwrap_err().to_string();
+    assert!(again.contains("the group begun has a position in each partition"), "{again}");
+    let feeding = feed(&client, connect("begun").await);
+    wait_until(async || transport.calls().len() == 2).await;
+    client.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(feeding.await.unwrap(), 2);
 }
 
 async fn replies_go_to_topic(cluster: &Cluster) {

@@ -8,14 +8,20 @@
     reason = "tests: helpers unwrap too"
 )]
 
+#[path = "nats/begin.rs"]
+mod begin;
+#[path = "nats/restart.rs"]
+mod restart;
 mod support;
 
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
+use integration_client::BoxError;
 use integration_client::outbox::IntakeSource;
 use integration_client_intake::{Nats, NatsReplies};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -65,14 +71,29 @@ async fn publish(name: &str, messages: impl Iterator<Item = (Option<String>, Str
     context
 }
 
-/// The number of messages of the stream that the consumer has not settled.
-async fn unsettled_messages(context: &Context, name: &str) -> u64 {
-    let stream = context.get_stream(name).await.unwrap();
-    let info = stream.consumer_info("integration-client").await.unwrap();
-    info.num_pending + info.num_ack_pending as u64
+/// Creates the consumer of the source.
+async fn add_consumer(context: &Context, stream: &str, ack_wait: Duration) -> PullConsumer {
+    let durable_name = Some("integration-client".to_owned());
+    let config = pull::Config { durable_name, ack_wait, ..pull::Config::default() };
+    context.get_stream(stream).await.unwrap().create_consumer(config).await.unwrap()
 }
 
-/// Runs all tests one after the other, because they share the server that the last one kills.
+/// The number of messages of the stream that the consumer has not settled. Without a consumer these are all.
+async fn unsettled_messages(context: &Context, name: &str) -> u64 {
+    let stream = context.get_stream(name).await.unwrap();
+    match stream.consumer_info("integration-client").await {
+        Ok(info) => info.num_pending + info.num_ack_pending as u64,
+        Err(_) => stream.cached_info().state.messages,
+    }
+}
+
+/// The error of a source, with which a hand-over or a fetch has ended.
+fn why<T: std::fmt::Debug>(ended: Result<T, impl Into<BoxError>>) -> String {
+    let error: BoxError = ended.unwrap_err().into();
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Runs all tests one after the other, because they share the server that the last two kill.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats() {
     missing_stream_is_said().await;
@@ -87,7 +108,10 @@ async fn nats() {
     end_gives_back_what_nobody_fetched().await;
     end_gives_back_what_is_under_way().await;
     stream_made_anew_ends_hand_over().await;
+    lost_consumer_ends_hand_over().await;
+    begin::beginning_is_set_before_first_start().await;
     replies_go_to_subject_of_stream().await;
+    restart::restart_ends_no_hand_over().await;
     killed_workers_and_broker_lose_nothing().await;
 }
 
@@ -114,11 +138,11 @@ async fn limits_of_existing_consumer_are_read() {
     let messages = (0..20).map(|number| (None, line("acme", &format!("/{number}"))));
     let context = publish("LIMITED", messages).await;
     let stream = context.get_stream("LIMITED").await.unwrap();
-    let config = |name: &str, max_deliver, max_batch| jetstream::consumer::pull::Config {
+    let config = |name: &str, max_deliver, max_batch| pull::Config {
         durable_name: Some(name.to_owned()),
         max_deliver,
         max_batch,
-        ..jetstream::consumer::pull::Config::default()
+        ..pull::Config::default()
     };
     stream.create_consumer(config("forgetful", 3, 0)).await.unwrap();
     let error = Nats::connect(&format!("{}?stream=LIMITED&consumer=forgetful", url())).await.unwrap_err().to_string();
@@ -159,7 +183,7 @@ async fn bad_messages_are_refused_with_reason() {
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 2);
     let stream = context.get_stream("BAD_REFUSED").await.unwrap();
     assert_eq!(stream.cached_info().state.messages, 3);
-    let consumer = stream.create_consumer(jetstream::consumer::pull::Config::default()).await.unwrap();
+    let consumer = stream.create_consumer(pull::Config::default()).await.unwrap();
     let refused: Vec<_> = consumer.fetch().max_messages(3).messages().await.unwrap().collect().await;
     let of = |content: &str| {
         let is_it = |message: &&jetstream::Message| match content.len() {
@@ -195,7 +219,7 @@ async fn refused_message_fits_its_stream() {
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 0);
     let stream = context.get_stream("BULKY_REFUSED").await.unwrap();
-    let consumer = stream.create_consumer(jetstream::consumer::pull::Config::default()).await.unwrap();
+    let consumer = stream.create_consumer(pull::Config::default()).await.unwrap();
     let refused = consumer.fetch().max_messages(2).messages().await.unwrap();
     let mut refused: Vec<jetstream::Message> = refused.map(|message| message.unwrap()).collect().await;
     refused.sort_by_key(|message| message.payload.len());
@@ -243,12 +267,7 @@ async fn full_lane_stops_no_other() {
 
 async fn deliveries_are_counted() {
     let context = publish("OFTEN", std::iter::once((None, line("acme", "/often")))).await;
-    let stream = context.get_stream("OFTEN").await.unwrap();
-    let config = jetstream::consumer::pull::Config {
-        durable_name: Some("integration-client".to_owned()),
-        ..jetstream::consumer::pull::Config::default()
-    };
-    let consumer = stream.create_consumer(config).await.unwrap();
+    let consumer = add_consumer(&context, "OFTEN", Duration::from_secs(30)).await;
     for _ in 0..3 {
         let mut fetched = consumer.batch().max_messages(1).expires(Duration::from_secs(10)).messages().await.unwrap();
         let message = fetched.next().await.unwrap().unwrap();
@@ -263,13 +282,7 @@ async fn deliveries_are_counted() {
 async fn held_message_is_not_redelivered() {
     let lines = (0..2).map(|number| (None, line("acme", &format!("/{number}"))));
     let context = publish("HELD", lines).await;
-    let config = jetstream::consumer::pull::Config {
-        durable_name: Some("integration-client".to_owned()),
-        ack_wait: Duration::from_secs(1),
-        ..jetstream::consumer::pull::Config::default()
-    };
-    let stream = context.get_stream("HELD").await.unwrap();
-    let mut consumer = stream.create_consumer(config).await.unwrap();
+    let mut consumer = add_consumer(&context, "HELD", Duration::from_secs(1)).await;
     let accepting = support::accepting_client(&store_path("nats-held"), |store| store.max_backlog(1)).await;
     let source = Nats::connect(&format!("{}?stream=HELD", url())).await.unwrap();
     let looking = async {
@@ -291,6 +304,7 @@ async fn end_gives_back_what_nobody_fetched() {
     let context = publish("SHORT", messages).await;
     let url = format!("{}?stream=SHORT", url());
     let first = Nats::connect(&url).await.unwrap();
+    first.begin(Duration::from_secs(3600));
     assert!(!first.fetch(1_000).await.unwrap().is_empty());
     first.ended().await;
     // The first source still exists, as in a program that goes on.
@@ -339,6 +353,7 @@ async fn slow_link() -> String {
 async fn end_gives_back_what_is_under_way() {
     const MESSAGES: usize = 10;
     let context = publish("SLOW", (0..MESSAGES).map(|number| (None, line("acme", &format!("/{number}"))))).await;
+    add_consumer(&context, "SLOW", Duration::from_secs(30)).await;
     let source = Nats::connect(&format!("{}?stream=SLOW", slow_link().await)).await.unwrap();
     // The looks at the stream and at the consumer take a second each.
     let fetched = tokio::time::timeout(Duration::from_millis(2_300), source.fetch(MESSAGES)).await;
@@ -369,15 +384,52 @@ async fn stream_made_anew_ends_hand_over() {
         publish("ANEW", messages()).await
     };
     let (fed, context) = tokio::join!(client.outbox().feed_from(&source), replacing);
-    let error = fed.unwrap_err();
-    let why = std::error::Error::source(&error).map(|why| why.to_string()).unwrap_or_default();
-    assert!(why.contains("the stream ANEW was deleted and created again"), "{error}: {why}");
+    let why = why(fed);
+    assert!(why.contains("the stream ANEW was deleted and created again"), "{why}");
     let source = Nats::connect(&format!("{}?stream=ANEW", url())).await.unwrap();
     let looking = async {
         wait_until(async || transport.calls().len() == 6 && unsettled_messages(&context, "ANEW").await == 0).await;
         client.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 3);
+}
+
+/// A new consumer delivers all messages of the stream again. Those that are older than the ids in the store would be
+/// sent again.
+async fn lost_consumer_ends_hand_over() {
+    let messages = || (0..3).map(|number| (None, line("acme", &format!("/{number}"))));
+    let context = publish("LOST", messages()).await;
+    let (client, transport) = client(&store_path("nats-lost"), |store| store).await;
+    let connect = async || Nats::connect(&format!("{}?stream=LOST", url())).await.unwrap();
+    add_consumer(&context, "LOST", Duration::from_secs(30)).await;
+    let source = connect().await;
+    let deleting = async {
+        wait_until(async || transport.calls().len() == 3 && unsettled_messages(&context, "LOST").await == 0).await;
+        context.get_stream("LOST").await.unwrap().delete_consumer("integration-client").await.unwrap();
+    };
+    let why_deleted = why(tokio::join!(client.outbox().feed_from(&source), deleting).0);
+    assert!(why_deleted.contains("the consumer integration-client of the stream LOST was deleted"), "{why_deleted}");
+    // The ids of the messages may be forgotten.
+    let source = connect().await;
+    source.begin(Duration::ZERO);
+    let why_missing = why(source.fetch(10).await);
+    assert!(why_missing.contains("nats consumer add LOST integration-client"), "{why_missing}");
+    // The ids are known: the messages come again, and none is sent.
+    let source = connect().await;
+    let looking = async {
+        wait_until(async || unsettled_messages(&context, "LOST").await == 0).await;
+        client.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(client.outbox().feed_from(&source), looking).0.unwrap(), 0);
+    assert_eq!(transport.calls().len(), 3);
+    // A work queue holds only messages that were not acknowledged.
+    context.delete_stream("LOST").await.unwrap();
+    let config = stream::Config { name: "LOST".to_owned(), ..stream::Config::default() };
+    context.create_stream(stream::Config { retention: stream::RetentionPolicy::WorkQueue, ..config }).await.unwrap();
+    context.publish("LOST", line("acme", "/3").into()).await.unwrap().await.unwrap();
+    let source = connect().await;
+    source.begin(Duration::ZERO);
+    assert_eq!(source.fetch(10).await.unwrap().len(), 1);
 }
 
 async fn replies_go_to_subject_of_stream() {
@@ -417,12 +469,7 @@ async fn killed_workers_and_broker_lose_nothing() {
     let made = publish("KILLED", messages).await;
     // The test creates the consumer with a short `ack_wait`, so that the server soon redelivers the messages of a
     // killed worker.
-    let consumer = jetstream::consumer::pull::Config {
-        durable_name: Some("integration-client".to_owned()),
-        ack_wait: Duration::from_secs(1),
-        ..jetstream::consumer::pull::Config::default()
-    };
-    made.get_stream("KILLED").await.unwrap().create_consumer(consumer).await.unwrap();
+    add_consumer(&made, "KILLED", Duration::from_secs(1)).await;
     let is_ours = std::env::var_os("IC_TEST_NATS_DIR").is_some();
     let set = |what: &str| support::run_script("nats.sh", what);
     let broker: Option<&dyn Fn(&str)> = if is_ours { Some(&set) } else { None };

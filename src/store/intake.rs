@@ -49,6 +49,21 @@ pub(crate) fn forget_notes<'a>(messages: &'a Vec<Id>, db: Db<'a>, _: i64) -> Box
     Box::pin(seen::forget_all(messages, db))
 }
 
+/// Says of each message, with the job that it would become, what was accepted before: `None` if it is not known. Keeps
+/// the records of known messages as [`take`] does, and records no message.
+#[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
+pub(crate) fn recognise<'a>(
+    messages: &'a Vec<(Message, Id)>,
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Vec<Option<Accepted>>, DbError>> {
+    Box::pin(async move {
+        let known = seen::look(messages, db, now).await?;
+        let accepted = |((_, job), before): (&(Message, Id), Option<Id>)| Some(Accepted::of_message(*job, before?));
+        Ok(messages.iter().zip(known).map(accepted).collect())
+    })
+}
+
 /// Whether the database rejected what was to be written, so that it may take other jobs.
 pub(crate) fn is_rejection(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
@@ -75,7 +90,7 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
         }
         let seen = if job.message.is_some() { seen.next().unwrap_or(Seen::New) } else { Seen::New };
         accepted.push(match seen {
-            Seen::Before(before) => Accepted::of_message(job, before),
+            Seen::Before(before) => Accepted::of_message(job.id, before),
             Seen::New => {
                 together.push(job);
                 Accepted::New

@@ -74,8 +74,8 @@ pub(crate) enum Accepted {
 
 impl Accepted {
     /// The result for a message that was accepted earlier, as the job `before`.
-    pub(super) fn of_message(job: &NewJob, before: Id) -> Accepted {
-        if same_content(before, job.id) { Accepted::Before(before) } else { Accepted::KeyOfAnother }
+    pub(super) fn of_message(job: Id, before: Id) -> Accepted {
+        if same_content(before, job) { Accepted::Before(before) } else { Accepted::KeyOfAnother }
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         if let Some(message) = job.message
             && let Some(Seen::Before(before)) = seen::record(&[(message, job.id)], db, now).await?.first().copied()
         {
-            return Ok(Accepted::of_message(job, before));
+            return Ok(Accepted::of_message(job.id, before));
         }
         if let Some((key, fingerprint)) = &job.key {
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);

@@ -25,8 +25,21 @@ pub(super) enum Seen {
     Before(Id),
 }
 
+/// What is recorded of a message.
+#[derive(Clone, Copy)]
+struct Record {
+    job: Id,
+    /// When the record may be deleted, in milliseconds.
+    until: i64,
+}
+
+/// The part of its time after which the record of a message is renewed when the message comes again: an eighth. A
+/// message that comes again sooner costs no write.
+const RENEWED_AFTER: i64 = 8;
+
 /// Records messages with their jobs, and returns what was known about each, in the same order. Of two equal messages in
-/// the list, the second counts as known.
+/// the list, the second counts as known. Renews the records of known messages: a source without acknowledgements of
+/// single messages delivers the same messages again at each start, for as long as an older one has no room.
 pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Seen>, DbError> {
     if messages.is_empty() {
         return Ok(Vec::new());
@@ -35,18 +48,20 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
     // not wait for each other in a deadlock.
     let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
     sorted.sort_by_key(|(message, _)| message.id);
-    let (mut new, mut known) = match db.dialect() {
+    let (mut new, known) = match db.dialect() {
         Dialect::Sqlite => insert_unknown(&sorted, db, now).await?,
         Dialect::Postgres => {
             let sql = "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
                        ON CONFLICT (message) DO NOTHING RETURNING message";
             let found = db.fetch(sql, rows(Dialect::Postgres, columns(&sorted, now))).await?;
             let new: HashSet<Id> = found.into_iter().map(|mut row| row.id()).collect::<Result<_, _>>()?;
-            let others: Vec<_> = sorted.into_iter().filter(|(message, _)| !new.contains(&message.id)).collect();
-            let known = jobs_of(&others, db).await?;
+            let others: Vec<_> = sorted.iter().copied().filter(|(message, _)| !new.contains(&message.id)).collect();
+            let known = records_of(&others, db).await?;
             (new, known)
         }
     };
+    renew(&sorted, &known, db, now).await?;
+    let mut known: HashMap<Id, Id> = known.into_iter().map(|(message, record)| (message, record.job)).collect();
     let mut seen = Vec::with_capacity(messages.len());
     for (message, job) in messages {
         if new.remove(&message.id) {
@@ -58,6 +73,14 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
         }
     }
     Ok(seen)
+}
+
+/// The job of each message that is known, in the same order. Renews the records of known messages as [`record`] does.
+pub(super) async fn look(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> Result<Vec<Option<Id>>, DbError> {
+    let all: Vec<&(Message, Id)> = messages.iter().collect();
+    let known = records_of(&all, db).await?;
+    renew(&all, &known, db, now).await?;
+    Ok(messages.iter().map(|(message, _)| known.get(&message.id).map(|record| record.job)).collect())
 }
 
 /// Records messages, in place of what was recorded of them before.
@@ -96,21 +119,35 @@ pub(super) async fn forget(message: Id, db: Db<'_>) -> Result<(), DbError> {
     db.execute("DELETE FROM ic_seen WHERE message = $1", args).await.map(drop)
 }
 
-/// The jobs of the messages that are known.
-async fn jobs_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Id>, DbError> {
+/// Keeps the records of known messages for their whole time again.
+async fn renew(messages: &[&(Message, Id)], known: &HashMap<Id, Record>, db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let old = messages.iter().filter_map(|(message, _)| {
+        let record = known.get(&message.id)?;
+        let passed = message.keep_ms.saturating_sub(record.until.saturating_sub(now));
+        (passed > message.keep_ms / RENEWED_AFTER).then_some((*message, record.job))
+    });
+    let old: Vec<(Message, Id)> = old.collect();
+    if old.is_empty() {
+        return Ok(());
+    }
+    replace(&old, db, now).await
+}
+
+/// The records of the messages that are known.
+async fn records_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Record>, DbError> {
     if messages.is_empty() {
         return Ok(HashMap::new());
     }
     let sql = match db.dialect() {
         Dialect::Sqlite => {
             "WITH m AS MATERIALIZED (SELECT unhex(value ->> 0) AS id FROM json_each($1)) \
-             SELECT message, job FROM ic_seen WHERE message IN (SELECT id FROM m)"
+             SELECT message, job, until FROM ic_seen WHERE message IN (SELECT id FROM m)"
         }
-        Dialect::Postgres => "SELECT message, job FROM ic_seen WHERE message = ANY($1)",
+        Dialect::Postgres => "SELECT message, job, until FROM ic_seen WHERE message = ANY($1)",
     };
     let ids = messages.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect();
     let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
-    found.into_iter().map(|mut row| Ok((row.id()?, row.id()?))).collect()
+    found.into_iter().map(|mut row| Ok((row.id()?, Record { job: row.id()?, until: row.int()? }))).collect()
 }
 
 /// Messages in one INSERT statement in SQLite whose values are parameters.
@@ -122,15 +159,16 @@ static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
     format!("INSERT INTO ic_seen (message, job, until) VALUES {rows} ON CONFLICT (message) DO NOTHING")
 });
 
-/// Inserts the messages that SQLite does not know. Returns their ids, and the jobs of the known ones. The transaction
-/// excludes other writers, so nobody inserts a message between the statements. `RETURNING` would save one statement, but
-/// each row that sqlx reads from SQLite costs as much as the insertion of one, and usually no message is known.
+/// Inserts the messages that SQLite does not know. Returns their ids, and the records of the known ones. The
+/// transaction excludes other writers, so nobody inserts a message between the statements. `RETURNING` would save one
+/// statement, but each row that sqlx reads from SQLite costs as much as the insertion of one, and usually no message is
+/// known.
 async fn insert_unknown(
     messages: &[&(Message, Id)],
     db: Db<'_>,
     now: i64,
-) -> Result<(HashSet<Id>, HashMap<Id, Id>), DbError> {
-    let known = jobs_of(messages, db).await?;
+) -> Result<(HashSet<Id>, HashMap<Id, Record>), DbError> {
+    let known = records_of(messages, db).await?;
     let unknown: Vec<_> = messages.iter().copied().filter(|(message, _)| !known.contains_key(&message.id)).collect();
     let mut chunks = unknown.chunks_exact(ROWS);
     for chunk in &mut chunks {

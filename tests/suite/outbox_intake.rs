@@ -16,6 +16,8 @@ use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+mod held;
+
 fn store() -> Store {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("ic-intake-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -42,6 +44,7 @@ struct Broker {
     name: &'static str,
     messages: Mutex<Vec<(&'static str, &'static str, &'static str)>>,
     can_postpone: bool,
+    in_order: bool,
     /// Whether the source waits for more messages after its last one, instead of ending.
     never_ends: bool,
     /// Whether the source fails after its last message, instead of ending.
@@ -56,6 +59,7 @@ fn broker(name: &'static str, messages: &[(&'static str, &'static str, &'static 
         name,
         messages: Mutex::new(messages.to_vec()),
         can_postpone: false,
+        in_order: false,
         never_ends: false,
         fails: false,
         taken: Mutex::default(),
@@ -115,9 +119,23 @@ impl IntakeSource for Broker {
         self.can_postpone
     }
 
+    fn acknowledges_in_order(&self) -> bool {
+        self.in_order
+    }
+
     fn later<'a>(&'a self, messages: &'a [MessageRef], _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         self.postponed.lock().unwrap().extend(messages.iter().map(|message| message.id.clone()));
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// A store into which nothing can be written while the flag is set.
+#[derive(Default)]
+struct UnwritableStore(AtomicBool);
+
+impl Watch for UnwritableStore {
+    fn at(&self, what: &'static str, _: Moment) -> Fault {
+        if what == "accept" && self.0.load(Relaxed) { Fault::Full } else { Fault::None }
     }
 }
 
@@ -298,14 +316,6 @@ async fn fetched_messages_share_a_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_wait_while_the_store_is_away() {
-    /// A store into which nothing can be written while the flag is set.
-    #[derive(Default)]
-    struct UnwritableStore(AtomicBool);
-    impl Watch for UnwritableStore {
-        fn at(&self, what: &'static str, _: Moment) -> Fault {
-            if what == "accept" && self.0.load(Relaxed) { Fault::Full } else { Fault::None }
-        }
-    }
     let down = Arc::new(UnwritableStore(AtomicBool::new(true)));
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().watched_by(down.clone()));
     let client = client(&transport, &store).build().await.unwrap();

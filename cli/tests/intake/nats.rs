@@ -1,10 +1,13 @@
 //! NATS JetStream as the source.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::{self, Context, stream};
 use integration_client::BoxError;
+use integration_client::testing::FakeVendor;
 
-use super::{Source, requests_are_sent_once};
+use super::{IntakeFolder, Source, requests_are_sent_once, until};
 
 struct Nats {
     server: String,
@@ -12,8 +15,30 @@ struct Nats {
 }
 
 impl Nats {
+    /// A stream of the server that `IC_TEST_NATS` names.
+    fn new(stream: &str) -> Nats {
+        let server = std::env::var("IC_TEST_NATS").expect(
+            "IC_TEST_NATS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/nats.sh start)\"` before",
+        );
+        Nats { server, stream: format!("{stream}-{}", std::process::id()) }
+    }
+
     async fn connect(&self) -> Result<Context, BoxError> {
         Ok(jetstream::new(async_nats::connect(self.server.as_str()).await?))
+    }
+
+    /// When the stream was created, in seconds since 1970.
+    async fn made(&self) -> Result<i64, BoxError> {
+        let stream = self.connect().await?.get_stream(&self.stream).await?;
+        Ok(stream.cached_info().created.unix_timestamp())
+    }
+
+    /// Deletes the stream, and creates it again.
+    async fn make_anew(&self) -> Result<i64, BoxError> {
+        // It may be deleted already, by a try before this one.
+        let _ = self.connect().await?.delete_stream(&self.stream).await;
+        self.publish(&[]).await?;
+        self.made().await
     }
 }
 
@@ -54,9 +79,47 @@ impl Source for Nats {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_from_nats_are_sent_once() {
-    let server = std::env::var("IC_TEST_NATS").expect(
-        "IC_TEST_NATS names no server: run `scripts/test.sh test`, or `eval \"$(scripts/nats.sh start)\"` before",
-    );
-    let source = Nats { server, stream: format!("CLI-{}", std::process::id()) };
-    requests_are_sent_once(&source, "nats").await;
+    requests_are_sent_once(&Nats::new("CLI"), "nats").await;
+}
+
+/// The source fails for good while a request without a key is under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_source_cuts_off_no_exchange() {
+    let place = IntakeFolder::slow_without_keys("failing").await;
+    let source = Nats::new("CLI-FAILING");
+    let line = r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/slow","body":{"a":1}}"#;
+    let message = [("m".to_owned(), line.to_owned())];
+    until("the message is published", async || source.publish(&message).await.ok()).await;
+    let first = until("the stream is found", async || source.made().await.ok()).await;
+    let mut program = place.start(&source.url()).await;
+    place.wait_until_under_way().await;
+    // The source compares the times at which the streams were created, in whole seconds.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    until("the stream is made anew", async || source.make_anew().await.ok().filter(|made| *made != first)).await;
+    let ended = program.wait();
+    assert_eq!(ended.code, Some(2), "{}", ended.err);
+    assert!(ended.err.contains("was deleted and created again"), "{}", ended.err);
+    place.assert_none_cut_off();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beginning_is_set_once_and_takes_no_message() {
+    let place = IntakeFolder::new("beginning", FakeVendor::builder()).await;
+    let source = Nats::new("CLI-BEGINNING");
+    let line = r#"{"tenant":"acme","vendor":"v","method":"POST","path":"/old","body":{"a":1}}"#;
+    let message = [("m".to_owned(), line.to_owned())];
+    until("the message is published", async || source.publish(&message).await.ok()).await;
+    // The command ends with 2 also if the server is away at that moment.
+    let begin = |needle: &str| {
+        let out = place.command(&source.url()).args(["--begin-at", "first"]).output().unwrap();
+        let shown = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
+        shown.contains(needle).then_some(out.status.code())
+    };
+    let first = until("the beginning is set", async || begin("begins in the stream")).await;
+    let again = until("it is refused", async || begin("has the consumer integration-client already")).await;
+    assert_eq!((first, again), (Some(0), Some(2)));
+    assert!(place.sent().is_empty());
+    let program = place.start(&source.url()).await;
+    place.wait_until_sent(1).await;
+    assert_eq!(program.end().code, Some(0));
 }

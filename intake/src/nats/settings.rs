@@ -45,8 +45,8 @@ pub(super) fn check(stream: &str, consumer: &str, config: &ConsumerConfig) -> Re
     if config.ack_policy != AckPolicy::Explicit {
         return Err(Error::new(format!(
             "the acknowledgements of the consumer {consumer:?} are {:?}, and must be explicit: name another consumer \
-             in the URL (consumer=NAME), or delete this one (nats consumer rm {stream} {consumer}), and the next start \
-             makes it anew",
+             in the URL (consumer=NAME), and set where it begins in the stream {stream} (--begin-at of integration-client \
+             intake). If this consumer is deleted, the record of what was accepted is lost",
             config.ack_policy
         )));
     }
@@ -110,7 +110,7 @@ mod tests {
         assert!(limited.contains("5 times") && limited.contains("edit S C --max-deliver=-1"), "{limited}");
         for policy in [AckPolicy::None, AckPolicy::All] {
             let other = checked(&config(policy, -1)).unwrap_err();
-            assert!(other.contains("explicit") && other.contains("rm S C"), "{other}");
+            assert!(other.contains("explicit") && other.contains("--begin-at"), "{other}");
         }
     }
 }

@@ -77,7 +77,15 @@ pub(crate) const WORKER_LIFETIMES: Range<Duration> = Duration::from_millis(60)..
 /// is a place for replies; otherwise sends nothing.
 pub(crate) async fn work() {
     let (Ok(url), Some(store)) = (std::env::var("IC_INTAKE_URL"), std::env::var_os("IC_INTAKE_STORE")) else { return };
-    let (source, store) = (integration_client_intake::open(&url).await.unwrap(), PathBuf::from(store));
+    let store = PathBuf::from(store);
+    // At the start a source reports that its broker is away, and later it waits for it. So only an error of the
+    // hand-over ends this process.
+    let source = loop {
+        match integration_client_intake::open(&url).await {
+            Ok(source) => break source,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
     let Ok(replies) = std::env::var("IC_INTAKE_REPLIES") else {
         accepting_client(&store, |store| store).await.outbox().feed_from(&*source).await.unwrap();
         return;
@@ -119,6 +127,11 @@ impl Worker {
         }
         Worker(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
+
+    /// Kills the process. Fails if it has ended by itself.
+    fn kill(mut self, seed: u64) {
+        assert_eq!(self.0.try_wait().unwrap(), None, "a worker ended by itself, seed {seed}");
+    }
 }
 
 /// Kills the process with SIGKILL.
@@ -157,14 +170,14 @@ pub(crate) async fn kill_and_judge(
             // Gives the worker time to reconnect.
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1_500))).await;
         }
-        drop(worker);
+        worker.kill(seed);
     }
     // The broker redelivers the messages of a killed worker only when it has noticed that the worker is gone.
     loop {
         let worker = Worker::start(url, None, &store);
         wait_until(&is_empty).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        drop(worker);
+        worker.kill(seed);
         tokio::time::sleep(Duration::from_millis(300)).await;
         if is_empty().await {
             break;
@@ -206,9 +219,10 @@ pub(crate) async fn kill_while_replying(
     let (mut times, mut under_way): (HashMap<String, u32>, u32) = (HashMap::new(), 0);
     for kill in 1..=10 * KILLS {
         let worker = Worker::start(url, Some(replies), &store);
-        // On a busy machine a worker needs longer to begin, so it lives longer as long as none has.
-        let longer = if times.is_empty() { u64::from(100 * kill) } else { 0 };
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(150..600) + longer)).await;
+        // As long as none has delivered a reply, each lives a little longer than the one before: on a busy machine a
+        // worker needs longer to begin, and on a quiet one it delivers all in half a second.
+        let life = if times.is_empty() { u64::from(100 + 50 * kill) } else { fastrand::u64(150..600) };
+        tokio::time::sleep(Duration::from_millis(life)).await;
         drop(worker);
         ids().await.into_iter().for_each(|id| *times.entry(id).or_default() += 1);
         under_way += u32::from(!times.is_empty() && times.len() < messages);

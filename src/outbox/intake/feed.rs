@@ -46,7 +46,8 @@ impl Outbox {
     /// is left.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
-    /// two thousand in total; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
+    /// two thousand in total, and for a [bounded time](IntakeSource::acknowledges_in_order) if the source acknowledges in
+    /// order; messages for other tenants are accepted. A tenant's messages for a vendor are accepted in the
     /// order in which they came, except those that the source [postponed](IntakeSource::can_postpone) or whose job the
     /// database rejected at first. Dropping the future loses no message: a message that is not in the store was not
     /// acknowledged, and the broker redelivers it. `ended` is not called then, so drop the source, too.
@@ -56,8 +57,8 @@ impl Outbox {
     ///
     /// # Errors
     /// The source's own error, as [`ErrorKind::Store`] (if it could not fetch, what was fetched before and has room is
-    /// written first); an error of the store that is not temporary; and [`ErrorKind::Shutdown`] if the client had been
-    /// shut down before.
+    /// written first); an error of the store that is not temporary; [`ErrorKind::QueueFull`] if a message was held for
+    /// too long and the source [acknowledges in order](IntakeSource::acknowledges_in_order); and [`ErrorKind::Shutdown`] if the client had been shut down before.
     pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
         self.state()?.check_open()?;
         let fed = self.hand_over(source).await;
@@ -69,6 +70,7 @@ impl Outbox {
         let outbox = self.state()?;
         let (clock, mut stop) = (outbox.clock, outbox.stop.subscribe());
         let (can_postpone, bound) = (source.can_postpone(), DeliveryBound::of(source, outbox));
+        source.begin(outbox.store.limits.keep_seen);
         let (mut new, mut is_over) = (0, false);
         let (mut held, mut told, mut telling) = (VecDeque::new(), SourceReport::default(), 0);
         // The messages beyond the bound of deliveries that are given back.
@@ -97,9 +99,9 @@ impl Outbox {
             let is_stopped = *stop.borrow();
             let is_ending = is_stopped || failure.is_some() || (lost.is_some() && again_at.is_some());
             if is_ending && write.is_none() && !held.is_empty() {
-                let beyond = held.iter().filter(|good: &&CheckedMessage| bound.is_beyond(good.deliveries));
-                handled.extend(beyond.map(|good| good.message.id.clone()));
-                let left = held.drain(..).map(|CheckedMessage { message, .. }| message);
+                let beyond = held.iter().filter(|good: &&CheckedMessage| bound.is_beyond(good.progress.deliveries));
+                handled.extend(beyond.map(|good| good.progress.message.id.clone()));
+                let left = held.drain(..).map(|good| good.progress.message);
                 match can_postpone {
                     true => told.back.extend(left),
                     false => drop(left),
@@ -108,7 +110,7 @@ impl Outbox {
             if write.is_none() && !held.is_empty() && !is_ending && again_at.is_none() {
                 let batch = std::mem::take(&mut held);
                 let (count, bytes) = (batch.len(), bytes_of(&batch));
-                write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, can_postpone, bound)) });
+                write = Some(Write { count, bytes, done: Box::pin(write_all(outbox, batch, source, bound)) });
             }
             // Before they are given back, because another process may have them at once.
             bound.keep(std::mem::take(&mut handled).iter().map(String::as_str).collect()).await?;
@@ -213,7 +215,7 @@ impl Outbox {
         match job {
             Ok((outbox, job)) => {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
-                good.push_back(CheckedMessage { message, job, deliveries });
+                good.push_back(CheckedMessage::new(message, deliveries, job));
             }
             // What was fetched before must still be written and acknowledged.
             Err(error) if error.kind() == ErrorKind::Shutdown => {

@@ -136,6 +136,15 @@ pub trait IntakeSource: Send + Sync {
     /// use the same ids.
     fn name(&self) -> &str;
 
+    /// The client calls this before the first fetch of a hand-over. It recognises a message that it accepted no longer
+    /// than `keep_seen` ago ([`Store::keep_seen`](crate::store::Store::keep_seen)). If the broker has lost the record
+    /// of what was acknowledged, the source must not begin at older messages by itself, because those that were
+    /// accepted would be sent again: [`fetch`](Self::fetch) then returns an error. Does nothing unless implemented.
+    ///
+    /// A source that wraps another one must forward this call, as all others. The sources of `integration-client-intake`
+    /// take nothing as recognised before it.
+    fn begin(&self, _keep_seen: Duration) {}
+
     /// Returns the next messages, `most` at most. Waits until there is one; an empty answer means that the source has
     /// ended. While its broker is unreachable, the source itself must wait: an error ends the hand-over.
     ///
@@ -162,6 +171,17 @@ pub trait IntakeSource: Send + Sync {
     /// If it cannot, the client holds messages for a tenant whose part of the outbox is full; when it holds as many as
     /// it may, the source's other messages wait behind them.
     fn can_postpone(&self) -> bool {
+        false
+    }
+
+    /// Whether the broker keeps one position and no acknowledgement of single messages, so that it delivers the messages
+    /// behind an unsettled one again when the hand-over begins anew. `false` unless implemented.
+    ///
+    /// If so, a message without room ends the hand-over with
+    /// [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) when half of
+    /// [`Store::keep_seen`](crate::store::Store::keep_seen) has passed since a message behind it was settled first: that
+    /// message must be recognised when it is delivered again.
+    fn acknowledges_in_order(&self) -> bool {
         false
     }
 

@@ -1,6 +1,6 @@
 //! One write of the hand-over: many messages become jobs in few transactions.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,29 @@ const POSTPONE: Duration = Duration::from_secs(5);
 
 /// A message that has passed all checks.
 pub(super) struct CheckedMessage {
-    pub(super) message: MessageRef,
+    pub(super) progress: Progress,
     pub(super) job: NewJob,
+}
+
+/// How far a message has come.
+#[derive(Clone)]
+pub(super) struct Progress {
+    pub(super) message: MessageRef,
     /// How often the source delivered it; 0 if that does not matter.
     pub(super) deliveries: u64,
+    /// Whether the store was asked for the message, and does not know it. A message without room is asked for once.
+    is_unknown: bool,
+    /// Its place in the order of the messages of this write.
+    place: usize,
+    /// When a message behind it was settled first, while this one was held.
+    overtaken_at: Option<Time>,
+}
+
+impl CheckedMessage {
+    pub(super) fn new(message: MessageRef, deliveries: u64, job: NewJob) -> CheckedMessage {
+        let progress = Progress { message, deliveries, is_unknown: false, place: 0, overtaken_at: None };
+        CheckedMessage { progress, job }
+    }
 }
 
 /// The results to report to the source.
@@ -75,7 +94,8 @@ pub(super) struct Written {
     pub(super) again_at: Option<Time>,
     /// Messages that became jobs.
     pub(super) new: u64,
-    /// An error of the store that is not temporary. The results in `told` are valid with it, too.
+    /// An error of the store that is not temporary, or of a message that was held for too long. The results in `told`
+    /// are valid with it, too.
     pub(super) failure: Option<Error>,
 }
 
@@ -100,31 +120,37 @@ fn transactions(jobs: &[NewJob]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The messages of a write for whose jobs there is room, with their deliveries, and the jobs in the same order.
+/// The messages of a write for whose jobs there is room, and the jobs in the same order.
 #[derive(Default)]
 struct Placed {
-    checked: Vec<(MessageRef, u64)>,
+    checked: Vec<Progress>,
     jobs: Vec<NewJob>,
+    /// The place of the last message that is settled, though there is no room for its job.
+    settled: Option<usize>,
 }
 
-/// Counts the jobs for which there is room in the backlogs of their lanes. The other messages are postponed, or held.
+/// A message without room, and whether the outbox as a whole has room.
+type WithoutRoom = (CheckedMessage, bool);
+
+/// Counts the jobs for which there is room in the backlogs of their lanes. Of the other messages, those that were accepted
+/// before are settled, and the rest is postponed, or held.
 async fn place_all(
     outbox: &Arc<OutboxState>,
     batch: VecDeque<CheckedMessage>,
-    can_postpone: bool,
+    source: &dyn IntakeSource,
     bound: DeliveryBound<'_>,
     written: &mut Written,
 ) -> Result<Placed, Error> {
     let (mut room, mut placed) = (Room::default(), Placed::default());
-    let (mut batch, mut without_room) = (batch.into_iter(), Vec::new());
+    let (mut batch, mut without_room) = (batch.into_iter(), Vec::<WithoutRoom>::new());
     for good in batch.by_ref() {
         match place(outbox, &mut room, &good.job.lane).await {
             Ok(true) => {
-                placed.checked.push((good.message, good.deliveries));
+                placed.checked.push(good.progress);
                 // It may have been held since it was checked.
                 placed.jobs.push(good.job.aged_to(outbox.clock.now()));
             }
-            Ok(false) => without_room.push((good, can_postpone && room.is_open())),
+            Ok(false) => without_room.push((good, room.is_open())),
             Err(error) if is_down(&error) => {
                 // The store does not respond, and each further check would wait as long as this one.
                 written.held.push_back(good);
@@ -136,32 +162,95 @@ async fn place_all(
             }
         }
     }
-    let beyond = without_room.iter().filter(|(good, _)| bound.is_beyond(good.deliveries));
-    let is_kept = bound.keep(beyond.map(|(good, _)| &*good.message.id).collect()).await?;
     let behind = std::mem::take(&mut written.held);
-    for (mut good, may_wait_at_source) in without_room {
-        // Without its record, a message that has reached the bound would be refused at its next delivery.
-        match may_wait_at_source && is_kept {
-            true => written.told.later.push(good.message),
-            false => {
-                good.deliveries = if is_kept { 0 } else { good.deliveries };
-                written.held.push_back(good);
-            }
+    match settle_known(outbox, without_room, source.can_postpone(), bound, written).await {
+        Ok(settled) => placed.settled = settled,
+        Err(error) => {
+            placed.jobs.iter().for_each(|job| outbox.count_out(&job.lane));
+            return Err(error);
         }
     }
     written.held.extend(behind.into_iter().chain(batch));
     Ok(placed)
 }
 
+/// Settles the messages without room that were accepted before: if they waited for room, their ids could be forgotten
+/// meanwhile, and the requests would be sent again. The other messages are postponed, or held. Returns the place of the
+/// last message that was settled.
+async fn settle_known(
+    outbox: &Arc<OutboxState>,
+    mut without_room: Vec<WithoutRoom>,
+    can_postpone: bool,
+    bound: DeliveryBound<'_>,
+    written: &mut Written,
+) -> Result<Option<usize>, Error> {
+    let mut known = recognise(outbox, &mut without_room).await?;
+    let beyond = without_room.iter().map(|(good, _)| &good.progress);
+    let beyond = beyond.filter(|progress| bound.is_beyond(progress.deliveries));
+    let is_kept = bound.keep(beyond.map(|progress| &*progress.message.id).collect()).await?;
+    let mut settled = None;
+    for (mut good, is_open) in without_room {
+        let place = good.progress.place;
+        match known.remove(&place) {
+            Some(Accepted::KeyOfAnother) => {
+                let why = id_of_another(&good.job);
+                written.told.refused.push((good.progress.message, why));
+                settled = Some(place);
+            }
+            Some(Accepted::Before(_) | Accepted::New) => {
+                written.told.taken.push(good.progress.message);
+                settled = Some(place);
+            }
+            // Without its record, a message that has reached the bound would be refused at its next delivery.
+            None if can_postpone && is_open && is_kept => written.told.later.push(good.progress.message),
+            None => {
+                if is_kept {
+                    good.progress.deliveries = 0;
+                }
+                let late = || held_too_long(&good, is_open, outbox.clock.now(), outbox.store.limits.keep_seen);
+                written.failure = written.failure.take().or_else(late);
+                written.held.push_back(good);
+            }
+        }
+    }
+    Ok(settled)
+}
+
+/// What the store knows of the messages without room that it was not asked for yet, by their places. Nothing while the
+/// store cannot be written; it is asked again then.
+async fn recognise(
+    outbox: &Arc<OutboxState>,
+    without_room: &mut [WithoutRoom],
+) -> Result<HashMap<usize, Accepted>, Error> {
+    let mut asked: Vec<&mut CheckedMessage> = without_room.iter_mut().map(|(good, _)| good).collect();
+    asked.retain(|good| !good.progress.is_unknown && good.job.message.is_some());
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let messages: Vec<_> = asked.iter().filter_map(|good| Some((good.job.message?, good.job.id))).collect();
+    let found = match outbox.store.write_as(Work::Accept, messages, intake::recognise).await {
+        Ok(found) => found,
+        Err(error) if is_down(&error) => return Ok(HashMap::new()),
+        Err(error) => return Err(error),
+    };
+    let mut known = HashMap::new();
+    for (good, found) in asked.into_iter().zip(found) {
+        good.progress.is_unknown = found.is_none();
+        known.extend(found.map(|accepted| (good.progress.place, accepted)));
+    }
+    Ok(known)
+}
+
 /// Writes the messages for which there is room.
 pub(super) async fn write_all(
     outbox: &Arc<OutboxState>,
-    batch: VecDeque<CheckedMessage>,
-    can_postpone: bool,
+    mut batch: VecDeque<CheckedMessage>,
+    source: &dyn IntakeSource,
     bound: DeliveryBound<'_>,
 ) -> Result<Written, Error> {
     let mut written = Written::default();
-    let Placed { checked, jobs } = place_all(outbox, batch, can_postpone, bound, &mut written).await?;
+    batch.iter_mut().enumerate().for_each(|(place, good)| good.progress.place = place);
+    let Placed { checked, jobs, mut settled } = place_all(outbox, batch, source, bound, &mut written).await?;
     let (mut parts, mut known) = (Parts::new(transactions(&jobs)), Vec::new());
     let jobs = Arc::new(jobs);
     while let Some(part) = parts.pop() {
@@ -177,9 +266,9 @@ pub(super) async fn write_all(
             Err(error) => {
                 // Messages that may have been written already are recognised when they are written again.
                 let held = parts.rest(part).into_iter().map(|number| {
-                    let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
+                    let (progress, job) = (checked[number].clone(), jobs[number].clone());
                     outbox.count_out(&job.lane);
-                    CheckedMessage { message, job, deliveries }
+                    CheckedMessage { progress, job }
                 });
                 let behind = std::mem::take(&mut written.held);
                 written.held = held.chain(behind).collect();
@@ -191,7 +280,8 @@ pub(super) async fn write_all(
             parts.accept(&part);
         }
         for (number, accepted) in part.range.zip(accepted) {
-            let ((message, deliveries), job) = (checked[number].clone(), &jobs[number]);
+            let (Progress { message, deliveries, place, .. }, job) = (checked[number].clone(), &jobs[number]);
+            settled = settled.max(Some(place));
             match accepted {
                 Accepted::New => {
                     written.new += 1;
@@ -217,11 +307,11 @@ pub(super) async fn write_all(
     for Rejected { number, error, is_cause } in parts.rejected() {
         outbox.count_out(&jobs[number].lane);
         match is_cause {
-            true => written.told.refused.push((checked[number].0.clone(), error)),
+            true => written.told.refused.push((checked[number].message.clone(), error)),
             // A database that accepts no other job of the transaction is at fault, and not the message.
             false => {
-                let ((message, deliveries), job) = (checked[number].clone(), jobs[number].clone());
-                written.held.push_back(CheckedMessage { message, job, deliveries });
+                let (progress, job) = (checked[number].clone(), jobs[number].clone());
+                written.held.push_back(CheckedMessage { progress, job });
                 written.failure = Some(error);
             }
         }
@@ -231,7 +321,42 @@ pub(super) async fn write_all(
     if !written.held.is_empty() {
         written.again_at = Some(outbox.clock.now() + FULL);
     }
+    if source.acknowledges_in_order() {
+        mark_overtaken(&mut written.held, settled, outbox.clock.now());
+    }
     Ok(written)
+}
+
+/// Notes the first time at which a message was settled behind held ones. `settled` is the place of the last message that
+/// was settled by this write.
+fn mark_overtaken(held: &mut VecDeque<CheckedMessage>, settled: Option<usize>, now: Time) {
+    for CheckedMessage { progress, .. } in held {
+        if settled.is_some_and(|settled| progress.place < settled) {
+            progress.overtaken_at.get_or_insert(now);
+        }
+    }
+}
+
+/// The error of a held message, if messages behind it were accepted more than half of the time ago for which ids of
+/// messages are kept. Its source acknowledges in order, so it delivers those messages again when the hand-over begins
+/// anew, and they must be recognised then. The other half of the time is left for that, and the redelivery renews their
+/// ids. Nothing is at risk before such a message was accepted.
+fn held_too_long(good: &CheckedMessage, is_open: bool, now: Time, keep_seen: Duration) -> Option<Error> {
+    let CheckedMessage { progress, job } = good;
+    progress.overtaken_at.filter(|at| now.since(*at) > keep_seen / 2)?;
+    let full = match is_open {
+        true => "the backlog of its lane (`max_lane_backlog`) is full",
+        false => "the outbox (`max_backlog`) is full",
+    };
+    let why = format!(
+        "the message {} had no room, and messages behind it were accepted {} s ago, half of the time for which ids of \
+         messages are kept (`keep_seen`): {full}, the source acknowledges in order, and the messages behind this one \
+         would be sent again if they came after that time. Make room, and begin the hand-over again soon. A longer \
+         `keep_seen` keeps only the ids of messages that are accepted or come again from then on",
+        progress.message.id,
+        (keep_seen / 2).as_secs()
+    );
+    Some(Error::of_tenant(&job.lane.tenant, &job.lane.vendor, ErrorKind::QueueFull, Delivery::NotSent, why))
 }
 
 fn id_of_another(job: &NewJob) -> Error {
@@ -268,6 +393,38 @@ mod tests {
         let held = (1..=10).fold(job, |job, times| job.aged_to(after(150_700 * times)));
         assert_eq!(held.expires_ms, Some(493), "1.507 s of 2 s have passed, whatever the number of steps");
         assert_eq!(held.aged_to(after(9_000_000)).expires_ms, Some(0));
+    }
+
+    #[test]
+    fn message_is_held_for_half_of_the_time_of_ids_of_messages_behind_it() {
+        let message = |place: usize| {
+            let message = MessageRef { id: format!("0:{place}"), delivery: 0 };
+            let mut good = CheckedMessage::new(message, 0, jobs(&[1]).remove(0));
+            good.progress.place = place;
+            good
+        };
+        let day = |days: u32| Time::ZERO + days * Duration::from_secs(86_400);
+        let week = Duration::from_secs(7 * 86_400);
+        let mut held = VecDeque::from([message(1), message(3)]);
+        let late = |held: &VecDeque<CheckedMessage>, now| -> Vec<Option<Error>> {
+            held.iter().map(|good| held_too_long(good, true, now, week)).collect()
+        };
+        mark_overtaken(&mut held, None, day(1));
+        mark_overtaken(&mut held, Some(0), day(1));
+        assert!(late(&held, day(30)).iter().all(Option::is_none), "nothing behind them was accepted");
+        mark_overtaken(&mut held, Some(2), day(2));
+        mark_overtaken(&mut held, Some(4), day(5));
+        assert!(late(&held, day(2) + week / 2).iter().all(Option::is_none));
+        let errors = late(&held, day(6));
+        let (error, newer) = (errors[0].as_ref().unwrap(), &errors[1]);
+        assert!(newer.is_none() && error.kind() == ErrorKind::QueueFull && error.tenant() == Some("acme"), "{error}");
+        assert!(
+            error.to_string().contains("0:1 had no room, and messages behind it were accepted 302400 s ago"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("the backlog of its lane"), "{error}");
+        let error = held_too_long(&held[0], false, day(6), week).unwrap();
+        assert!(error.to_string().contains("the outbox (`max_backlog`) is full"), "{error}");
     }
 
     #[test]

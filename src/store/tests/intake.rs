@@ -103,6 +103,34 @@ async fn message_id_outlives_its_job() {
     }
 }
 
+/// A source without acknowledgements of single messages delivers a message again and again, because an older one has no
+/// room.
+#[tokio::test]
+async fn redelivery_keeps_message_id() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let jobs: Vec<NewJob> = (0..70).map(|number| message(number, 1)).collect();
+        let before: Vec<Accepted> = jobs.iter().map(|job| Accepted::Before(job.id)).collect();
+        let until = async |which: &'static str| store.read(which, COUNT).await.unwrap();
+        let [earliest, latest] = ["SELECT min(until) FROM ic_seen", "SELECT max(until) FROM ic_seen"];
+        assert_eq!(accept_jobs(&store, jobs.clone()).await, vec![Accepted::New; 70]);
+        let first = until(latest).await;
+        assert_eq!(accept_jobs(&store, jobs.clone()).await, before);
+        assert_eq!(until(latest).await, first, "a redelivery soon after the first costs no write");
+        for _ in 0..3 {
+            // Six days pass.
+            store.write("UPDATE ic_seen SET until = until - 518400000", RUN).await.unwrap();
+            // The last message comes with another request.
+            let again = [&jobs[..69], &[message(69, 2)]].concat();
+            let mut expected = before.clone();
+            expected[69] = Accepted::KeyOfAnother;
+            assert_eq!(accept_jobs(&store, again).await, expected);
+            assert!(until(earliest).await >= first, "the week begins again");
+        }
+        assert_eq!(store.write(message(69, 1), jobs::insert).await.unwrap(), Accepted::Before(jobs[69].id));
+    }
+}
+
 const PAGE: Page = Page { after: 0, rows: 100, bytes: 10_000, longest: 50 };
 /// The refused rows and the reasons, in order.
 const REFUSED: Step<(), Vec<(String, String)>> = |(), db, _| {
