@@ -11,7 +11,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub(crate) const FOUND: u8 = 1;
 /// Exit code: the command could not be carried out.
 pub(crate) const CANNOT: u8 = 2;
-/// Exit code: the command was interrupted and goes on when it is run again.
+/// Exit code: the command was interrupted and goes on when it is run again, or (`send`) the end of a request is not
+/// known.
 pub(crate) const INTERRUPTED: u8 = 3;
 
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -26,7 +27,8 @@ pub(crate) enum Outcome {
     Fine,
     /// The command ran and found something wrong.
     Found,
-    /// The command was interrupted before its end, and goes on when it is run again.
+    /// The command was interrupted before its end, and goes on when it is run again. Of `send`: it may have sent the
+    /// request, or another process may send it.
     Interrupted,
 }
 

@@ -1,10 +1,13 @@
 //! `send`: sends one request on behalf of a tenant, as curl would, but within the limits.
 
 mod known;
+#[cfg(test)]
+mod tests;
 
 use std::io::{IsTerminal, Read, Write};
 use std::time::Duration;
 
+use integration_client::clock::Clock;
 use integration_client::outbox::Status;
 use integration_client::{Error, IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
 use serde_json::{Value, json};
@@ -30,9 +33,9 @@ and if a run is working on it, the run sends it. Other jobs that wait in the
 store are left alone.
 
 Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
-refused it until the request was given up, or the job is a dead letter, 2 it
-could not be sent, 3 interrupted: what is known of the request is said on
-standard error.";
+refused it until the request was given up, or the job is a dead letter or was
+cancelled, 2 it could not be sent, 3 interrupted, or a job whose end is not
+known: what is known of the request is said on standard error.";
 
 /// Sends one request of a tenant when the limits allow it, and prints the body of the response.
 #[derive(clap::Args)]
@@ -164,9 +167,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let known = Known::default();
     let done = runtime.block_on(async {
         let answer = tokio::select! {
-            answer = args.answer(request, &known) => answer?,
+            answer = args.answer(request, &known) => match answer {
+                // The job may be sent all the same. The exit code for requests that were not sent would be wrong.
+                Err(failure) if known.is_job() => {
+                    let said = known.said().await;
+                    notes::say(&format!("error: {failure}\nwhat is known: {said}"));
+                    return Ok(Outcome::Interrupted);
+                }
+                answer => answer?,
+            },
             () = signals.first() => {
-                notes::say(&known.said().await);
+                let said = known.said().await;
+                notes::say(&format!("interrupted; {said}"));
                 return Ok(Outcome::Interrupted);
             }
         };
@@ -181,6 +193,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
 /// Looks at a job that another process should send, after which the command tries to send it itself: that process may
 /// have ended, or send no jobs but its own.
 const TAKE_OVER: u32 = 100;
+/// The wait after a failure of the store, before it is asked again what became of the job.
+const AWAY: Duration = Duration::from_secs(1);
+/// The time after the request's deadline in which the store may still say what became of the job.
+const LATE: Duration = Duration::from_secs(60);
 
 impl Args {
     fn request(&self) -> Result<Request, Failure> {
@@ -211,7 +227,8 @@ impl Args {
         Ok(request)
     }
 
-    /// Sends the request, and waits for the response. `None` if the job became a dead letter, which was reported.
+    /// Sends the request, and waits for the response. `None` if the job became a dead letter or was
+    /// cancelled, which was reported.
     async fn answer(&self, request: Request, known: &Known) -> Result<Option<Answer>, Failure> {
         let Some(store) = &self.store else {
             let client = self.configuration.builder()?.without_watching().build().await?;
@@ -282,12 +299,30 @@ impl Args {
         request: Request,
         known: &Known,
     ) -> Result<Option<Answer>, Failure> {
+        let clock = Clock::system();
+        let until = clock.now() + self.deadline + LATE;
         known.set(Stage::Accepting(named.shown()));
-        let mut receipt = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await?;
+        let accepted = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await;
+        if let Err(error) = &accepted
+            && let Some(id) = error.job_id()
+        {
+            // The reply to the commit was lost, so that the job may be in the store.
+            known.set(Stage::Job(client.clone(), client.outbox().receipt(id)?, named.shown()));
+        }
+        let mut receipt = accepted?;
         known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
         let mut looks = 0_u32;
         loop {
-            match receipt.status().await? {
+            let status = match receipt.status().await {
+                Err(error) if clock.now() < until => {
+                    let (id, store) = (receipt.id(), named.shown());
+                    notes::now_and_then(&format!("job {id} of {store} was accepted, and is looked for again: {error}"));
+                    tokio::time::sleep(AWAY).await;
+                    continue;
+                }
+                status => status?,
+            };
+            match status {
                 Status::Waiting { .. } | Status::UnderWay => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     looks = looks.wrapping_add(1);
@@ -313,19 +348,24 @@ impl Args {
                     let headers = headers.into_iter().collect();
                     return Ok(Some(Answer { status, headers, body, attempts, waited: None, given_up: None }));
                 }
-                ended => {
-                    let last = last_attempt(&client, &receipt.id()).await?;
+                Status::Dead { reason, .. } => {
+                    let last = last_attempt(&client, &receipt.id()).await;
+                    let last = last.unwrap_or_else(|failure| format!(", and its attempts cannot be read: {failure}"));
                     client.shutdown(Duration::from_secs(1)).await;
-                    let reason = match ended {
-                        Status::Dead { reason, .. } => reason.map_or("unknown", |reason| reason.as_str()),
-                        _ => "cancelled",
-                    };
+                    let reason = reason.map_or("unknown", |reason| reason.as_str());
                     let (id, store) = (receipt.id(), named.shown());
                     notes::say(&format!(
                         "the request was given up ({reason}){last}\nintegration-client dead-letters show {id} --store {store}"
                     ));
                     return Ok(None);
                 }
+                Status::Cancelled => {
+                    client.shutdown(Duration::from_secs(1)).await;
+                    notes::say(&format!("job {} of {} was cancelled", receipt.id(), named.shown()));
+                    return Ok(None);
+                }
+                // The database has lost the job, as in a failover, while this process may be sending it.
+                _ => return Err(Failure::Input(format!("{} has no record of job {}", named.shown(), receipt.id()))),
             }
         }
     }

@@ -144,6 +144,7 @@ pub(super) struct IdempotencyEntry {
     pub(super) methods: Option<Vec<String>>,
     pub(super) paths: Option<Vec<String>>,
     pub(super) max_length: Option<i64>,
+    pub(super) keeps: Option<String>,
     pub(super) on_unsendable: Option<String>,
 }
 

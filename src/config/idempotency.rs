@@ -1,5 +1,7 @@
 //! How a vendor takes idempotency keys: `[vendors.NAME.idempotency]`.
 
+use std::time::Duration;
+
 use http::Method;
 
 use super::names::names;
@@ -18,6 +20,9 @@ pub struct Idempotency {
     pub paths: Vec<String>,
     /// The longest key that the vendor takes, in bytes: 32 to 255; 255 by default.
     pub max_length: usize,
+    /// How long the vendor recognises a key after it has first read it; 24 hours by default. After an exchange with an
+    /// unknown outcome the key allows another one only if that one ends, by `attempt_timeout`, within this time.
+    pub keeps: Duration,
     /// What becomes of a request with a stated key that cannot be sent.
     pub on_unsendable: OnUnsendable,
 }
@@ -48,6 +53,9 @@ pub enum OnUnsendable {
 
 names!(OnUnsendable { Fail = "fail", Warn = "warn" });
 
+/// How long a vendor recognises a key if its entry does not say so: the time that vendors document most often.
+const KEEPS: Duration = Duration::from_secs(24 * 3600);
+
 impl Default for Idempotency {
     fn default() -> Idempotency {
         Idempotency {
@@ -55,6 +63,7 @@ impl Default for Idempotency {
             methods: vec!["POST".to_owned(), "PATCH".to_owned()],
             paths: Vec::new(),
             max_length: 255,
+            keeps: KEEPS,
             on_unsendable: OnUnsendable::default(),
         }
     }

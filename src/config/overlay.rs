@@ -97,6 +97,7 @@ fn idempotency(lower: &mut IdempotencyEntry, upper: &IdempotencyEntry) {
     set(&mut lower.methods, &upper.methods);
     set(&mut lower.paths, &upper.paths);
     set(&mut lower.max_length, &upper.max_length);
+    set(&mut lower.keeps, &upper.keeps);
     set(&mut lower.on_unsendable, &upper.on_unsendable);
 }
 

@@ -22,8 +22,10 @@ pub struct RetryPolicy {
     /// [`first_wait`](RetryPolicy::first_wait) to [`longest_wait`](RetryPolicy::longest_wait).
     pub default_wait: Option<Duration>,
     /// How long the library retries a connection that fails, or a request that the vendor says it did not process; 5
-    /// minutes by default. These attempts do not count as retries, because the vendor did not act.
-    pub max_age: Duration,
+    /// minutes where it is `None`, which is the default. These attempts do not count as retries, because the vendor did
+    /// not act. A request that was [accepted](crate::outbox::Outbox::enqueue) waits for a connection for four days where
+    /// it is `None`, unless the vendor may have acted on an earlier attempt and the request's method is not safe.
+    pub max_age: Option<Duration>,
     /// The longest pause that a request waits for; 15 minutes by default. A longer pause ends the request with
     /// [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater).
     pub max_hold: Duration,
@@ -47,6 +49,13 @@ pub struct RetryPolicy {
     pub max_replay_bytes: u64,
 }
 
+impl RetryPolicy {
+    /// [`max_age`](RetryPolicy::max_age), or its default of 5 minutes.
+    pub(crate) fn age(&self) -> Duration {
+        self.max_age.unwrap_or(Duration::from_secs(5 * 60))
+    }
+}
+
 impl Default for RetryPolicy {
     fn default() -> RetryPolicy {
         RetryPolicy {
@@ -54,7 +63,7 @@ impl Default for RetryPolicy {
             first_wait: Duration::from_secs(5),
             longest_wait: Duration::from_secs(120),
             default_wait: None,
-            max_age: Duration::from_secs(5 * 60),
+            max_age: None,
             max_hold: Duration::from_secs(15 * 60),
             max_pause: Duration::from_secs(3600),
             max_shared_pause: Duration::from_secs(15 * 60),
@@ -122,8 +131,10 @@ pub enum AtRest {
     /// Encrypted with the [store's key](crate::store::Store::seal_key), as are the responses that are kept.
     Sealed,
     /// Unencrypted until the request ends; then neither the request nor a response is kept, and a dead letter cannot be
-    /// sent again. A database overwrites deleted data only when it needs the space: use `Sealed` for data that must not
-    /// be found on a disk.
+    /// sent again. This holds for a request that was accepted with this setting, whatever the entry says when it ends.
+    /// An earlier version did not record the setting: requests that it accepted end as the entry says then.
+    /// A database overwrites deleted data only when it needs the space: use `Sealed` for data that must not be found on
+    /// a disk.
     Redacted,
 }
 

@@ -13,7 +13,7 @@ mod used;
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::config::{ProblemKind, Tenant};
 use crate::engine::plan::EndpointId;
 use crate::route::Route;
@@ -38,6 +38,9 @@ pub(crate) trait OutboxHooks: Send + Sync {
 
     /// Reports that a request took units of a lane's limits, or that its response corrects their number.
     fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used);
+
+    /// Reports that an exchange whose units the store has recorded at `at` did not leave.
+    fn not_sent(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, recorded: &Used, at: Time);
 
     /// The outbox's figures for the metrics.
     fn figures(&self) -> OutboxFigures;

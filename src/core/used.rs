@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::OutboxHooks;
+use crate::clock::Time;
 use crate::engine::Correction;
 use crate::engine::cost::{Cost, KINDS, PointKind};
 use crate::engine::plan::EndpointId;
@@ -23,8 +24,14 @@ impl Used {
         Used { requests: 1, ..Used::difference(None, cost) }
     }
 
-    /// The units of a job's request without the request itself and its points of the undeclared kind, which the record
-    /// of its exchange states.
+    /// What the record of a job's exchange states: the request, and its points of the undeclared kind.
+    pub(crate) fn in_the_record(points: u32) -> Used {
+        let mut used = Used { requests: 1, ..Used::default() };
+        used.points[0] = i64::from(points);
+        used
+    }
+
+    /// The units of a job's request that the record of its exchange does not state.
     pub(crate) fn beside_the_record(cost: Cost) -> Used {
         let mut used = Used::difference(None, cost);
         used.points[0] = 0;
@@ -93,5 +100,10 @@ impl Remembers {
         if *used != Used::default() {
             self.outbox.used(route, self.endpoint, self.high, used);
         }
+    }
+
+    /// Takes what the store has recorded of an exchange at `at` out again, because the exchange did not leave.
+    pub(crate) fn not_sent(&self, route: &Arc<Route>, recorded: &Used, at: Time) {
+        self.outbox.not_sent(route, self.endpoint, self.high, recorded, at);
     }
 }

@@ -38,9 +38,11 @@ impl Outbox {
     /// when the request is on the disk.
     ///
     /// All checks that are possible before the exchange are made now. [`Request::deadline`] is how long the job is
-    /// useful: after that it becomes a dead letter with the reason `expired`; without a deadline the job is retried for
-    /// as long as it takes. [`Request::max_wait`] is ignored. With [`Request::idempotency_key`] a repeated request is
-    /// accepted once: the second call returns the receipt of the first.
+    /// useful: after that it becomes a dead letter with the reason `expired`. Without a deadline the job waits for the
+    /// limits for as long as it takes, and for four days while no connection to the vendor can be made; other failures
+    /// end it as the vendor's [retry policy](crate::config::RetryPolicy) says. [`Request::max_wait`] is ignored. With
+    /// [`Request::idempotency_key`] a repeated request is accepted once: the second call returns the receipt of the
+    /// first.
     ///
     /// Dropping the future does not undo what it has begun. If the store does not answer, the call fails after twelve
     /// seconds at most for the count of the backlog, and after as long again for the job itself.

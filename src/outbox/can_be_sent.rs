@@ -1,9 +1,11 @@
 //! Decides whether a claimed job is sent, or is given up before. Pure.
 
+use std::time::Duration;
+
 use super::stored::Stored;
 use crate::config::Tenant;
 use crate::dead_letter::Reason;
-use crate::retry::{idempotent, may_resend};
+use crate::retry::{idempotent, knows_key, may_resend};
 use crate::store::jobs::Claimed;
 
 /// Exchanges without an outcome before a job is given up: the job may be what kills the process.
@@ -16,6 +18,8 @@ const MAX_CLAIMS: i64 = 25;
 pub(super) struct CanBeSent {
     /// The request may be sent again after an exchange with an unknown outcome.
     pub(super) again: bool,
+    /// An attempt of an earlier claim left open whether the vendor acted, beside the exchanges without an outcome.
+    pub(super) may_have_acted: bool,
     /// The job's row holds a request.
     pub(super) is_readable: bool,
     /// The job's lane is in the configuration, or has not been missing there for long.
@@ -29,7 +33,7 @@ impl CanBeSent {
     /// send the letter again without asking the vendor. The process that made the exchange may also report its outcome
     /// later, which replaces a letter with this reason only.
     pub(super) fn reason_against(&self, job: &Claimed) -> Option<Reason> {
-        if job.started > 0 && !self.again {
+        if (job.started > 0 || self.may_have_acted) && !self.again {
             Some(Reason::Ambiguous)
         } else if job.expires_ms.is_some_and(|left| left <= 0) {
             Some(Reason::Expired)
@@ -43,16 +47,19 @@ impl CanBeSent {
     }
 }
 
-/// Whether a stored request with an unknown outcome may be sent again. If its tenant is missing, the vendor's
-/// policy is unknown, and whether it reads keys, so the request itself must allow it.
-pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
+/// Whether a stored request may be sent again, on which the vendor may have acted as long as `age` ago. If its tenant is
+/// missing, the vendor's policy is unknown, and whether it reads keys, so the request itself must allow it.
+pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>, age: Duration) -> bool {
     let Some(tenant) = tenant else {
         return stored.resend == Some(true) || stored.method().is_some_and(|method| idempotent(&method, false));
     };
     let policy = &tenant.vendor.retry;
     let path = stored.request.path();
     let path = path.split_once('?').map_or(path, |(path, _)| path);
-    let honours_key = |method: &_| stored.key.is_some() && tenant.vendor.idempotency.covers(method, path);
+    let keys = &tenant.vendor.idempotency;
+    let longest = stored.attempt_timeout_ms.map_or(tenant.vendor.attempt_timeout, Duration::from_millis);
+    let honours_key =
+        |method: &_| stored.key.is_some() && keys.covers(method, path) && knows_key(keys.keeps, age, longest);
     let idempotent = stored.method().is_some_and(|method| idempotent(&method, honours_key(&method)));
     may_resend(idempotent, stored.resend, policy)
 }
@@ -60,9 +67,10 @@ pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Sources};
     use crate::store::{Id, LaneTier};
 
-    const ONCE: CanBeSent = CanBeSent { again: false, is_readable: true, is_configured: true };
+    const ONCE: CanBeSent = CanBeSent { again: false, may_have_acted: false, is_readable: true, is_configured: true };
     const AGAIN: CanBeSent = CanBeSent { again: true, ..ONCE };
 
     fn claimed(started: i64, claims: i64, expires_ms: Option<i64>) -> Claimed {
@@ -72,6 +80,8 @@ mod tests {
             fence: claims,
             claims,
             started,
+            started_at: (started > 0).then_some(0),
+            claimed_at: 0,
             expires_ms,
             expires_at: None,
             keep_result: false,
@@ -84,12 +94,14 @@ mod tests {
     fn possible_effect_comes_before_other_reasons() {
         let unknown = |can: CanBeSent| CanBeSent { is_configured: false, ..can };
         let unreadable = |can: CanBeSent| CanBeSent { is_readable: false, ..can };
+        let acted = |can: CanBeSent| CanBeSent { may_have_acted: true, ..can };
         for (number, (can_be_sent, job, reason)) in [
             (ONCE, claimed(1, 1, None), Some(Reason::Ambiguous)),
             (ONCE, claimed(1, 1, Some(-1)), Some(Reason::Ambiguous)),
             (unknown(ONCE), claimed(1, 1, None), Some(Reason::Ambiguous)),
             (unreadable(ONCE), claimed(1, 1, None), Some(Reason::Ambiguous)),
             (ONCE, claimed(5, 26, None), Some(Reason::Ambiguous)),
+            (acted(ONCE), claimed(0, 1, Some(-1)), Some(Reason::Ambiguous)),
             (ONCE, claimed(0, 1, Some(0)), Some(Reason::Expired)),
             (AGAIN, claimed(1, 1, Some(-1)), Some(Reason::Expired)),
             (AGAIN, claimed(5, 5, None), Some(Reason::Poison)),
@@ -99,6 +111,7 @@ mod tests {
             (unknown(AGAIN), claimed(1, 1, None), Some(Reason::NotConfigured)),
             (ONCE, claimed(0, 25, Some(1)), None),
             (AGAIN, claimed(4, 4, None), None),
+            (acted(AGAIN), claimed(0, 1, None), None),
         ]
         .into_iter()
         .enumerate()
@@ -118,7 +131,29 @@ mod tests {
         ] {
             let text = format!(r#"{{"request":{{"whole":{{"method":"{method}","path":"/a"}}}}{more}}}"#);
             let stored: Stored = serde_json::from_str(&text).unwrap();
-            assert_eq!(may_be_resent(&stored, None), again, "{text}");
+            assert_eq!(may_be_resent(&stored, None, Duration::ZERO), again, "{text}");
+        }
+    }
+
+    #[test]
+    fn key_counts_for_as_long_as_the_vendor_keeps_it() {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                    [vendors.v.idempotency]\nheader = \"idempotency-key\"\nkeeps = \"30m\"\n\
+                    [[tenants]]\nid = \"a\"\nvendor = \"v\"\n";
+        let config = Config::load(&Sources::new().without_catalogue().file("vendors.toml", text), 1).unwrap();
+        let tenant = config.tenant("a", "v").unwrap();
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        for (more, age, again) in [
+            ("", minutes(20), true),
+            ("", minutes(31), false),
+            // The exchange itself may take half a minute, or as long as its request says.
+            ("", minutes(30) - Duration::from_secs(30), false),
+            (",\"attempt_timeout_ms\":600000", minutes(20), false),
+            (",\"resend\":true", minutes(31), true),
+        ] {
+            let text = format!(r#"{{"request":{{"whole":{{"method":"POST","path":"/a"}}}},"key":"k"{more}}}"#);
+            let stored: Stored = serde_json::from_str(&text).unwrap();
+            assert_eq!(may_be_resent(&stored, Some(&*tenant), age), again, "{text} {age:?}");
         }
     }
 }

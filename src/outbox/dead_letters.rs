@@ -160,7 +160,8 @@ impl DeadLetters {
 
     /// Turns a letter into a job again: with its id, its history and its idempotency key, a fresh set of attempts, and
     /// the same limits as any other job. Returns false where the letter does not exist (any more): of two concurrent
-    /// callers one succeeds.
+    /// callers one succeeds. The vendor may have forgotten the key of an older letter
+    /// ([`keeps`](crate::config::Idempotency::keeps)): if it may have acted, ask it first.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept, or no key of the store opens the letter.

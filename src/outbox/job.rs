@@ -23,8 +23,9 @@ use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::template::template;
+use crate::retry::KEY_FORGOTTEN;
 use crate::send::durable::{ClaimEnd, Sending, send_stored};
-use crate::send::exchange_record::RecordExchange;
+use crate::send::exchange_record::{RecordExchange, StoreTime};
 use crate::send::history::History;
 use crate::send::response::Response;
 use crate::store::dead::NewDead;
@@ -126,6 +127,10 @@ pub(super) async fn run(
     let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
     let history = history.and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
+    let clock = StoreTime { at: claimed_at, ms: job.claimed_at };
+    history.may_have_acted_at = history.may_have_acted_at.into_iter().chain(job.started_at).min();
+    // How long ago the vendor may first have acted.
+    let age = history.may_have_acted_at.map(|ms| clock.age(ms));
     let now = |core: &Core| jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let row = std::mem::take(&mut job.request);
     let Some(text) = outbox.store.unseal(&id, &row) else {
@@ -148,7 +153,9 @@ pub(super) async fn run(
     let tenant = route.ok().map(|route| route.tenant().clone());
     let request = stored.request(&job.lane.vendor);
     let can_be_sent = CanBeSent {
-        again: may_be_resent(&stored, tenant.as_deref()),
+        again: may_be_resent(&stored, tenant.as_deref(), age.unwrap_or_default()),
+        // Without its tenant the job waits: what its vendor's entry says of keys may be known again later.
+        may_have_acted: age.is_some() && tenant.is_some(),
         is_readable: request.is_some(),
         is_configured: !unknown || tenant.is_some(),
     };
@@ -157,6 +164,11 @@ pub(super) async fn run(
         // The process that started the exchange ended before it could record an outcome.
         history.note(interrupted(now(&core)));
         history.exchanges += 1;
+    }
+    if give_up == Some(Reason::Ambiguous) && stored.key.is_some() && tenant.is_some() {
+        let mut record = AttemptRecord::new(now(&core), Phase::NotSent, 0);
+        record.error = Some(KEY_FORGOTTEN.to_owned());
+        history.note(record);
     }
     let payload = Payload::Read { stored: Box::new(stored), was_sealed };
     if let Some(reason) = give_up {
@@ -182,6 +194,7 @@ pub(super) async fn run(
         priority: priority(job.lane.tier),
         request,
         history,
+        clock,
         records: Arc::new(entry),
         begun: begun.clone(),
     };
@@ -206,11 +219,11 @@ pub(super) async fn run(
     let finish = |known, end| Some(JobEnd { id, fence, known, end });
     match ending {
         ClaimEnd::Delivered(response) => {
-            let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
+            let at_rest = at_rest(&outbox, &payload, tenant.as_deref());
             let stored = payload.stored();
             let metadata = stored.map(|stored| stored.metadata.clone()).unwrap_or_default();
             let wanted = stored.filter(|stored| stored.reply).map(|stored| stored.reply_to.clone());
-            let is_plain = at_rest == AtRest::Plain && !payload.is_sealed(&outbox);
+            let is_plain = at_rest == AtRest::Plain;
             drop(payload);
             let told = wanted.map(|to| Wanted { to, is_plain });
             delivered(&outbox, &job, (metadata, told), *response, at_rest).await
@@ -320,23 +333,39 @@ fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bo
     tenant.is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Sealed) || payload.is_sealed(outbox)
 }
 
+/// How what is written about a job that has ended is kept: as the vendor's entry says, or as it said when the job was
+/// accepted, whichever is stricter. The entry may be missing in this process.
+fn at_rest(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> AtRest {
+    match tenant.map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest) {
+        _ if payload.stored().is_some_and(|stored| stored.redacted) => AtRest::Redacted,
+        AtRest::Plain if payload.is_sealed(outbox) => AtRest::Sealed,
+        entry => entry,
+    }
+}
+
 fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     log_letter(letter);
     let known = core.registry.route(&job.lane.tenant, &job.lane.vendor).map(|route| route.tenant().clone());
     let known = known.ok();
-    let is_redacted = known.as_ref().is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
+    let at_rest = at_rest(outbox, payload, known.as_deref());
+    // The entry may have changed since the job was accepted, and show whole requests and responses in letters.
+    let outline = (at_rest == AtRest::Redacted).then(|| {
+        let mut outline = letter.redacted();
+        outline.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
+        outline
+    });
+    let letter = outline.as_ref().unwrap_or(letter);
     NewDead {
         id: job.id,
         lane: job.lane.clone(),
         reason: letter.reason.as_str().to_owned(),
         letter: sealing::letter(&outbox.store, &job.id, letter, seals(outbox, payload, known.as_deref())),
-        // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless the
-        // vendor's entry says `at_rest = "redacted"`.
-        request: if is_redacted { None } else { payload.row(outbox, &job.id) },
+        // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless it is
+        // redacted.
+        request: if at_rest == AtRest::Redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
         reply: payload.stored().filter(|stored| stored.reply).map(|stored| {
-            let is_plain = !is_redacted && !seals(outbox, payload, known.as_deref());
-            replies::given_up(letter, &Wanted { to: stored.reply_to.clone(), is_plain })
+            replies::given_up(letter, &Wanted { to: stored.reply_to.clone(), is_plain: at_rest == AtRest::Plain })
         }),
     }
 }

@@ -63,6 +63,7 @@ impl OutboxState {
             intake,
             intake_lag,
             ended: [delivered, dead, later].map(|count| count.load(Relaxed)),
+            letters_dropped: self.store.surplus_letters.load(Relaxed),
             is_writable: self.store.problems.is_writable(),
             failures: self.store.problems.failures(),
             took: self.store.problems.took(),

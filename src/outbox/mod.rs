@@ -2,7 +2,8 @@
 //! and never lost.
 //!
 //! [`enqueue`](crate::outbox::Outbox::enqueue) returns when the request is on the disk. From then on the request is in
-//! exactly one place: in the outbox, among the finished jobs (delivered or cancelled), or among the dead letters. A
+//! exactly one place: in the outbox, among the finished jobs (delivered or cancelled), or among the dead letters, which
+//! are kept for [thirty days](crate::store::Store::keep_dead), and [100,000](crate::store::Store::max_dead) of them. A
 //! process that [works](crate::IntegrationClientBuilder::work) claims jobs for which the limits have room, at most 250
 //! ms of work for each tenant, vendor and priority, and sends them as `send` does: with the same scheduling, limits,
 //! retries and events. All other jobs wait in the store and take no memory, however many they are.
@@ -10,15 +11,25 @@
 //! # Once or more than once
 //! A job is delivered at least once. When a process is killed while an exchange is in flight, the library cannot know
 //! whether the vendor acted on the request. The job is sent again if a repetition does no harm: its method is
-//! idempotent, or it carries a key as the vendor's entry says (`idempotency`). The idempotency key is made when the request
-//! is accepted and stays the same in all attempts, after restarts, and when a dead letter is sent again, so that a vendor
-//! that honours the key acts once. A request that is accepted without a key is sent without one, even if the entry
-//! names a place for keys by then. Any other job becomes a [dead letter](DeadLetters) with the reason `ambiguous`, even
-//! if its deadline has passed since, unless `on_ambiguous = "resend"` is configured.
+//! idempotent, or it carries a key as the vendor's entry says (`idempotency`) and the vendor still knows that key. The
+//! idempotency key is made when the request is accepted and stays the same in all attempts, after restarts, and when a
+//! dead letter is sent again, so that a vendor that honours the key acts once. A request that is accepted without a key
+//! is sent without one, even if the entry names a place for keys by then. Any other job becomes a [dead
+//! letter](DeadLetters) with the reason `ambiguous`, even if its deadline has passed since, unless `on_ambiguous =
+//! "resend"` is configured.
+//!
+//! A vendor knows a key for as long as its entry says ([`keeps`](crate::config::Idempotency::keeps), 24 hours unless
+//! stated), from the first exchange that left open whether the vendor acted. A further exchange must end within that
+//! time. The same holds after a response that leaves this open, such as a 503. Whoever sends a dead letter again later
+//! has to ask the vendor first: it may have forgotten the key, and act twice.
 //!
 //! # When things go wrong
 //! - When an attempt is refused or fails, the job goes back to the store, due when its wait is over. It does not wait
 //!   in memory.
+//! - While no connection to a vendor's host can be made, a job waits until its deadline, and for four days at most, or
+//!   for the `max_age` that the vendor's entry states. It is tried again after a tenth to a fifth of the time for which
+//!   it has failed, and after 100 s at the latest. A job on which the vendor may have acted becomes a dead letter after
+//!   `max_age`, or 5 minutes, unless its method is safe.
 //! - When a process dies, its heartbeat stops. Other processes take over its jobs after [the
 //!   lease](crate::store::Store::lease), 20 s, and five seconds more. With SQLite the next process takes them over as
 //!   soon as it starts.
@@ -44,6 +55,7 @@ mod call_queue;
 mod can_be_sent;
 mod dead_letters;
 mod handler;
+mod held_claims;
 mod in_hand;
 pub(crate) mod intake;
 mod job;

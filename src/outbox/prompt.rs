@@ -16,7 +16,7 @@ const PROMPT: Duration = Duration::from_secs(1);
 /// from whether the handler has succeeded by then. Returns `None` where the outcome was handed to the worker before the
 /// call ended.
 ///
-/// The job counts as held by this process until the call ends, so that a slow handler slows down the claims.
+/// The job takes its part of the pool until the call ends, so that a slow handler slows down the claims.
 pub(super) async fn end_after(
     outbox: &OutboxState,
     (id, fence, known): (Id, i64, Option<i64>),

@@ -30,6 +30,8 @@ impl DeadLetterSink for StoreSink {
                 metadata: letter.metadata.clone(),
                 reply: false,
                 reply_to: None,
+                // A vendor whose entry states `at_rest` has no letters with whole requests.
+                redacted: false,
             });
             let lane = LaneTier {
                 tenant: letter.tenant.clone(),

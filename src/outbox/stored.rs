@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::OnAmbiguous;
+use crate::config::{AtRest, OnAmbiguous};
 use crate::dead_letter::LetterRequest;
 use crate::request::{Method, Request};
 use crate::send::acceptable::Acceptable;
@@ -43,6 +43,10 @@ pub(crate) struct Stored {
     pub(crate) reply: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<String>,
+    /// The vendor's entry said `at_rest = "redacted"` when the request was accepted. It is kept here because the
+    /// process that ends the job may not know the job's tenant.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) redacted: bool,
 }
 
 impl Stored {
@@ -60,6 +64,7 @@ impl Stored {
             metadata: request.notes.metadata,
             reply: request.notes.reply,
             reply_to: request.notes.reply_to.map(String::from),
+            redacted: request.tenant.vendor.at_rest == AtRest::Redacted,
         }
     }
 

@@ -145,9 +145,9 @@ impl Unwritten {
 
     /// The outcomes could not be written. While the store itself fails or rows are locked they are kept, because
     /// nothing else knows them. An outcome that fails for its own reason is replaced after a few tries by one that says
-    /// that nothing is known of the job, as if this process had ended. Returns the jobs for which even that could not be
-    /// written.
-    pub(super) fn failed(&mut self, now: Time, why: Failure) -> Vec<Option<HeldJob>> {
+    /// that nothing is known of the job, as if this process had ended. Returns the outcomes for which even that could not
+    /// be written, with their jobs.
+    pub(super) fn failed(&mut self, now: Time, why: Failure) -> Vec<(JobEnd, Option<HeldJob>)> {
         if why != Failure::Locked {
             self.not_before = now + WAIT;
         }
@@ -161,7 +161,7 @@ impl Unwritten {
                 _ if why == Failure::Down => self.waiting.push((finish, about)),
                 _ if why == Failure::Locked => self.apart.push((from, finish, about)),
                 (..REPEATS, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
-                (_, End::Dropped) => lost.push(about.hand),
+                (_, End::Dropped) => lost.push((finish, about.hand)),
                 _ => self
                     .waiting
                     .push((JobEnd { known: None, end: End::Dropped, ..finish }, About { failed: 1, ..about })),

@@ -1,6 +1,7 @@
 //! Usage of long windows that the records of jobs' exchanges do not cover: plain sends, permits, units other than
-//! requests and points, and corrections of a request's cost by its response. It is written within about a second
-//! (`keep_usage.rs`), so that the next process knows how much of a day's quota is used.
+//! requests and points, corrections of a request's cost by its response, and what records state of exchanges that did
+//! not leave. It is written within about a second (`keep_usage.rs`), so that the next process knows how much of a day's
+//! quota is used.
 //!
 //! A process that is killed loses the last second of this usage. Records of jobs' exchanges are written before the
 //! exchange leaves (`outbox/job.rs`), and lose nothing.
@@ -31,7 +32,7 @@ type Key = (usize, EndpointId, bool);
 pub(super) struct NewUsage {
     /// Each entry keeps its route alive, so that no other route gets the address.
     lanes: Mutex<HashMap<Key, (Arc<Route>, Used)>>,
-    /// Usage that could not be written when it was taken.
+    /// Usage of earlier times: it could not be written then, or belongs to a record of then.
     late: Mutex<Vec<Unwritten>>,
 }
 
@@ -43,6 +44,22 @@ impl NewUsage {
         if lanes.len() < MOST || lanes.contains_key(&key) {
             lanes.entry(key).or_insert_with(|| (route.clone(), Used::default())).1.add(used);
         }
+    }
+
+    /// Takes what was recorded of an exchange at `at` out of the store again. The units are returned in the slot of that
+    /// time: in a later slot their row could become negative and count as nothing, while the record would go on counting.
+    /// `late` is how much later than its record an exchange may be sent.
+    pub(super) fn take_out(
+        &self,
+        route: &Arc<Route>,
+        (endpoint, high): (EndpointId, bool),
+        recorded: &Used,
+        at: Time,
+        late: Duration,
+    ) {
+        let (slot_ms, counts_ms) = kept_for(route, late);
+        let (route, used) = (route.clone(), recorded.given_back());
+        self.take_back(&[Unwritten { route, endpoint, high, used, slot_ms, counts_ms, taken_at: at }]);
     }
 
     /// Takes all usage, to be written.
@@ -104,5 +121,31 @@ impl Unwritten {
             counts_ms: *counts_ms,
             age_ms: self.age_ms(now),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources, TenantEntry};
+    use crate::engine::plan::NO_ENDPOINT;
+
+    #[test]
+    fn recorded_units_return_in_their_slot() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\n[[vendors.v.limits]]\nname = \"hour\"\nlimit = 100\n\
+                    window = \"1h\"\n";
+        let sources = Sources::new().without_catalogue().file("f.toml", text).tenant(TenantEntry::new("t", "v"));
+        let config = Config::load(&sources, 1).unwrap();
+        let route = Route::alone(Arc::unwrap_or_clone(config.tenant("t", "v").unwrap()));
+        let (usage, recorded) = (NewUsage::default(), Used::in_the_record(3));
+        let at = Time::ZERO + 3_600 * SECOND;
+        usage.take_out(&route, (NO_ENDPOINT, false), &recorded, at, 2 * SECOND);
+        usage.add(&route, NO_ENDPOINT, false, &recorded);
+        // The exchange took a minute not to leave, which is more than a slot of an hour's 64th.
+        let now = at + 60 * SECOND;
+        let rows: Vec<Taken> = usage.take(now).iter().map(|one| one.row(now)).collect();
+        let rows: Vec<_> = rows.iter().map(|row| (row.requests, row.points, row.age_ms)).collect();
+        assert_eq!(rows, [(-1, -3, 60_000), (1, 3, 0)]);
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use super::OutboxState;
+use super::held_claims::HeldClaims;
 use super::in_hand::Pool;
 use super::lanes::Lanes;
 use super::leases::Leases;
@@ -86,6 +87,7 @@ struct Worker {
     tasks: JoinSet<Done>,
     /// Jobs of this process, by the task that runs them.
     running: HashMap<TaskId, HeldJob>,
+    in_hand: HeldClaims,
     ends: Unwritten,
     /// Whether the worker claims nothing more, and ends when its jobs have ended.
     is_stopping: bool,
@@ -120,6 +122,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         recovers: outbox.store.is_alone,
         tasks: JoinSet::new(),
         running: HashMap::new(),
+        in_hand: HeldClaims::default(),
         ends: Unwritten::default(),
         is_stopping: false,
         claiming: None,
@@ -162,8 +165,7 @@ impl Worker {
                 self.set(Chore::Expire, Time::ZERO);
             }
             fresh.into_iter().for_each(|lane| self.lanes.due(lane));
-            let early = std::mem::take(&mut *self.outbox.early.lock());
-            early.into_iter().for_each(|finish| self.ends.add(finish, None));
+            self.take_early();
             self.outbox.has_in_hand(self.running.len());
             let now = self.outbox.clock.now();
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
@@ -207,7 +209,18 @@ impl Worker {
         }
     }
 
+    /// Takes the outcomes of jobs whose tasks may still be running.
+    fn take_early(&mut self) {
+        let early = std::mem::take(&mut *self.outbox.early.lock());
+        for finish in early {
+            self.in_hand.has_outcome(finish.id, finish.fence);
+            self.ends.add(finish, None);
+        }
+    }
+
     fn joined(&mut self, done: Result<(TaskId, Done), JoinError>) {
+        // A task that has ended may have handed over its outcome just before.
+        self.take_early();
         match done {
             Ok((task, done)) => self.done(task, done),
             Err(error) => self.broke(&error),
@@ -226,10 +239,11 @@ impl Worker {
 
     fn not_flushed(&mut self, why: Failure) {
         let now = self.outbox.clock.now();
-        for hand in self.ends.failed(now, why) {
+        for (lost, hand) in self.ends.failed(now, why) {
             // The job stays claimed for as long as this process works; `unclaim` finds it.
             self.unclaim_at = Some(Time::ZERO);
-            self.release(hand);
+            self.free(hand);
+            self.forget(&lost);
         }
         // A shutdown has a receiver while it waits for the worker.
         let is_awaited = self.outbox.ended.receiver_count() > 0;
@@ -247,9 +261,14 @@ impl Worker {
             Done::Recalled => {}
             Done::Job(finish) => {
                 let hand = self.running.remove(&task);
-                match finish {
-                    Some(finish) => self.ends.add(finish, hand),
-                    None => self.release(hand),
+                match (finish, hand) {
+                    (Some(finish), hand) => self.ends.add(finish, hand),
+                    (None, Some(hand)) => {
+                        let later = self.in_hand.ended(hand.id, hand.fence);
+                        self.give_back(hand.id, later);
+                        self.free(Some(hand));
+                    }
+                    (None, None) => {}
                 }
             }
             Done::Claimed(claims) => self.claimed(claims),
@@ -271,15 +290,21 @@ impl Worker {
             }
             Done::Flushed(Ok(told)) => {
                 let (finishes, hands) = self.ends.written();
-                hands.into_iter().for_each(|hand| self.release(Some(hand)));
+                finishes.iter().zip(&told).filter(|(_, told)| !**told).for_each(|(finish, _)| self.bury_later(finish));
+                hands.into_iter().for_each(|hand| self.free(Some(hand)));
+                finishes.iter().for_each(|finish| self.forget(finish));
                 for (finish, was_ours) in finishes.iter().zip(told) {
-                    if !was_ours {
-                        tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
-                    } else {
-                        self.outbox.job_ended(&finish.end);
-                    }
-                    if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
-                        self.outbox.forget_own(&finish.id);
+                    match (was_ours, &finish.end) {
+                        (true, end) => {
+                            self.outbox.job_ended(end);
+                            if matches!(end, End::Delivered { .. } | End::Dead(_)) {
+                                self.outbox.forget_own(&finish.id);
+                            }
+                        }
+                        (false, End::Back) => {}
+                        (false, _) => {
+                            tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
+                        }
                     }
                 }
             }

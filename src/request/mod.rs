@@ -293,6 +293,9 @@ impl Request {
     /// key goes and which requests carry one; such a request without a key gets one of 128 random bits. A request that
     /// is [accepted](crate::outbox::Outbox::enqueue) gets its key then, or never.
     ///
+    /// If the vendor may have acted, the request is sent again with its key only while the vendor knows the key:
+    /// [`keeps`](crate::config::Idempotency::keeps).
+    ///
     /// A key that cannot be sent with this request is an error before the request is sent, unless the entry says
     /// `on_unsendable = "warn"`.
     #[must_use]

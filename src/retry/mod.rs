@@ -2,8 +2,8 @@
 //! unknown.
 //!
 //! The question is never whether a request failed, but whether the vendor may have acted on it. A request that may be
-//! repeated without harm is *idempotent*: by its method, or because the vendor recognises it by a key. Any other
-//! request is sent again only if it is certain that the vendor did not act.
+//! repeated without harm is *idempotent*: by its method, or because the vendor recognises it by a key and still knows
+//! that key. Any other request is sent again only if it is certain that the vendor did not act.
 //!
 //! The decisions are pure functions of the outcome, the request, its earlier attempts and the vendor's policy. The
 //! driver that calls them sleeps and sends: for the wait that the vendor states, or else for [`backoff`].
@@ -12,6 +12,7 @@ pub(crate) mod breaker;
 mod budget;
 mod budgets;
 mod classifier;
+mod key_age;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -26,7 +27,8 @@ use crate::transport::Sent;
 pub(crate) use self::budget::Budget;
 pub(crate) use self::budgets::Budgets;
 pub use self::classifier::{Class, Classifier};
-pub(crate) use self::wait::{backoff, later, reconnect};
+pub(crate) use self::key_age::{KEY_FORGOTTEN, Since, knows_key};
+pub(crate) use self::wait::{backoff, later, outage, reconnect};
 
 /// How one exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub(crate) enum Outcome {
 /// The properties of a request that decide whether it is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryInput {
-    /// A second execution has no further effect: see [`idempotent`].
+    /// A second execution has no further effect: see [`idempotent`] and [`knows_key`].
     pub(crate) idempotent: bool,
     /// Its body can be sent again: it is in memory, or in the store.
     pub(crate) replayable: bool,
@@ -110,7 +112,7 @@ pub(crate) enum GiveUpReason {
     Budget,
 }
 
-/// Whether a request may be sent twice without harm, by its method or because it carries a key.
+/// Whether a request may be sent twice without harm, by its method or because it carries a key that the vendor knows.
 pub(crate) fn idempotent(method: &Method, has_key: bool) -> bool {
     has_key || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
@@ -274,7 +276,7 @@ fn resend_uncounted(request: &RetryInput, tried: &RetryHistory, policy: &RetryPo
         return Verdict::GiveUp(GiveUpReason::Body);
     }
     match tried.failing_since {
-        Some(since) if now.since(since) >= policy.max_age => Verdict::GiveUp(GiveUpReason::Age),
+        Some(since) if now.since(since) >= policy.age() => Verdict::GiveUp(GiveUpReason::Age),
         _ => Verdict::RetryUncounted,
     }
 }

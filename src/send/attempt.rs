@@ -13,8 +13,9 @@ use crate::clock::{Time, nanos};
 use crate::core::Core;
 use crate::core::refusal;
 use crate::dispatch::Grant;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::WaitReason;
+use crate::retry::KEY_FORGOTTEN;
 use crate::telemetry::{Entry, Listed};
 use crate::transport::{Answer, TransportError};
 
@@ -22,6 +23,9 @@ impl Outgoing {
     pub(super) async fn attempt(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         if self.past.is_some() {
             self.renew(core)?;
+            if !self.may_begin(core.clock.now()) {
+                return Err(NotSent::KeyForgotten);
+            }
         }
         // Rarely taken branches are boxed: every send would carry their state, and thousands of sends may wait.
         if !core.egress.hosts.are_well() {
@@ -156,6 +160,7 @@ impl Outgoing {
                 let why = format_args!("no connection could be made lately; {text}");
                 self.route.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
             }
+            NotSent::KeyForgotten => self.route.error(ErrorKind::Exhausted, Delivery::Ambiguous, KEY_FORGOTTEN),
             NotSent::Taken => self.route.not_sent(ErrorKind::Store, "another process has taken over the job"),
             NotSent::Stopped => self.route.not_sent(ErrorKind::Shutdown, "the client is shutting down"),
         }

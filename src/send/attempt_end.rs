@@ -15,7 +15,7 @@ use crate::request::WaitReason;
 use crate::retry::GiveUpReason;
 use crate::route::Authorization;
 use crate::send::response::Response;
-use crate::transport::{Answer, TransportError};
+use crate::transport::{Answer, Sent, TransportError};
 
 /// The end of an attempt that took a permit, or that has to start over.
 pub(super) enum AttemptEnd {
@@ -32,6 +32,19 @@ pub(super) enum AttemptEnd {
     Ambiguous { park: bool, cause: Box<Cause> },
     /// Another attempt would fail in the same way.
     Failed(Box<TransportError>),
+}
+
+impl AttemptEnd {
+    /// The failure of the exchange, if the vendor certainly did not process the request.
+    pub(super) fn unprocessed(&self) -> Option<&TransportError> {
+        let failure = match self {
+            AttemptEnd::Again(again) => again.cause.failure(),
+            AttemptEnd::GaveUp(_, cause) => cause.failure(),
+            AttemptEnd::Failed(failure) => Some(&**failure),
+            AttemptEnd::Done(_) | AttemptEnd::AtOnce | AttemptEnd::Ambiguous { .. } => None,
+        };
+        failure.filter(|failure| matches!(failure.sent(), Sent::NotSent | Sent::Unprocessed))
+    }
 }
 
 /// Another attempt that the retry policy allows.
@@ -84,6 +97,13 @@ impl Cause {
         }
     }
 
+    fn failure(&self) -> Option<&TransportError> {
+        match self {
+            Cause::Answer { .. } => None,
+            Cause::Failure(failure) => Some(failure),
+        }
+    }
+
     /// Describes the outcome for the text of an error.
     pub(super) fn text(&self) -> String {
         match self {
@@ -128,6 +148,8 @@ pub(super) enum NotSent {
     Invalid(Error),
     /// The store could not record the exchange.
     Store(Error),
+    /// The vendor may have acted on an earlier attempt, and may no longer know the request's idempotency key.
+    KeyForgotten,
     /// Another process has taken over the job.
     Taken,
     /// The worker stops.
@@ -154,7 +176,9 @@ impl NotSent {
                     | Refusal::AllFull { .. }
             ),
             NotSent::HostShut { .. } | NotSent::Credential(_) => true,
-            NotSent::Invalid(_) | NotSent::Store(_) | NotSent::Taken | NotSent::Stopped => false,
+            NotSent::Invalid(_) | NotSent::Store(_) | NotSent::KeyForgotten | NotSent::Taken | NotSent::Stopped => {
+                false
+            }
         }
     }
 }

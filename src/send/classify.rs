@@ -7,17 +7,50 @@ use super::attempt_end::{Again, Answered, AttemptEnd, Cause};
 use super::feedback::Reading;
 use super::{Outgoing, letter};
 use crate::clock::{Time, millis, nanos};
-use crate::config::RetryPolicy;
+use crate::config::{OnAmbiguous, RetryPolicy};
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::PermitGuard;
 use crate::engine::Feedback;
 use crate::engine::throttle::Wait;
 use crate::error::ErrorKind;
-use crate::retry::{self, GiveUpReason, Outcome, RetryInput, Verdict};
+use crate::retry::{self, GiveUpReason, Outcome, RetryInput, Since, Verdict};
 use crate::transport::{Sent, TransportError};
 
 impl Outgoing {
+    /// Whether an execution that begins at `at` has no further effect, if the vendor has acted before: by the request's
+    /// method, or because the vendor still knows its key.
+    pub(super) fn is_idempotent(&self, at: Time) -> bool {
+        let age = self.past.as_ref().and_then(|past| past.may_have_acted).map_or(Duration::ZERO, |since| since.age(at));
+        let knows_key = || retry::knows_key(self.route.vendor.idempotency.keeps, age, self.attempt_timeout);
+        retry::idempotent(self.prepared.method(), self.has_key && knows_key())
+    }
+
+    /// Whether another exchange may begin at `at`: certainly no earlier one had an effect, or a repetition does no harm.
+    pub(super) fn may_begin(&self, at: Time) -> bool {
+        let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
+        !self.may_have_acted() || retry::may_resend(self.is_idempotent(at), resend, &self.route.vendor.retry)
+    }
+
+    /// Whether the request becomes a dead letter if it is not sent again because the vendor may have acted.
+    pub(super) fn is_parked(&self) -> bool {
+        self.on_ambiguous.unwrap_or(self.route.vendor.retry.on_ambiguous) == OnAmbiguous::Park
+    }
+
+    /// The end of an attempt after which the policy allows another one. If the vendor may have acted, and may have
+    /// forgotten the request's key by then, there is none.
+    fn again(&self, again: Again) -> AttemptEnd {
+        match self.may_begin(again.earliest) {
+            true => AttemptEnd::Again(Box::new(again)),
+            false => AttemptEnd::Ambiguous { park: self.is_parked(), cause: Box::new(again.cause) },
+        }
+    }
+
+    /// Remembers that an exchange that began at `began` left open whether the vendor acted.
+    fn left_open(&mut self, began: Time) {
+        self.past().may_have_acted.get_or_insert(Since::new(Duration::ZERO, began));
+    }
+
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
         let policy = &self.route.vendor.retry;
         // An immediate request is never retried. `classify_answer` leaves out the attempt after a refresh, which
@@ -28,8 +61,8 @@ impl Outgoing {
         // The store holds the body of a stored job between its attempts, whatever the body's size.
         let fits = || self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
         let replayable = is_stored || fits();
-        let traits =
-            RetryInput { idempotent: self.idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
+        let idempotent = self.is_idempotent(now);
+        let traits = RetryInput { idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
         let tried = self.past.as_ref().map(|past| past.tried).unwrap_or_default();
         match (retry::decide(outcome, &traits, &tried, policy, now), *outcome) {
             // Without retries a caller reads in the response that the vendor did not act. A stored job has no such
@@ -52,15 +85,17 @@ impl Outgoing {
         let class = self.reader(core).class(status, headers, &signals);
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
-        let verdict = self.judge(&outcome, now, answered.authorization.is_some());
         let is_ambiguous = retry::is_ambiguous(&outcome, &self.route.vendor.retry);
+        if is_ambiguous {
+            self.left_open(answered.began);
+        }
+        let verdict = self.judge(&outcome, now, answered.authorization.is_some());
         let took = now.since(answered.began);
         let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());
         record.retry_after_ms = stated.map(millis);
         let past = self.past();
         past.records.push(record);
-        past.may_have_acted |= is_ambiguous;
         past.again = false;
         past.tried.failing_since = None;
         let retries = past.tried.retries;
@@ -113,13 +148,13 @@ impl Outgoing {
                 let past = self.past();
                 past.tried.retries += 1;
                 past.exchanges += 1;
-                AttemptEnd::Again(Box::new(Again {
+                self.again(Again {
                     wait,
                     earliest: now + told.unwrap_or(wait),
                     is_stated: told.is_some(),
                     takes_budget: verdict == Verdict::Again,
                     cause: Cause::Answer { answered: Box::new(answered), is_ambiguous },
-                }))
+                })
             }
             Verdict::Ambiguous | Verdict::Park => AttemptEnd::Ambiguous {
                 park: verdict == Verdict::Park,
@@ -150,8 +185,10 @@ impl Outgoing {
         let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(core, error.is_closing()));
         let error = if self.route.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
+        if retry::is_ambiguous(&outcome, &self.route.vendor.retry) {
+            self.left_open(began);
+        }
         let verdict = self.judge(&outcome, now, had_credential);
-        let is_ambiguous = retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => {
                 held.not_sent();
@@ -177,7 +214,6 @@ impl Outgoing {
         record.error = Some(error.to_string());
         let past = self.past();
         past.records.push(record);
-        past.may_have_acted |= is_ambiguous;
         past.again = false;
         if matches!(error.sent(), Sent::NotSent | Sent::Unprocessed) {
             past.tried.failing_since.get_or_insert(began);
@@ -195,13 +231,13 @@ impl Outgoing {
         match verdict {
             Verdict::Again | Verdict::RetryUncounted | Verdict::Refused => {
                 self.past().tried.retries += u32::from(counts);
-                AttemptEnd::Again(Box::new(Again {
+                self.again(Again {
                     wait,
                     earliest: now + wait,
                     is_stated: false,
                     takes_budget: counts,
                     cause: Cause::Failure(error),
-                }))
+                })
             }
             Verdict::GiveUp(why @ (GiveUpReason::Retries | GiveUpReason::Age | GiveUpReason::Budget)) => {
                 AttemptEnd::GaveUp(why, Box::new(Cause::Failure(error)))

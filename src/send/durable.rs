@@ -10,18 +10,19 @@ use tracing::Instrument;
 use super::attempt_end::EXCERPT;
 use super::attempt_end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
-use super::exchange_record::{RecordExchange, StoredJob};
+use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
-use super::{Caller, Outgoing, letter};
+use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
-use crate::core::Core;
+use crate::core::{Core, Used};
 use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
-use crate::retry::{Class, FailedEnd, failed_end};
+use crate::retry::{self, Class, FailedEnd, failed_end};
 use crate::send::response::Response;
+use crate::transport::TransportError;
 
 /// How a claim of a job ends, for the store.
 pub(crate) enum ClaimEnd {
@@ -44,12 +45,14 @@ pub(crate) struct Sending {
     pub(crate) priority: Priority,
     pub(crate) request: Request,
     pub(crate) history: History,
+    /// The store's time when the job was claimed.
+    pub(crate) clock: StoreTime,
     pub(crate) records: Arc<dyn RecordExchange>,
     /// Set when the record of the job's exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
 }
 
-/// How long a job waits in memory for its permit, before it waits in the store.
+/// How long a job waits in memory for its host and its permit, before it waits in the store.
 const HOLD: Duration = Duration::from_secs(60);
 /// The wait of a job that the store or the limits cannot take now, if they state none.
 const SOON: Duration = Duration::from_secs(1);
@@ -67,12 +70,15 @@ enum Next {
     AsStated,
     /// Due after the backoff of a connection that fails.
     WhenMended,
+    /// Due when the host may be connected to.
+    WhenReachable,
     Rejected,
+    Ambiguous,
 }
 
 /// Sends a job once, as `send` would.
 pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
-    let Sending { id, tenant, priority, mut request, history, records, begun } = send;
+    let Sending { id, tenant, priority, mut request, history, clock, records, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = core.registry.route(&tenant, &vendor).ok()?;
@@ -91,8 +97,8 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     outgoing.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     outgoing.give_up = outgoing.deadline.min(outgoing.began + HOLD);
     outgoing.tries = history.exchanges;
-    outgoing.past = history.into_past(core);
-    outgoing.stored = Some(Box::new(StoredJob { id, records, begun }));
+    outgoing.past = history.into_past(core, clock);
+    outgoing.stored = Some(Box::new(StoredJob { id, clock, records, begun, recorded: None }));
     outgoing.open_span();
     let end = match outgoing.span.as_deref().cloned() {
         None => Box::pin(outgoing.attempt_once(core)).await,
@@ -114,6 +120,7 @@ fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
     if history.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
         history.note(record);
     }
+    history.leave_out(UNKNOWN);
     ClaimEnd::Later { wait: UNKNOWN, history }
 }
 
@@ -129,15 +136,20 @@ impl Outgoing {
     }
 
     /// Records the exchange in the store before it begins.
-    pub(super) async fn write_start(&mut self, again: bool) -> Result<(), NotSent> {
+    pub(super) async fn write_start(&mut self, core: &Core, again: bool) -> Result<(), NotSent> {
+        let remembers = self.remembers(core);
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
-        let endpoint = self.route.vendor.endpoint_name(self.endpoint.place()).unwrap_or_default();
-        match stored.records.start(endpoint, self.points[0], again).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(NotSent::Taken),
-            Err(error) => Err(NotSent::Store(error)),
+        let (route, points) = (&self.route, self.points[0]);
+        let endpoint = route.vendor.endpoint_name(self.endpoint.place()).unwrap_or_default();
+        if !stored.records.start(endpoint, points, again).await.map_err(NotSent::Store)? {
+            return Err(NotSent::Taken);
         }
+        let (used, at) = (Used::in_the_record(points), core.clock.now());
+        // This drops the record before, which may be of the same exchange.
+        stored.recorded =
+            remembers.map(|remembers| Recorded { remembers, route: route.clone(), used, at, has_left: false });
+        Ok(())
     }
 
     fn has_begun(&self) -> bool {
@@ -151,6 +163,17 @@ impl Outgoing {
             Ok(end) => end,
             Err(why) => return self.ending_unsent(core, why),
         };
+        match end.unprocessed() {
+            Some(failure) if self.is_outage(failure) && self.outlasts_outages() => {
+                let ending = self.unreachable(core, Duration::ZERO);
+                let is_later = matches!(ending, ClaimEnd::Later { .. });
+                let kind = if is_later { ErrorKind::RetryLater } else { ErrorKind::Exhausted };
+                return (ending, Err((kind, failure.sent().delivery())));
+            }
+            Some(_) => {}
+            // The vendor was reached.
+            None => self.past.iter_mut().for_each(|past| past.unreachable = None),
+        }
         match end {
             AttemptEnd::Done(response) => {
                 let told = Ok(response.status());
@@ -173,14 +196,14 @@ impl Outgoing {
                 (self.bury(core, Reason::Exhausted), told)
             }
             AttemptEnd::Ambiguous { cause, .. } => {
-                let told = Err((cause.kind(), cause.delivery()));
+                let told = Err((cause.kind(), Delivery::Ambiguous));
                 self.note_answer(*cause).await;
                 (self.bury(core, Reason::Ambiguous), told)
             }
             AttemptEnd::Failed(failure) => {
                 let (sent, kind) = (failure.sent(), failure.kind());
-                let ending = match failed_end(sent, kind, self.idempotent) {
-                    FailedEnd::Invalid => self.rejected(core, failure.to_string()),
+                let ending = match failed_end(sent, kind, self.is_idempotent(core.clock.now())) {
+                    FailedEnd::Invalid => self.bury_unsent(core, Reason::Rejected, failure.to_string()),
                     FailedEnd::NotPossibleNow => self.not_possible_now(core, failure.to_string(), None),
                     FailedEnd::Rejected => self.bury(core, Reason::Rejected),
                     FailedEnd::Exhausted => self.bury(core, Reason::Exhausted),
@@ -203,19 +226,30 @@ impl Outgoing {
             NotSent::Refused(Refusal::TooExpensive { .. } | Refusal::UnknownEndpoint) | NotSent::Invalid(_) => {
                 Next::Rejected
             }
+            NotSent::KeyForgotten => Next::Ambiguous,
             NotSent::Refused(_) => Next::AsStated,
+            NotSent::HostShut { .. } if self.outlasts_outages() => Next::WhenReachable,
             NotSent::HostShut { .. } | NotSent::Credential(_) => Next::WhenMended,
         };
         let error = self.not_sent_error(core, why);
         let (told, wait) = (Err((error.kind(), error.delivery())), error.retry_after());
-        let ending = match next {
+        let is_outage = matches!(next, Next::WhenReachable);
+        let mut ending = match next {
             Next::Nothing => ClaimEnd::Gone,
             Next::Back => ClaimEnd::Back,
             Next::Later(wait) => self.later(core, wait),
             Next::AsStated => self.later(core, wait.unwrap_or(SOON)),
             Next::WhenMended => self.not_possible_now(core, error.to_string(), wait),
-            Next::Rejected => self.rejected(core, error.to_string()),
+            Next::WhenReachable => {
+                self.note_unsent(core, error.to_string());
+                self.unreachable(core, wait.unwrap_or(SOON))
+            }
+            Next::Rejected => self.bury_unsent(core, Reason::Rejected, error.to_string()),
+            Next::Ambiguous => self.bury_unsent(core, Reason::Ambiguous, error.to_string()),
         };
+        if !is_outage && let ClaimEnd::Later { wait, history } = &mut ending {
+            history.leave_out(core.clock.now().since(self.began).saturating_add(*wait));
+        }
         (ending, told)
     }
 
@@ -226,9 +260,9 @@ impl Outgoing {
         ClaimEnd::Dead(Box::new(letter))
     }
 
-    fn rejected(&mut self, core: &Core, why: String) -> ClaimEnd {
+    fn bury_unsent(&mut self, core: &Core, reason: Reason, why: String) -> ClaimEnd {
         self.note(core, Phase::NotSent, None, Some(why));
-        self.bury(core, Reason::Rejected)
+        self.bury(core, reason)
     }
 
     fn note(&mut self, core: &Core, phase: Phase, status: Option<u16>, error: Option<String>) {
@@ -246,17 +280,54 @@ impl Outgoing {
         }
     }
 
+    /// Records why the job was not sent, unless the latest record already says why.
+    fn note_unsent(&mut self, core: &Core, why: String) {
+        if self.past().records.last().is_none_or(|last| last.error.is_none()) {
+            self.note(core, Phase::NotSent, None, Some(why));
+        }
+    }
+
+    /// Whether the job is tried again for days while no connection can be made, and not for the five minutes that other
+    /// requests have. A job on which the vendor may have acted is not: a repetition that comes days later may undo what
+    /// was done since, unless the request changes nothing.
+    fn outlasts_outages(&self) -> bool {
+        self.stored.is_some() && (self.prepared.method().is_safe() || !self.may_have_acted())
+    }
+
+    /// Whether a failed exchange is a part of an outage. A failed connection begins one. From then on a certificate
+    /// that is not valid, or a stream that the vendor does not process, is a part of it too: a host with two addresses
+    /// may fail in both ways in turn, and two separate times would begin anew each time and never end the job.
+    fn is_outage(&self, failure: &TransportError) -> bool {
+        let is_under_way = self.past.as_ref().is_some_and(|past| past.unreachable.is_some());
+        let may_pass = || failed_end(failure.sent(), failure.kind(), false) == FailedEnd::NotPossibleNow;
+        failure.is_connect() || (is_under_way && may_pass())
+    }
+
+    /// Ends a claim in an outage of its host, for a job that outlasts outages. The job is due again after `at_least`,
+    /// or later where the outage has lasted for long. The outage is not counted as one of the failures that end other
+    /// requests, so that a failure of another kind does not end the job.
+    fn unreachable(&mut self, core: &Core, at_least: Duration) -> ClaimEnd {
+        let (now, max_age) = (core.clock.now(), self.route.vendor.retry.max_age);
+        let past = self.past();
+        past.tried.failing_since = None;
+        let Outage { since, tried_since } = *past.unreachable.get_or_insert(Outage { since: now, tried_since: now });
+        let mut random = fastrand::Rng::new();
+        let backoff = at_least.max(retry::reconnect(past.connects, &mut random));
+        match retry::outage(now.since(since), now.since(tried_since), max_age, &mut random) {
+            Some(wait) => self.later(core, wait.max(backoff)),
+            None => self.bury(core, Reason::Exhausted),
+        }
+    }
+
     /// A failing credential, certificate or host may be repaired: the job is tried again for `max_age`, like a failing
     /// connection.
     fn not_possible_now(&mut self, core: &Core, why: String, wait: Option<Duration>) -> ClaimEnd {
-        let (now, max_age) = (core.clock.now(), self.route.vendor.retry.max_age);
+        let (now, max_age) = (core.clock.now(), self.route.vendor.retry.age());
         let past = self.past();
         let since = *past.tried.failing_since.get_or_insert(now);
         past.connects += 1;
-        let backoff = crate::retry::reconnect(past.connects, &mut fastrand::Rng::new());
-        if past.records.last().is_none_or(|last| last.error.is_none()) {
-            self.note(core, Phase::NotSent, None, Some(why));
-        }
+        let backoff = retry::reconnect(past.connects, &mut fastrand::Rng::new());
+        self.note_unsent(core, why);
         if now.since(since) >= max_age {
             return self.bury(core, Reason::Exhausted);
         }
@@ -265,8 +336,10 @@ impl Outgoing {
     }
 
     fn later(&mut self, core: &Core, wait: Duration) -> ClaimEnd {
-        let mut history = History::of(self.past.take(), core);
-        history.due = history.failing_since.and(letter::timestamp(core.clock, Duration::ZERO).checked_add(wait).ok());
+        let clock = self.stored.as_ref().map(|stored| stored.clock);
+        let mut history = History::of(self.past.take(), core, clock);
+        let since = history.failing_since.or(history.unreachable_since);
+        history.due = since.and(letter::timestamp(core.clock, Duration::ZERO).checked_add(wait).ok());
         ClaimEnd::Later { wait, history }
     }
 

@@ -5,7 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::BoxFuture;
+use crate::clock::{Time, millis};
+use crate::core::{Remembers, Used};
 use crate::error::Error;
+use crate::route::Route;
 
 /// Records exchanges that are about to begin.
 pub(crate) trait RecordExchange: Send + Sync {
@@ -24,11 +27,55 @@ pub(crate) trait RecordExchange: Send + Sync {
     fn stopped(&self) -> BoxFuture<'_, ()>;
 }
 
+/// What the store's clock showed at a moment of this process. It compares times of rows with those of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreTime {
+    pub(crate) at: Time,
+    /// Milliseconds since 1970.
+    pub(crate) ms: i64,
+}
+
+impl StoreTime {
+    /// How long before this moment the store's clock showed `ms`; zero if it was not before.
+    pub(crate) fn age(self, ms: i64) -> Duration {
+        Duration::from_millis(u64::try_from(self.ms.saturating_sub(ms)).unwrap_or(0))
+    }
+
+    /// What the store's clock showed `age` before `now`.
+    pub(super) fn before(self, now: Time, age: Duration) -> i64 {
+        let whole = |time: Duration| i64::try_from(millis(time)).unwrap_or(i64::MAX);
+        self.ms.saturating_add(whole(now.since(self.at))).saturating_sub(whole(age))
+    }
+}
+
 /// The stored job that is sent.
 pub(crate) struct StoredJob {
     /// The job's id, and that of the letter it may become.
     pub(crate) id: String,
+    pub(super) clock: StoreTime,
     pub(super) records: Arc<dyn RecordExchange>,
     /// Set when the record of an exchange is being written: from then on the worker lets the claim finish.
     pub(super) begun: Arc<AtomicBool>,
+    /// The record of the latest exchange, if the usage of its limits is kept.
+    pub(super) recorded: Option<Recorded>,
+}
+
+/// The usage of an exchange that is recorded in the store. An exchange that never leaves must not count after a
+/// restart: dropping this takes its units out of the store again, unless the exchange has left. A process that dies
+/// meanwhile leaves them there.
+pub(super) struct Recorded {
+    pub(super) remembers: Remembers,
+    pub(super) route: Arc<Route>,
+    pub(super) used: Used,
+    /// When the record was written.
+    pub(super) at: Time,
+    pub(super) has_left: bool,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.remembers.not_sent(&self.route, &self.used, self.at);
+        }
+    }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{AttemptLog, letter};
+use super::exchange_record::StoreTime;
+use super::{AttemptLog, Outage, letter};
+use crate::clock::nanos;
 use crate::core::Core;
 use crate::dead_letter::AttemptRecord;
-use crate::retry::RetryHistory;
+use crate::retry::{RetryHistory, Since};
 
 /// The attempts of a job in earlier claims, as the store keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,21 @@ pub(crate) struct History {
     /// The start of the current run of attempts that the vendor did not process, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
+    /// Since when the vendor was not reached for a job that outlasts an outage, by the wall clock. It begins with a
+    /// connection that fails. Times in which the job waited for something else are left out: they move it forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unreachable_since: Option<Timestamp>,
+    /// As `unreachable_since`, and times in which the job was due and no worker tried it are left out too. Without it,
+    /// the two are equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tried_since: Option<Timestamp>,
+    /// When the first exchange began that left open whether the vendor acted, in milliseconds by the store's clock: no
+    /// step of a wall clock makes an idempotency key look younger than it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) may_have_acted_at: Option<i64>,
+    /// The latest exchange was refused with a 401, and its credential was replaced since.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) refreshed: bool,
     /// When the next attempt is due, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
@@ -38,30 +55,50 @@ impl History {
         self.attempts.push(record);
     }
 
-    pub(super) fn into_past(self, core: &Core) -> Option<Box<AttemptLog>> {
+    /// Leaves `time` out of the outage, because the job waited for something else: for its limits, or for a credential.
+    pub(super) fn leave_out(&mut self, time: Duration) {
+        for since in [&mut self.unreachable_since, &mut self.tried_since].into_iter().flatten() {
+            *since = since.checked_add(time).unwrap_or(*since);
+        }
+    }
+
+    pub(super) fn into_past(self, core: &Core, clock: StoreTime) -> Option<Box<AttemptLog>> {
         if self == History::default() {
             return None;
         }
         let now = core.clock.now();
         let wall = letter::timestamp(core.clock, Duration::ZERO);
-        let failing_since = self.failing_since.map(|since| {
-            let failing = failing_for(since, self.due, wall);
-            now.minus_nanos(u64::try_from(failing.as_nanos()).unwrap_or(u64::MAX))
+        let start = |since, due| now.minus_nanos(nanos(failing_for(since, due, wall)));
+        let failing_since = self.failing_since.map(|since| start(since, self.due));
+        let unreachable = self.unreachable_since.map(|since| Outage {
+            since: start(since, None),
+            tried_since: start(self.tried_since.unwrap_or(since), self.due),
         });
-        let tried = RetryHistory { retries: self.retries, refreshed: false, failing_since };
-        let (connects, exchanges, records) = (self.connects, self.exchanges, self.attempts);
-        // No caller asks a stored job whether the vendor may have acted: its letter shows the attempts.
-        Some(Box::new(AttemptLog { tried, connects, exchanges, records, may_have_acted: false, again: false }))
+        Some(Box::new(AttemptLog {
+            tried: RetryHistory { retries: self.retries, refreshed: self.refreshed, failing_since },
+            connects: self.connects,
+            exchanges: self.exchanges,
+            records: self.attempts,
+            may_have_acted: self.may_have_acted_at.map(|ms| Since::new(clock.age(ms), clock.at)),
+            unreachable,
+            again: false,
+        }))
     }
 
-    pub(super) fn of(past: Option<Box<AttemptLog>>, core: &Core) -> History {
+    pub(super) fn of(past: Option<Box<AttemptLog>>, core: &Core, clock: Option<StoreTime>) -> History {
         let Some(past) = past else { return History::default() };
-        let since = |at| letter::timestamp(core.clock, core.clock.now().since(at));
+        let now = core.clock.now();
+        let since = |at| letter::timestamp(core.clock, now.since(at));
         let mut history = History {
             retries: past.tried.retries,
             connects: past.connects,
             exchanges: past.exchanges,
             failing_since: past.tried.failing_since.map(since),
+            unreachable_since: past.unreachable.map(|outage| since(outage.since)),
+            tried_since: past.unreachable.map(|outage| since(outage.tried_since)),
+            may_have_acted_at: past.may_have_acted.zip(clock).map(|(since, clock)| clock.before(now, since.age(now))),
+            // A job may be tried for days, and its credential may have to be replaced more than once in that time.
+            refreshed: past.tried.refreshed && past.records.last().is_some_and(|last| last.status == Some(401)),
             due: None,
             attempts: Vec::new(),
         };
@@ -82,6 +119,18 @@ fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Dura
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Time;
+
+    #[test]
+    fn moment_of_doubt_stays_over_claims() {
+        let at = Time::from_nanos(3_600_000_000_000);
+        let clock = StoreTime { at, ms: 2_000_000 };
+        let since = Since::new(clock.age(1_400_000), at);
+        let later = at + Duration::from_micros(5_000_700);
+        assert_eq!(since.age(later), Duration::from_micros(605_000_700));
+        assert_eq!(clock.before(later, since.age(later)), 1_400_000);
+        assert_eq!(clock.age(3_000_000), Duration::ZERO, "the store's clock went back");
+    }
 
     #[test]
     fn time_without_worker_is_no_failure() {

@@ -61,7 +61,7 @@ use crate::engine::{Ask, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Headroom, WaitReason};
 use crate::request::{Notes, Request, Target};
-use crate::retry::{RetryHistory, idempotent};
+use crate::retry::{RetryHistory, Since};
 use crate::route::{Authorization, Route};
 use crate::send::response::{Response, ResponseBody, Settling};
 use crate::signals::meter::Meter;
@@ -117,13 +117,13 @@ pub(crate) struct Outgoing {
     points: [u32; MAX_COSTS],
     /// The request is sent now or refused; it never waits.
     immediate: bool,
-    /// A second execution has no further effect.
-    idempotent: bool,
+    /// It carries an idempotency key that the vendor reads.
+    has_key: bool,
     on_ambiguous: Option<OnAmbiguous>,
     /// The moment by which the request must have ended.
     deadline: Time,
-    /// The moment by which the first exchange must have begun. Equals `deadline` until the first permit is asked for,
-    /// when the time of `Request::max_wait` begins.
+    /// The moment by which the first exchange must have begun, or any exchange of a stored job. Of other requests it
+    /// equals `deadline` until the first permit is asked for, when the time of `Request::max_wait` begins.
     give_up: Time,
     /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry
     /// policy asks for do not count. 0 if the deadline covers all attempts together.
@@ -139,6 +139,15 @@ pub(crate) struct Outgoing {
     host_pass: Option<Box<HostPass>>,
 }
 
+/// A time in which the vendor was not reached for a stored job, from a connection that failed on, without waits for
+/// anything else.
+#[derive(Clone, Copy)]
+struct Outage {
+    since: Time,
+    /// As `since`, without times in which the job was due and no worker tried it.
+    tried_since: Time,
+}
+
 /// The earlier attempts of a request.
 #[derive(Default)]
 struct AttemptLog {
@@ -148,8 +157,10 @@ struct AttemptLog {
     /// Exchanges that were sent and followed by another attempt.
     exchanges: u32,
     records: Vec<AttemptRecord>,
-    /// One of the attempts in this process left open whether the vendor acted.
-    may_have_acted: bool,
+    /// Since when the vendor may have acted: the first exchange that left this open.
+    may_have_acted: Option<Since>,
+    /// The outage of the host, for a stored job that outlasts it.
+    unreachable: Option<Outage>,
     /// Another attempt is due and has not begun.
     again: bool,
 }
@@ -238,7 +249,7 @@ impl Outgoing {
             return Err(refusal::unknown_size(vendor));
         }
         let has_key = key::add_key(&mut request, &mut notes, &route, &base)?;
-        let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
+        let on_ambiguous = request.parts.on_ambiguous;
         let prepared = Prepared::new(request, &route, &base)?;
         drop(base);
         let running = Running::new(series.clone(), priority);
@@ -255,7 +266,7 @@ impl Outgoing {
             endpoint,
             points,
             immediate,
-            idempotent,
+            has_key,
             on_ambiguous,
             deadline,
             give_up: deadline,
@@ -300,8 +311,11 @@ impl Outgoing {
     }
 
     /// Records the units that the exchange takes, or returns them if it did not leave. For a job, the store has
-    /// recorded its request and points already.
-    fn remember(&self, core: &Core, leaves: bool) {
+    /// recorded its request and points already, and they are returned when that record is dropped.
+    fn remember(&mut self, core: &Core, leaves: bool) {
+        if let Some(record) = self.stored.as_mut().and_then(|stored| stored.recorded.as_mut()) {
+            record.has_left = leaves;
+        }
         if let Some(remembers) = self.remembers(core) {
             let cost = self.whole_cost();
             let used = if self.stored.is_some() { Used::beside_the_record(cost) } else { Used::by_request(cost) };
@@ -365,8 +379,9 @@ impl Outgoing {
     #[inline]
     fn ask(&self) -> Ask {
         let retry = self.past.is_some();
-        // `max_wait` applies to the first exchange only.
-        let give_up = if retry { self.deadline } else { self.give_up };
+        // `max_wait` applies to the first exchange only. What is left after a stored job's `give_up` is for its
+        // exchange.
+        let give_up = if retry && self.stored.is_none() { self.deadline } else { self.give_up };
         let ask = Egress::ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
         // `max_wait` is a hard bound: pauses do not extend it. An immediate request waits for no pause.
         let waits_for_pauses = !self.immediate && (retry || self.give_up == self.deadline);
@@ -395,6 +410,9 @@ impl Outgoing {
         if began >= self.deadline {
             // The permit was granted in time, but its future was polled too late.
             return Err(Refusal::Deadline.into());
+        }
+        if !self.may_begin(began) {
+            return Err(NotSent::KeyForgotten);
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = core.egress.signers.get(&*self.route.vendor.name).map(|signer| &**signer);

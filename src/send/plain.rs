@@ -122,9 +122,13 @@ impl Outgoing {
     }
 
     fn not_sent(&mut self, core: &Core, why: NotSent) -> Error {
-        let may_be_sent_later = why.may_be_sent_later();
+        let (may_be_sent_later, is_ambiguous) = (why.may_be_sent_later(), matches!(why, NotSent::KeyForgotten));
         let error = self.not_sent_error(core, why);
-        if may_be_sent_later { self.or_expired(core, error) } else { error }
+        match () {
+            () if may_be_sent_later => self.or_expired(core, error),
+            () if is_ambiguous && self.is_parked() => self.dead_letter(core, Reason::Ambiguous, error),
+            () => error,
+        }
     }
 
     /// Writes a dead letter for a request that ran out of time although its caller stated no deadline, if its next
@@ -154,7 +158,11 @@ impl Outgoing {
         let (error, answer) = match cause {
             Cause::Failure(failure) => (failure.into_error(&self.route), None),
             Cause::Answer { .. } => {
-                let why = format!("{}, and may have acted all the same; look before you send it again", cause.text());
+                let when = match cause.delivery() {
+                    Delivery::Ambiguous => "all the same",
+                    _ => "on an earlier attempt, whose key it may forget before the next one",
+                };
+                let why = format!("{}, and may have acted {when}; look before you send it again", cause.text());
                 (self.route.error(ErrorKind::Status, Delivery::Ambiguous, why), Some(cause))
             }
         };
@@ -175,8 +183,8 @@ impl Outgoing {
     }
 
     /// Whether the vendor may have acted on one of the attempts so far.
-    fn may_have_acted(&self) -> bool {
-        self.past.as_ref().is_some_and(|past| past.may_have_acted)
+    pub(super) fn may_have_acted(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| past.may_have_acted.is_some())
     }
 
     /// A caller that goes away while the request waits for its next attempt may send it again itself, if the vendor

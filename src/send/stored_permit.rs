@@ -91,7 +91,7 @@ impl Outgoing {
                     continue;
                 }
                 let asked = core.clock.now();
-                self.write_start(record.is_some()).await?;
+                self.write_start(core, record.is_some()).await?;
                 *record = Some(asked);
             }
             if is_fresh(*record)

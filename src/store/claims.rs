@@ -25,12 +25,16 @@ pub(crate) struct Wanted {
 pub(crate) struct Claimed {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
-    /// The number of the claim, which every later statement about the job must match.
+    /// The number of the claim: larger than that of every earlier claim of the job, and never used again.
     pub(crate) fence: i64,
     /// The number of claims of the job that have no outcome, this one included.
     pub(crate) claims: i64,
     /// The number of exchanges of earlier claims that may have left and whose outcome is unknown.
     pub(crate) started: i64,
+    /// When the first of these exchanges was recorded, or an earlier time; `None` if there is none.
+    pub(crate) started_at: Option<i64>,
+    /// When the job was claimed, by the store's clock.
+    pub(crate) claimed_at: i64,
     /// Milliseconds until the job expires.
     pub(crate) expires_ms: Option<i64>,
     /// When the job expires, by the store's clock.
@@ -52,11 +56,26 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
     let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (fence, claims, started) = (row.int()?, row.int()?, row.int()?);
+    // A row of schema 12 has no such time; no exchange began before the job was due.
+    let started_at = row.maybe_int()?.unwrap_or(run_at);
     let expires_at = row.maybe_int()?;
     let expires_ms = expires_at.map(|at| at.saturating_sub(now));
     let keep_result = row.int()? != 0;
     let (request, history) = (row.bytes()?, row.maybe_bytes()?);
-    let job = Claimed { id, lane, fence, claims, started, expires_ms, expires_at, keep_result, request, history };
+    let job = Claimed {
+        id,
+        lane,
+        fence,
+        claims,
+        started,
+        started_at: (started > 0).then_some(started_at),
+        claimed_at: now,
+        expires_ms,
+        expires_at,
+        keep_result,
+        request,
+        history,
+    };
     Ok((run_at, seq, job))
 }
 
@@ -73,10 +92,11 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     AND q.run_at <= $7 ORDER BY q.run_at, q.seq LIMIT w.k FOR UPDATE SKIP LOCKED) j), \
     d AS (SELECT seq, sum(bytes) OVER due AS upto, row_number() OVER due AS place FROM c \
     WINDOW due AS (ORDER BY lane, run_at, seq)) \
-    UPDATE ic_job u SET state = 1, claims = u.claims + 1, fence = u.fence + 1, owner = $1, lease_until = $2 \
+    UPDATE ic_job u SET state = 1, claims = u.claims + 1, owner = $1, lease_until = $2, \
+    fence = CASE WHEN u.fence < $10 THEN $10 ELSE u.fence + 1 END \
     WHERE u.seq = ANY(ARRAY(SELECT seq FROM d WHERE upto <= $8 OR place = 1)) \
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
-    u.expires_at, u.keep_result, u.request, u.history, (SELECT 1 FROM pg_advisory_xact_lock_shared($9))";
+    u.started_at, u.expires_at, u.keep_result, u.request, u.history, (SELECT 1 FROM pg_advisory_xact_lock_shared($9))";
 
 /// The claim in SQLite. It takes the same number of jobs from each lane, because a `LIMIT` cannot depend on a lane. `+
 /// 0` keeps the limit from being compiled into the plan; otherwise SQLite would compile the statement again for each
@@ -91,9 +111,10 @@ const CLAIM_SQLITE: &str = "WITH w AS MATERIALIZED (SELECT key AS lane, value ->
     d AS (SELECT c.seq, sum(length(j.request) + coalesce(length(j.history), 0)) OVER due AS upto, \
     row_number() OVER due AS place FROM c CROSS JOIN ic_job j ON j.seq = c.seq \
     WINDOW due AS (ORDER BY c.lane, c.place)) \
-    UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
+    UPDATE ic_job SET state = 1, claims = claims + 1, owner = $1, lease_until = $2, \
+    fence = CASE WHEN fence < $8 THEN $8 ELSE fence + 1 END \
     WHERE seq IN (SELECT seq FROM d WHERE upto <= $5 OR place <= $6) \
-    RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
+    RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, started_at, expires_at, keep_result, request, history";
 
 /// Groups lanes by the number of jobs that is wanted from each. The groups are in the order of their first lanes.
 fn by_count(lanes: &[(LaneTier, u32)]) -> Vec<(u32, Vec<&LaneTier>)> {
@@ -113,6 +134,14 @@ pub(super) fn lock_of(owner: Id) -> i64 {
     owner.as_u64_pair().1.cast_signed()
 }
 
+/// The least fence of a claim that is made now: the store's time in milliseconds, followed by ten bits of the process's
+/// id, so that two processes have different ones in the same millisecond. A count alone repeats itself: after a
+/// failover to a standby without the last commits, a row has the fence from before a claim that a process still holds,
+/// and the next claim would get the fence of that one.
+fn least_fence(owner: Id, now: i64) -> i64 {
+    now.saturating_mul(1 << 10).saturating_add(lock_of(owner) & 0x3ff)
+}
+
 /// Takes the lock of a process's claims, which they share. While a transaction holds it, its claims may become visible
 /// later, even if the process has given the transaction up: see [`unclaim`](super::jobs::unclaim).
 async fn hold(owner: Id, db: Db<'_>) -> Result<(), DbError> {
@@ -127,6 +156,7 @@ async fn hold(owner: Id, db: Db<'_>) -> Result<(), DbError> {
 pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let (owner, until) = (wanted.owner.as_bytes().as_slice(), now.saturating_add(wanted.lease_ms));
+        let fence = least_fence(wanted.owner, now);
         let mut jobs = Vec::new();
         match db.dialect() {
             Dialect::Sqlite => {
@@ -141,6 +171,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                         Column::Ints(lanes.iter().map(|lane| lane.tier).collect()),
                     ];
                     args.extend(rows(Dialect::Sqlite, columns));
+                    args.push(Arg::from(fence));
                     let found = readable(db.fetch(CLAIM_SQLITE, args).await?, |row| claimed(row, now));
                     left = left.saturating_sub(found.iter().map(|(.., job)| job.bytes()).sum());
                     jobs.extend(found);
@@ -162,6 +193,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                     Arg::from(now),
                     Arg::from(i64::try_from(wanted.most_bytes).unwrap_or(i64::MAX)),
                     Arg::from(lock_of(wanted.owner)),
+                    Arg::from(fence),
                 ];
                 jobs = readable(db.fetch(sql, args).await?, |row| claimed(row, now));
             }
@@ -188,17 +220,19 @@ pub(crate) type NamedClaims = (Vec<Claimed>, Vec<Id>);
 /// Claims those of the named jobs that are due and that no process has claimed.
 pub(crate) fn claim_named<'a>(named: &'a Named, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<NamedClaims, DbError>> {
     Box::pin(async move {
-        let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
+        let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, owner = $1, lease_until = $2, \
+                   fence = CASE WHEN fence < $5 THEN $5 ELSE fence + 1 END \
                    WHERE id = $3 AND state + 0 = 0 AND run_at <= $4 \
-                   RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
+                   RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, started_at, expires_at, keep_result, request, history";
         hold(named.owner, db).await?;
         let (owner, until) = (named.owner.as_bytes().as_slice(), now.saturating_add(named.lease_ms));
+        let fence = least_fence(named.owner, now);
         let (mut jobs, mut gone, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
         for id in &named.ids {
             if bytes >= named.bytes {
                 break;
             }
-            let rows = db.fetch(sql, args![owner, until, id.as_bytes().as_slice(), now]).await?;
+            let rows = db.fetch(sql, args![owner, until, id.as_bytes().as_slice(), now, fence]).await?;
             if rows.is_empty() {
                 let look = "SELECT 1 FROM ic_job WHERE id = $1";
                 if db.fetch(look, args![id.as_bytes().as_slice()]).await?.is_empty() {
@@ -229,26 +263,29 @@ pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a,
     Box::pin(async move {
         let sql = match db.dialect() {
             Dialect::Sqlite => {
-                "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq IN \
+                "UPDATE ic_job SET state = 1, claims = claims + 1, owner = $1, lease_until = $2, \
+                 fence = CASE WHEN fence < $6 THEN $6 ELSE fence + 1 END WHERE seq IN \
                  (SELECT seq FROM (SELECT seq, sum(bytes) OVER done AS upto, row_number() OVER done AS place FROM \
                  (SELECT seq, length(request) + coalesce(length(history), 0) AS bytes FROM ic_job \
                  WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT $4 + 0) WINDOW done AS (ORDER BY seq)) \
                  WHERE upto <= $5 OR place = 1) \
-                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
+                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, started_at, expires_at, keep_result, request, history"
             }
             Dialect::Postgres => {
                 "WITH c AS MATERIALIZED (SELECT seq, octet_length(request) + coalesce(octet_length(history), 0) AS bytes FROM ic_job \
                  WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT $4 FOR UPDATE SKIP LOCKED), \
                  d AS (SELECT seq, sum(bytes) OVER done AS upto, row_number() OVER done AS place FROM c WINDOW done AS (ORDER BY seq)) \
-                 UPDATE ic_job u SET state = 1, claims = u.claims + 1, fence = u.fence + 1, owner = $1, lease_until = $2 \
+                 UPDATE ic_job u SET state = 1, claims = u.claims + 1, owner = $1, lease_until = $2, \
+                 fence = CASE WHEN u.fence < $6 THEN $6 ELSE u.fence + 1 END \
                  WHERE u.seq = ANY(ARRAY(SELECT seq FROM d WHERE upto <= $5 OR place = 1)) \
-                 RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, u.expires_at, \
+                 RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, u.started_at, u.expires_at, \
                  u.keep_result, u.request, u.history"
             }
         };
         hold(most.owner, db).await?;
-        let until = now.saturating_add(most.lease_ms);
-        let rows = db.fetch(sql, args![most.owner.as_bytes().as_slice(), until, now, most.jobs, most.bytes]).await?;
+        let (until, fence) = (now.saturating_add(most.lease_ms), least_fence(most.owner, now));
+        let args = args![most.owner.as_bytes().as_slice(), until, now, most.jobs, most.bytes, fence];
+        let rows = db.fetch(sql, args).await?;
         Ok(readable(rows, |row| claimed(row, now)).into_iter().map(|(_, _, job)| job).collect())
     })
 }

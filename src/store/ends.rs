@@ -78,14 +78,15 @@ async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbErr
     match &finish.end {
         End::Delivered { status, attempts, result, .. } => {
             let what = (0, i64::from(*status), i64::from(*attempts));
-            // A letter that is sent again moves from `ic_dead` to `ic_job` between the two statements, so both are run
-            // twice.
+            // A delivery ends the job whatever its fence: another process may have claimed the job since, and after a
+            // failover that lost the last commits the row's fence is smaller than this claim's. A letter that is sent
+            // again moves from `ic_dead` to `ic_job` between the two statements, so both are run twice.
             for _ in 0..2 {
                 for sql in [
-                    "DELETE FROM ic_job WHERE id = $1 AND fence >= $2 RETURNING tenant, vendor",
-                    "DELETE FROM ic_dead WHERE id = $1 AND fence > $2 RETURNING tenant, vendor",
+                    "DELETE FROM ic_job WHERE id = $1 RETURNING tenant, vendor",
+                    "DELETE FROM ic_dead WHERE id = $1 RETURNING tenant, vendor",
                 ] {
-                    let mut gone = db.fetch(sql, args![id, fence]).await?;
+                    let mut gone = db.fetch(sql, args![id]).await?;
                     if let Some(row) = gone.first_mut() {
                         let lane = (row.text()?, row.text()?);
                         insert_done(db, id, lane, what, result.as_deref(), now).await?;

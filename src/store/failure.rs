@@ -12,6 +12,12 @@ pub(crate) fn failed(error: DbError) -> Error {
     Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
 }
 
+/// The error of a step that only reads. It says nothing of writes: what was read may be a request that was accepted.
+pub(crate) fn unread(error: DbError) -> Error {
+    let error = error.certain();
+    Error::new(ErrorKind::Store, Delivery::NotSent, format!("store: {error}")).with_source(error)
+}
+
 /// Adds `advice` to an error that leaves open whether the write was committed.
 pub(crate) fn advise(error: Error, advice: &str) -> Error {
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<DbError>()).cloned();

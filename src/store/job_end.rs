@@ -8,8 +8,8 @@ use super::dead::NewDead;
 ///
 /// An end with a known outcome of an exchange stays true even if another process has the job by now: this process may
 /// have been stopped or cut off from the store, so that another process took its claim for one without an outcome. Such
-/// an end counts unless another exchange of the job has begun since. A delivery counts even then. Every other end
-/// counts for its own claim only.
+/// an end counts unless another exchange of the job has begun since. A delivery counts even then, and also if the store
+/// has lost the claim in a failover. Every other end counts for its own claim only.
 #[derive(Clone, Debug)]
 pub(crate) struct JobEnd {
     pub(crate) id: Id,

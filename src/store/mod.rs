@@ -92,6 +92,7 @@ pub(crate) mod usage;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub(crate) use self::actor::Actor;
@@ -188,7 +189,8 @@ impl Store {
     /// A PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The tables are created in the first schema
     /// of its search path. TLS is required unless the host is this machine or the URL has an `sslmode`. The URL may
     /// lead to a pool, even one that gives each transaction another server connection (PgBouncer's `pool_mode =
-    /// transaction`).
+    /// transaction`). A standby that may be promoted must replicate synchronously (`synchronous_standby_names`):
+    /// otherwise a failover may lose accepted requests, and send others twice.
     pub fn postgres(url: impl Into<String>) -> Store {
         Store::at(Backend::Postgres(url.into()))
     }
@@ -247,20 +249,28 @@ impl Store {
     }
 
     /// How long the id of an accepted message is kept, by which a redelivery is recognised; seven days by default. A
-    /// message that a broker delivers again after that time is sent again. An id takes 40 bytes, and is kept longer
-    /// than the outcome of its request.
+    /// redelivery after an eighth of that time, or later, keeps the id for the whole time again. A message that a
+    /// broker delivers again after that time is sent again. A longer time brings no ids back, and counts from now on: the
+    /// ids of messages that were accepted before are kept for the time that was set then. Of a source that
+    /// [acknowledges in order](crate::outbox::IntakeSource::acknowledges_in_order), a message without room is held for half
+    /// of that time at most, once messages behind it were accepted. An id takes 40 bytes, and is kept longer than the
+    /// outcome of its request.
     pub fn keep_seen(mut self, time: Duration) -> Store {
         self.limits.keep_seen = time;
         self
     }
 
-    /// How long dead letters and refused rows of `ic_intake` are kept; thirty days by default.
+    /// How long dead letters and refused rows of `ic_intake` are kept; thirty days by default. After that time they are
+    /// deleted, and a request that was not sent again by then is lost.
     pub fn keep_dead(mut self, time: Duration) -> Store {
         self.limits.keep_dead = time;
         self
     }
 
-    /// The most dead letters; 100,000 by default. Beyond it the oldest are deleted, and a warning is logged.
+    /// The most dead letters; 100,000 by default. Beyond it the oldest are deleted within a minute, and with them their
+    /// requests, before [`keep_dead`](Self::keep_dead) has passed. A warning is logged, and the metric
+    /// `integration_client_outbox_letters_dropped_total` counts them. A letter takes about as much room as its request:
+    /// `u64::MAX` keeps all letters for as long as `keep_dead` says.
     pub fn max_dead(mut self, letters: u64) -> Store {
         self.limits.max_dead = letters;
         self
@@ -349,6 +359,7 @@ impl Store {
             sealer,
             lock: parking_lot::Mutex::new(alone),
             problems: Problems::new(Clock::system()),
+            surplus_letters: AtomicU64::new(0),
         };
         Ok((opened, tasks))
     }

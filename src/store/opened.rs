@@ -1,10 +1,11 @@
 //! An open store: its connections, and the ways to read and write through them.
 
 use std::borrow::Cow;
+use std::sync::atomic::AtomicU64;
 
 use super::actor::{Actor, Step};
 use super::driver::DbError;
-use super::failure::failed;
+use super::failure::{failed, unread};
 use super::id::Id;
 use super::jobs::{self, Accepted, NewJob, Start};
 use super::owners::{self, Beat, Seen};
@@ -28,6 +29,8 @@ pub(crate) struct Opened {
     pub(super) sealer: Sealer,
     pub(super) lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
     pub(crate) problems: Problems,
+    /// The number of dead letters that were deleted because there were more than [`Limits::max_dead`].
+    pub(crate) surplus_letters: AtomicU64,
 }
 
 impl Opened {
@@ -80,7 +83,7 @@ impl Opened {
         if result.is_ok() {
             self.problems.took_since(work, began);
         }
-        result.map_err(failed)
+        result.map_err(|error| if work == Work::Read { unread(error) } else { failed(error) })
     }
 
     /// Runs a step that writes: its effect is on the disk when this returns.
@@ -141,7 +144,6 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let read = async { self.reader.call(input, step, false).await.map_err(DbError::certain) };
-        self.noted(Work::Read, read).await
+        self.noted(Work::Read, self.reader.call(input, step, false)).await
     }
 }

@@ -36,8 +36,7 @@ pub(super) trait Work: Send {
     fn exchange(&self) -> Option<&Start> {
         None
     }
-    /// Records the number of the job's exchanges that have begun, this one included; `None` if another process has the
-    /// job.
+    /// Records the number of the exchange that has begun; `None` if another process has the job.
     fn set_started(&mut self, _begun: Option<i64>) {}
 }
 
@@ -157,8 +156,8 @@ pub(super) fn exchanges(group: &Group) -> Vec<&Start> {
     if is_of_one && starts.len() > 1 { starts } else { Vec::new() }
 }
 
-/// Records exchanges in one statement. Returns for each job how many of its exchanges have begun, or `None` if another
-/// process has the job.
+/// Records exchanges in one statement. Returns for each job the number of its exchange, or `None` if another process
+/// has the job.
 pub(super) async fn started(starts: Vec<&Start>, db: Db<'_>, now: i64) -> Result<HashMap<Id, Option<i64>>, DbError> {
     let begun = starts::start_many(&starts, db, now).await?;
     Ok(starts.iter().map(|start| (start.id, begun.get(&start.id).copied())).collect())

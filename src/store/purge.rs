@@ -1,5 +1,6 @@
 //! Deletes expired rows, in small steps: a single step for all of them would block every other write for seconds.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Opened;
@@ -113,6 +114,9 @@ pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
             let swept = store.write(Step { what, keep, rows }, step).await?;
             if matches!(what, What::OldLetters | What::Surplus(_)) {
                 letters += swept.settled;
+            }
+            if matches!(what, What::Surplus(_)) {
+                store.surplus_letters.fetch_add(swept.settled, Relaxed);
             }
             if swept.settled < rows.unsigned_abs() {
                 break;

@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 12;
+pub(crate) const VERSION: i64 = 13;
 
 /// Connects, and creates or migrates the tables. If the first connection turns out to be unusable, which only its first
 /// statements show, or if another process has kept a SQLite file locked, a second one is tried.
@@ -123,6 +123,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         (10, tenth),
         (11, if db.dialect() == Dialect::Postgres { POSTGRES_ELEVENTH } else { SQLITE_ELEVENTH }),
         (12, TWELFTH),
+        (13, THIRTEENTH),
     ];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
@@ -234,8 +235,7 @@ const SQLITE_THIRD: &[&str] = &[
 ];
 const POSTGRES_THIRD: &[&str] = &[third!("BYTEA")];
 const THIRD: &[&str] = &[
-    // The number of exchanges of the job that have begun, in all its claims: an outcome names the exchange that it
-    // belongs to.
+    // The number of the job's latest exchange, which grows with each: an outcome names the exchange that it belongs to.
     "ALTER TABLE ic_job ADD COLUMN begun BIGINT NOT NULL DEFAULT \
      0",
     // fence and begun of the job that became the letter: for the outcome of an earlier claim, and for the job if the
@@ -410,6 +410,9 @@ const TWELFTH: &[&str] = &[
     "CREATE INDEX ic_reply_due ON ic_reply (due)",
     "CREATE TABLE ic_config_copy (source TEXT NOT NULL PRIMARY KEY, copy TEXT NOT NULL)",
 ];
+
+/// The addition of version 13: when the first of the exchanges that `started` counts was recorded.
+const THIRTEENTH: &[&str] = &["ALTER TABLE ic_job ADD COLUMN started_at BIGINT"];
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

@@ -22,19 +22,24 @@ pub(crate) struct Start {
     pub(crate) counts_ms: i64,
 }
 
-/// Records that an exchange is about to leave, and its usage of the limits. Returns the number of exchanges of the job
-/// that have begun, this one included. Returns `None` if another process has taken the job over; then the exchange must
-/// not be made.
+/// Records that an exchange is about to leave, its usage of the limits, and the time if the job has no other exchange
+/// without an outcome. Returns the number of the exchange, which is larger than those of all earlier exchanges of the
+/// job. Returns `None` if the claim is over, because another process has taken the job over or the store has lost the
+/// claim; then the exchange must not be made.
 ///
-/// Only the job's row decides whether the job was taken over, because a takeover changes the row; no clock is
-/// consulted.
+/// The number of the first exchange of a claim is the claim's fence. A count alone repeats itself after a failover to a
+/// standby without the last commits, and the outcome of a lost exchange would then count for a later one.
+///
+/// Only the job's row decides, because a takeover changes the row; no clock is consulted.
 pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
-        let sql = "UPDATE ic_job SET started = started + $3, begun = begun + $3 WHERE id = $1 AND fence = $2 AND state + 0 = 1 \
-                   RETURNING begun";
-        let exchanges = i64::from(!start.again);
-        let mut rows = db.fetch(sql, args![id, start.fence, exchanges]).await?;
+        let sql = "UPDATE ic_job SET started = started + $3, \
+                   begun = CASE WHEN $3 = 0 THEN begun WHEN begun < fence THEN fence ELSE begun + 1 END, \
+                   started_at = CASE WHEN started = 0 THEN $5 ELSE started_at END \
+                   WHERE id = $1 AND fence = $2 AND state + 0 = 1 AND owner = $4 RETURNING begun";
+        let (exchanges, owner) = (i64::from(!start.again), start.owner.as_bytes().as_slice());
+        let mut rows = db.fetch(sql, args![id, start.fence, exchanges, owner, now]).await?;
         let Some(begun) = rows.first_mut().map(Row::int).transpose()? else { return Ok(None) };
         spend(&[start], db, now).await?;
         Ok(Some(begun))
@@ -42,25 +47,29 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
 }
 
 /// [`start`] for many exchanges of different jobs of one owner, none of which is recorded already. Returns for each job
-/// the number of its exchanges that have begun; a job that another process has taken over is not among them.
+/// the number of its exchange; a job that another process has taken over is not among them.
 pub(super) async fn start_many(starts: &[&Start], db: Db<'_>, now: i64) -> Result<HashMap<Id, i64>, DbError> {
     let Some(first) = starts.first() else { return Ok(HashMap::new()) };
     let sql = match db.dialect() {
         Dialect::Sqlite => {
-            "UPDATE ic_job SET started = started + 1, begun = begun + 1 WHERE owner = $1 AND seq IN (SELECT j.seq \
-             FROM json_each($2) o CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 ON j.id = unhex(o.value ->> 0) \
+            "UPDATE ic_job SET started = started + 1, \
+             begun = CASE WHEN begun < fence THEN fence ELSE begun + 1 END, \
+             started_at = CASE WHEN started = 0 THEN $2 ELSE started_at END WHERE owner = $1 AND seq IN (SELECT j.seq \
+             FROM json_each($3) o CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 ON j.id = unhex(o.value ->> 0) \
              WHERE j.fence = o.value ->> 1 AND j.state + 0 = 1) RETURNING id, begun"
         }
         Dialect::Postgres => {
-            "UPDATE ic_job SET started = started + 1, begun = begun + 1 WHERE owner = $1 AND state + 0 = 1 AND seq = ANY(ARRAY(\
-             SELECT j.seq FROM unnest($2::bytea[], $3::bigint[]) AS o(id, fence) CROSS JOIN LATERAL \
+            "UPDATE ic_job SET started = started + 1, \
+             begun = CASE WHEN begun < fence THEN fence ELSE begun + 1 END, \
+             started_at = CASE WHEN started = 0 THEN $2 ELSE started_at END WHERE owner = $1 AND state + 0 = 1 AND seq = ANY(ARRAY(\
+             SELECT j.seq FROM unnest($3::bytea[], $4::bigint[]) AS o(id, fence) CROSS JOIN LATERAL \
              (SELECT q.seq FROM ic_job q WHERE q.id = o.id AND q.fence = o.fence AND q.state + 0 = 1 LIMIT 1) j)) \
              RETURNING id, begun"
         }
     };
     let ids = starts.iter().map(|start| Some(start.id.as_bytes().as_slice())).collect();
     let fences = starts.iter().map(|start| start.fence).collect();
-    let mut args = args![first.owner.as_bytes().as_slice()];
+    let mut args = args![first.owner.as_bytes().as_slice(), now];
     args.extend(rows(db.dialect(), vec![Column::Blobs(ids), Column::Ints(fences)]));
     let mut begun = HashMap::with_capacity(starts.len());
     for mut row in db.fetch(sql, args).await? {

@@ -229,7 +229,7 @@ unavailable_is_safe = false
     stated.max_retries = 20;
     stated.first_wait = Duration::from_millis(250);
     stated.longest_wait = Duration::from_secs(2);
-    stated.max_age = Duration::from_secs(60);
+    stated.max_age = Some(Duration::from_secs(60));
     stated.max_hold = Duration::from_secs(3600);
     stated.on_ambiguous = OnAmbiguous::Resend;
     stated.unavailable_is_safe = true;
@@ -473,6 +473,7 @@ header = "idempotency-key"
 methods = ["POST"]
 paths = ["/orders/**"]
 max_length = 64
+keeps = "30m"
 on_unsendable = "warn"
 [vendors.whole.oauth]
 grant = "jwt_bearer"

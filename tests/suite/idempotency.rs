@@ -130,6 +130,45 @@ async fn request_may_go_without_its_key() {
     assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "no repetition without the key");
 }
 
+/// The vendor may have acted on the first attempt, and the wait that it states ends when it may have forgotten the key.
+#[tokio::test(start_paused = true)]
+async fn plain_retry_after_key_is_forgotten_is_ambiguous() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(503).header("retry-after", "10"),
+        1 => FakeAnswer::status(503).header("retry-after", "40"),
+        _ => FakeAnswer::status(200),
+    });
+    for (keeps, parked) in [("24h", "fail"), ("1m", "fail"), ("1m", "park")] {
+        transport.reset_calls();
+        let entry = format!(
+            "[vendors.v.retry]\non_ambiguous = \"{parked}\"\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n\
+             keeps = \"{keeps}\""
+        );
+        let client = client(&entry, &transport).await;
+        let sent = client.send("a", Priority::Normal, order()).await;
+        if keeps == "24h" {
+            assert_eq!(sent.unwrap().attempts(), 3);
+            continue;
+        }
+        let error = sent.unwrap_err();
+        assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 2), "{error}");
+        assert_eq!(error.letter_id().is_some(), parked == "park", "{error}");
+    }
+}
+
+/// The limit grants the second attempt only when the vendor may have forgotten the key of the first.
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_permit_outlasts_the_key() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(503));
+    let entry = "[vendors.v.idempotency]\nheader = \"idempotency-key\"\nkeeps = \"1m\"\n[[vendors.v.limits]]\n\
+                 name = \"requests\"\nlimit = 1\nwindow = \"2m\"\nalgorithm = \"sliding_window\"";
+    let client = client(entry, &transport).await;
+    let request = order().deadline(Duration::from_secs(600));
+    let error = client.send("a", Priority::Normal, request).await.unwrap_err();
+    assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "{error}");
+    assert!(error.to_string().contains("may no longer know the idempotency key"), "{error}");
+}
+
 #[tokio::test]
 async fn accepted_request_keeps_its_body_key() {
     let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));

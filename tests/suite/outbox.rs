@@ -20,9 +20,11 @@ use integration_client::transport::SecretString;
 use integration_client::{Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 mod costs;
+mod forgotten_keys;
 mod missing_lane;
 mod own_jobs;
 mod refusals;
+mod rolled_back;
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {

@@ -133,6 +133,10 @@ impl ResponseHandler for EndlessHandler {
     fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(std::future::pending())
     }
+
+    fn given_up<'a>(&'a self, _: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(std::future::pending())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,4 +150,19 @@ async fn outcome_is_stored_while_the_handler_runs() {
         assert_eq!(&kept.body()[..], b"{}");
     }
     assert_eq!(vendor.arrivals().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redriven_job_is_sent_while_the_handler_of_its_letter_runs() {
+    let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/bad", 422).start().await.unwrap();
+    let client = client(&vendor, Store::sqlite(folder("redriven").join("s.db")), EndlessHandler).await;
+    let receipt = enqueue(&client, &["/bad/1"]).await.remove(0);
+    let status = wait_for_end(&receipt, Duration::from_secs(8)).await;
+    assert!(matches!(status, Status::Dead { .. }), "{status:?}");
+    assert!(client.outbox().dead_letters().unwrap().redrive(&receipt.id()).await.unwrap());
+    let began = now();
+    while vendor.arrivals().len() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", receipt.status().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

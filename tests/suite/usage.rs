@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ::tower::{Layer, Service, service_fn};
 use bytes::Bytes;
@@ -17,7 +17,8 @@ use integration_client::config::TenantEntry;
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::{IntegrationClient, Priority, Request};
+use integration_client::transport::{SecretString, Signer, SigningParts};
+use integration_client::{BoxError, IntegrationClient, Priority, Request};
 
 /// A vendor with limits on a day's requests, points, tokens and bytes.
 const VENDOR: &str = r#"
@@ -186,6 +187,75 @@ async fn request_that_never_left_is_not_counted() {
     first.shutdown(Duration::from_secs(1)).await;
     drop(first);
     assert_eq!(used_by_earlier(&folder, false).await, [1, 7, 30, 100]);
+}
+
+/// The requests and points that the store states. Waits a while for the `expected` ones: a write may be under way.
+async fn stored_usage(folder: &Path, expected: (i64, i64)) -> (i64, i64) {
+    use sqlx::{Connection, Row};
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(folder.join("store.db"));
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    let mut stored = (i64::MAX, i64::MAX);
+    for _ in 0..200 {
+        let row = sqlx::query("SELECT sum(requests), sum(points) FROM ic_spent").fetch_one(&mut connection).await;
+        let row = row.unwrap();
+        stored = (row.get(0), row.get(1));
+        if stored == expected {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stored
+}
+
+#[tokio::test]
+async fn job_that_never_left_is_not_counted() {
+    let folder = folder("unsent-job");
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/" => FakeAnswer::status(200).header("content-type", "application/json").body("{\"usage\":{\"tokens\":30}}"),
+        _ => FakeAnswer::not_connected(),
+    });
+    let first = client_with(&folder, true, transport.clone()).await;
+    let lost = Request::post("v", "/lost").cost("points", 7).body(vec![b'x'; 77]);
+    first.outbox().enqueue("a", Priority::Normal, lost).await.unwrap();
+    // Each try is recorded before it fails.
+    while transport.calls().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    send(&first, 1).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    assert_eq!(stored_usage(&folder, (1, 7)).await, (1, 7));
+    assert_eq!(used_by_earlier(&folder, false).await, [1, 7, 30, 100]);
+}
+
+/// A signer that signs nothing, and counts its calls.
+#[derive(Clone, Default)]
+struct BrokenSigner(Arc<AtomicUsize>);
+
+impl Signer for BrokenSigner {
+    fn sign(&self, _: &mut SigningParts<'_>, _: Option<&SecretString>, _: SystemTime) -> Result<(), BoxError> {
+        self.0.fetch_add(1, Relaxed);
+        Err("the key is away".into())
+    }
+}
+
+#[tokio::test]
+async fn job_that_is_not_signed_is_not_counted() {
+    let folder = folder("unsigned-job");
+    let (signer, transport) = (BrokenSigner::default(), FakeTransport::new(|_| FakeAnswer::status(200)));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport.clone());
+    let builder = builder.tenant(TenantEntry::new("a", "v")).store(Store::sqlite(folder.join("store.db")));
+    let client = builder.signer("v", signer.clone()).work().build().await.unwrap();
+    for _ in 0..3 {
+        let request = Request::post("v", "/").cost("points", 7).body("x");
+        client.outbox().enqueue("a", Priority::Normal, request).await.unwrap();
+    }
+    while signer.0.load(Relaxed) < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    client.shutdown(Duration::from_secs(1)).await;
+    assert_eq!(stored_usage(&folder, (0, 0)).await, (0, 0));
+    assert!(transport.calls().is_empty());
 }
 
 #[tokio::test]

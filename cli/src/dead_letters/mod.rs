@@ -26,6 +26,10 @@ A letter that is sent again is a job again: whoever works on the store sends it,
 for example the `run` that it comes from. Bodies, header values and queries are
 never shown.
 
+Vendors forget idempotency keys after some minutes to some days (`keeps` in the
+vendor's entry). If a letter is older, and the vendor may have acted on one of
+its attempts, ask the vendor before you send the letter again.
+
 Exit codes: 0 it was done, or no letter matches, 1 a letter is not there or
 cannot be sent again, 2 the store cannot be used, or the change was not
 confirmed.";

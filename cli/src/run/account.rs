@@ -51,7 +51,7 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
     notes::say(&format!("  see them:   integration-client dead-letters list --store {store}"));
     for reason in &again {
         let first = match reason.as_str() {
-            "ambiguous" => " (ask the vendor first: it may have acted)",
+            "ambiguous" => " (ask the vendor first: it may have acted, and may have forgotten the keys)",
             _ => "",
         };
         let command = format!("integration-client dead-letters redrive --all --reason {reason} --store {store}");

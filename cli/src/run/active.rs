@@ -145,7 +145,7 @@ impl ActiveRun {
         }
         // While input is unread and jobs may be accepted, jobs with valid keys may follow, so the run goes on.
         if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
-            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store)
+            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store, now)
         {
             return Some(End::Stopped(why));
         }

@@ -1,7 +1,9 @@
 //! Reports problems with vendors and tenants while jobs are sent, and pauses lanes whose credentials are refused.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
+use integration_client::clock::Time;
 use integration_client::events::{Event, EventKind};
 use integration_client::{ErrorKind, IntegrationClient};
 
@@ -12,16 +14,65 @@ use super::results::Results;
 /// jobs.
 const REFUSED_KEYS: u32 = 10;
 
+/// A run ends that has waited for this long for nothing but hosts to which no connection can be made: a base URL may be
+/// wrong, and the next run goes on.
+const UNREACHABLE: Duration = Duration::from_secs(15 * 60);
+/// The interval at which the hosts of the jobs that are left are looked at, of which there may be many.
+const HOSTS: Duration = Duration::from_secs(5);
+
+/// Since when nothing but obstacles is left, and at least one of them is a host.
+#[derive(Default)]
+struct Unreachable {
+    since: Option<Time>,
+    looked: Option<Time>,
+}
+
+impl Unreachable {
+    /// Whether a look is due.
+    fn is_due(&self, now: Time) -> bool {
+        self.looked.is_none_or(|looked| now.since(looked) >= HOSTS)
+    }
+
+    /// Notes the result of [`hosts_in_the_way`]. Returns whether hosts have been in the way for [`UNREACHABLE`].
+    fn note(&mut self, hosts: Option<&BTreeSet<String>>, now: Time) -> bool {
+        self.looked = Some(now);
+        let waits = hosts.is_some_and(|hosts| !hosts.is_empty());
+        self.since = if waits { self.since.or(Some(now)) } else { None };
+        self.since.is_some_and(|since| now.since(since) >= UNREACHABLE)
+    }
+}
+
+/// Why no job of a lane can be sent.
+#[derive(Clone)]
+enum Obstacle {
+    /// Its key is refused.
+    Key,
+    /// No connection can be made to this host.
+    Host(String),
+}
+
+/// The hosts to which no connection can be made, if each of the lanes has an obstacle: none where all keys are refused.
+/// `None` if a lane has no obstacle, or there is no lane.
+fn hosts_in_the_way(lanes: impl IntoIterator<Item = Option<Obstacle>>) -> Option<BTreeSet<String>> {
+    let obstacles: Vec<Obstacle> = lanes.into_iter().collect::<Option<_>>()?;
+    let host = |obstacle: &Obstacle| match obstacle {
+        Obstacle::Key => None,
+        Obstacle::Host(host) => Some(host.clone()),
+    };
+    (!obstacles.is_empty()).then(|| obstacles.iter().filter_map(host).collect())
+}
+
 /// A tenant at a vendor.
 type Lane = (String, String);
 
-/// The credentials that vendors refuse.
+/// The credentials that vendors refuse, and the hosts to which no connection can be made.
 #[derive(Default)]
 pub(super) struct Troubles {
     /// The number of 401 responses in a row.
     in_a_row: HashMap<Lane, u32>,
     /// The lanes that are paused because their key is refused.
     refused: HashSet<Lane>,
+    unreachable: Unreachable,
 }
 
 impl Troubles {
@@ -72,27 +123,59 @@ impl Troubles {
         ))
     }
 
-    /// Why the run cannot go on, if only jobs are left whose keys are refused.
-    pub(super) fn in_the_way(&self, results: &Results, client: &IntegrationClient, store: &str) -> Option<String> {
-        if self.refused.is_empty() {
+    /// Why the run cannot go on, if only jobs are left whose keys are refused, or to whose hosts no connection could be
+    /// made for long.
+    pub(super) fn in_the_way(
+        &mut self,
+        results: &Results,
+        client: &IntegrationClient,
+        store: &str,
+        now: Time,
+    ) -> Option<String> {
+        let looks = self.unreachable.is_due(now);
+        if self.refused.is_empty() && !looks {
             return None;
         }
+        let refused = &self.refused;
+        let obstacle = |tenant: &String, vendor: &String| {
+            if refused.contains(&(tenant.clone(), vendor.clone())) {
+                return Some(Obstacle::Key);
+            }
+            let status = if looks { client.status(tenant, vendor).ok() } else { None };
+            status?.unreachable.map(|host| Obstacle::Host(host.to_string()))
+        };
         let left = results.left_by_lane();
-        let is_refused = |tenant: &String, vendor: &String| self.refused.contains(&(tenant.clone(), vendor.clone()));
-        if left.is_empty() || !left.iter().all(|((tenant, vendor, _), _)| is_refused(tenant, vendor)) {
-            return None;
-        }
-        let mut lanes: Vec<String> =
+        let hosts = hosts_in_the_way(left.iter().map(|((tenant, vendor, _), _)| obstacle(tenant, vendor)));
+        let is_over = looks && self.unreachable.note(hosts.as_ref(), now);
+        let hosts = hosts?;
+        let ends = if hosts.is_empty() { client.in_flight() == 0 } else { is_over };
+        let mut keys: Vec<String> =
             self.refused.iter().map(|(tenant, vendor)| format!("{tenant} at {vendor}")).collect();
-        lanes.sort();
-        (client.in_flight() == 0).then(|| {
-            format!(
-                "the key is refused of {}. Mend it and run the same command again: it sends what waits, and, after \
-                 `integration-client dead-letters redrive --all --store {store}`, what was refused",
-                lanes.join(" and ")
-            )
-        })
+        keys.sort();
+        ends.then(|| why_it_ends(&hosts, &keys, store))
     }
+}
+
+/// Why a run ends that has nothing left but jobs of these hosts and keys, and how to go on.
+fn why_it_ends(hosts: &BTreeSet<String>, keys: &[String], store: &str) -> String {
+    let mut why = Vec::new();
+    if !hosts.is_empty() {
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        why.push(format!(
+            "no connection could be made to {} for a quarter of an hour (is the base URL right?)",
+            hosts.join(" and ")
+        ));
+    }
+    let mut then = String::new();
+    if !keys.is_empty() {
+        why.push(format!("the key is refused of {}", keys.join(" and ")));
+        then =
+            format!(", and, after `integration-client dead-letters redrive --all --store {store}`, what was refused");
+    }
+    format!(
+        "{}, and no other jobs are left. Mend it and run the same command again: it sends what waits{then}",
+        why.join(", ")
+    )
 }
 
 /// The reference to the secret in the configuration, for messages.
@@ -100,4 +183,50 @@ fn credential(client: &IntegrationClient, tenant: &str, vendor: &str) -> String 
     let tenant = client.config().current().tenant(tenant, vendor).ok();
     let stated = tenant.and_then(|tenant| tenant.credential.as_ref().map(|credential| format!("{credential}")));
     stated.map_or_else(|| "the credential".to_owned(), |stated| format!("the credential {stated}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_ends_after_a_quarter_of_an_hour_without_a_host() {
+        let minute = |minute: u64| Time::ZERO + Duration::from_secs(60 * minute);
+        let (key, host) = (Some(Obstacle::Key), Some(Obstacle::Host("v.example".to_owned())));
+        let well = hosts_in_the_way([key.clone(), host.clone(), None]);
+        assert!(well.is_none() && hosts_in_the_way([]).is_none());
+        for lanes in [vec![host.clone()], vec![key.clone(), host.clone()]] {
+            let hosts = hosts_in_the_way(lanes);
+            assert_eq!(hosts, Some(BTreeSet::from(["v.example".to_owned()])));
+            let (hosts, mut unreachable) = (hosts.as_ref(), Unreachable::default());
+            assert!(unreachable.is_due(minute(0)));
+            assert!(!unreachable.note(hosts, minute(0)) && !unreachable.note(hosts, minute(14)));
+            assert!(!unreachable.is_due(minute(14)) && unreachable.is_due(minute(15)));
+            // One host was back for a while.
+            assert!(!unreachable.note(well.as_ref(), minute(15)));
+            assert!(!unreachable.note(hosts, minute(16)) && !unreachable.note(hosts, minute(30)));
+            assert!(unreachable.note(hosts, minute(31)));
+        }
+    }
+
+    #[test]
+    fn refused_keys_alone_end_a_run_without_hosts() {
+        let (hosts, mut unreachable) = (hosts_in_the_way([Some(Obstacle::Key)]), Unreachable::default());
+        assert_eq!(hosts, Some(BTreeSet::new()), "it ends at once");
+        let hour = Time::ZERO + Duration::from_secs(3_600);
+        assert!(!unreachable.note(hosts.as_ref(), Time::ZERO) && !unreachable.note(hosts.as_ref(), hour));
+    }
+
+    #[test]
+    fn end_of_a_run_names_hosts_and_keys() {
+        let (hosts, keys) = (BTreeSet::from(["v.example".to_owned()]), ["acme at w".to_owned()]);
+        let both = why_it_ends(&hosts, &keys, "s.sqlite");
+        for part in ["v.example", "acme at w", "redrive --all --store s.sqlite"] {
+            assert!(both.contains(part), "{both}");
+        }
+        let one = why_it_ends(&hosts, &[], "s.sqlite");
+        assert!(one.contains("v.example") && !one.contains("key") && !one.contains("redrive"), "{one}");
+        let other = why_it_ends(&BTreeSet::new(), &keys, "s.sqlite");
+        assert!(other.starts_with("the key is refused of acme at w, and no other jobs are left"), "{other}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What a command that is interrupted knows of its request.
+//! What a command that ends without a response knows of its request.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use integration_client::IntegrationClient;
 use integration_client::events::{EventKind, Events};
 use integration_client::outbox::{Receipt, Status};
 
-/// The time for the exchange of a job that is under way when the command is interrupted.
+/// The time for the exchange of a job that is under way when the command ends.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The state of a request that has no response yet, to report if the command is interrupted.
+/// The state of a request that has no response yet, to report if the command is interrupted or fails.
 #[derive(Default)]
 pub(super) struct Known(Mutex<Stage>);
 
@@ -23,7 +23,7 @@ pub(super) enum Stage {
     AtOnce(Events),
     /// The request is being written as a job of the store with this name.
     Accepting(String),
-    /// The request is a job of a store. The last field is the store's name for messages.
+    /// The request is a job of a store, or may be one. The last field is the store's name for messages.
     Job(IntegrationClient, Receipt, String),
 }
 
@@ -32,14 +32,19 @@ impl Known {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
-    /// Describes the state to the user who interrupted the command.
+    /// Whether the request is a job of a store, or may be one, so that it may be sent although the command fails.
+    pub(super) fn is_job(&self) -> bool {
+        matches!(&*self.0.lock().unwrap_or_else(PoisonError::into_inner), Stage::Job(..))
+    }
+
+    /// Describes the state to the user, in words that follow those about the end of the command.
     pub(super) async fn said(&self) -> String {
         let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         match stage {
-            Stage::Unsent => "interrupted; nothing was sent".to_owned(),
+            Stage::Unsent => "nothing was sent".to_owned(),
             Stage::Accepting(store) => format!(
-                "interrupted; the request may have been written as a job of {store}, and is then sent by whoever works on \
-                 that store. Look there before you send it again"
+                "the request may have been written as a job of {store}, and is then sent by whoever works on that store. \
+                 Look there before you send it again"
             ),
             Stage::AtOnce(mut events) => {
                 let (mut left, mut refused) = (0_u32, 0_u32);
@@ -51,17 +56,13 @@ impl Known {
                     }
                 }
                 match left {
-                    0 => "interrupted; nothing was sent".to_owned(),
+                    0 => "nothing was sent".to_owned(),
                     _ if left == refused => {
-                        format!(
-                            "interrupted; exchanges: {left}. The vendor refused the request each time, and did not act on it"
-                        )
+                        format!("exchanges: {left}. The vendor refused the request each time, and did not act on it")
                     }
-                    _ => {
-                        "interrupted; the request was sent and there is no response yet: the vendor may have acted on it. \
-                         Ask the vendor before you send it again, unless sending it twice does no harm"
-                            .to_owned()
-                    }
+                    _ => "the request was sent and there is no response yet: the vendor may have acted on it. Ask the \
+                         vendor before you send it again, unless sending it twice does no harm"
+                        .to_owned(),
                 }
             }
             Stage::Job(client, receipt, store) => {
@@ -71,17 +72,20 @@ impl Known {
                 let id = receipt.id();
                 match receipt.status().await {
                     Ok(Status::Waiting { .. }) => format!(
-                        "interrupted; it waits as job {id} in {store}, and is sent by whoever works on that store next \
-                         (`run`, `serve --store` or `intake`)"
+                        "it waits as job {id} in {store}, and is sent by whoever works on that store next (`run`, \
+                         `serve --store` or `intake`)"
                     ),
                     Ok(Status::Delivered { status, .. }) => {
-                        format!("interrupted; job {id} was sent, and the vendor answered {status}")
+                        format!("job {id} of {store} was sent, and the vendor answered {status}")
                     }
                     Ok(Status::Dead { .. }) => format!(
-                        "interrupted; job {id} was given up: integration-client dead-letters show {id} --store {store}"
+                        "job {id} of {store} was given up: integration-client dead-letters show {id} --store {store}"
                     ),
-                    Ok(Status::UnderWay) => format!("interrupted; job {id} of {store} is under way"),
-                    Ok(_) | Err(_) => format!("interrupted; nobody knows what became of job {id} of {store}"),
+                    Ok(Status::UnderWay) => format!("job {id} of {store} is under way"),
+                    Ok(_) | Err(_) => format!(
+                        "nobody knows what became of job {id} of {store}: it may have been sent, or may be sent later. Look \
+                         there before you send it again"
+                    ),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Validates `[vendors.NAME.idempotency]`: where the key goes, and which requests carry it.
 
-use super::fields::{MAX_METHODS, check_header, check_method, choice, integer};
+use super::fields::{MAX_METHODS, check_header, check_method, choice, duration, integer};
 use crate::config::format::{IdempotencyEntry, VendorEntry};
 use crate::config::idempotency::{Idempotency, KeyCarrier, OnUnsendable};
 use crate::config::pattern;
@@ -44,6 +44,9 @@ pub(super) fn idempotency(vendor: &VendorEntry, auth: &AuthScheme, report: &mut 
     if let Some(length) = length.and_then(|length| usize::try_from(length).ok()) {
         out.max_length = length;
     }
+    if let Some(keeps) = duration(entry.keeps.as_deref(), at(&path, "keeps"), report) {
+        out.keeps = keeps;
+    }
     let action = entry.on_unsendable.as_deref();
     let (names, parse, default) = (OnUnsendable::NAMES, OnUnsendable::parse, OnUnsendable::default());
     out.on_unsendable = choice(action, "on_unsendable", names, parse, default, &path, report);
@@ -51,6 +54,7 @@ pub(super) fn idempotency(vendor: &VendorEntry, auth: &AuthScheme, report: &mut 
         ("methods", entry.methods.is_some()),
         ("paths", entry.paths.is_some()),
         ("max_length", entry.max_length.is_some()),
+        ("keeps", entry.keeps.is_some()),
     ];
     let has_carrier = entry.header.is_some() || entry.query.is_some() || entry.body.is_some();
     for (field, _) in of_a_carrier.into_iter().filter(|(_, is_stated)| *is_stated && !has_carrier) {

@@ -41,10 +41,11 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
     };
     read(&entry.first_wait, "first_wait", &mut policy.first_wait);
     read(&entry.longest_wait, "longest_wait", &mut policy.longest_wait);
-    let mut default_wait = Duration::ZERO;
+    let (mut default_wait, mut max_age) = (Duration::ZERO, Duration::ZERO);
     read(&entry.default_wait, "default_wait", &mut default_wait);
     policy.default_wait = entry.default_wait.is_some().then_some(default_wait);
-    read(&entry.max_age, "max_age", &mut policy.max_age);
+    read(&entry.max_age, "max_age", &mut max_age);
+    policy.max_age = entry.max_age.is_some().then_some(max_age);
     read(&entry.max_hold, "max_hold", &mut policy.max_hold);
     read(&entry.max_pause, "max_pause", &mut policy.max_pause);
     read(&entry.max_shared_pause, "max_shared_pause", &mut policy.max_shared_pause);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use self::order::{Lane, Recall};
 use super::OutboxState;
 use super::usage_retention::remembered;
-use crate::clock::nanos;
+use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
 use crate::dispatch::plan;
@@ -62,6 +62,10 @@ impl OutboxHooks for OutboxState {
 
     fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
         self.usage.add(route, endpoint, high, used);
+    }
+
+    fn not_sent(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, recorded: &Used, at: Time) {
+        self.usage.take_out(route, (endpoint, high), recorded, at, self.store.limits.latest_start());
     }
 
     fn figures(&self) -> OutboxFigures {
@@ -157,7 +161,8 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
     }
 }
 
-/// No negative number was ever written; a row that holds one was edited.
+/// A row is negative if units that were taken in an earlier slot were returned in this one, or if it was edited. It
+/// then counts as nothing.
 fn figure(figure: i64) -> u32 {
     u32::try_from(figure.max(0)).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,5 @@
 //! The worker's periodic chores; each run is a task of its own.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{CHORES, CLAIM_BYTES, Chore, Done, Worker};
@@ -49,12 +48,11 @@ impl Worker {
     fn own_jobs(&self) -> Option<Vec<Id>> {
         let own = self.outbox.own.as_ref()?;
         let mut jobs: Vec<(Id, LaneTier)> = own.lock().iter().map(|(id, lane)| (*id, lane.clone())).collect();
-        let held: HashSet<Id> = self.running.values().map(|hand| hand.id).collect();
         let core = self.core.upgrade();
         jobs.retain(|(id, lane)| {
             let route = core.as_ref().and_then(|core| core.registry.route(&lane.tenant, &lane.vendor).ok());
             // The lane's earlier usage must be read before its jobs are claimed.
-            !held.contains(id) && route.is_none_or(|tenant| self.outbox.is_recalled(&tenant))
+            !self.in_hand.contains(id) && route.is_none_or(|tenant| self.outbox.is_recalled(&tenant))
         });
         Some(jobs.into_iter().map(|(id, _)| id).take(self.pool.free().jobs.min(EXPIRED)).collect())
     }

@@ -8,6 +8,7 @@ use super::{AFTER_FAILURE, CLAIM_BYTES, Chore, Done, Worker};
 use crate::BoxFuture;
 use crate::clock::Time;
 use crate::core::Core;
+use crate::dead_letter::Reason;
 use crate::dispatch::plan::pace;
 use crate::outbox::in_hand::Amount;
 use crate::outbox::job::{self, Waits};
@@ -51,7 +52,7 @@ impl Worker {
                 return;
             }
             self.unclaiming = true;
-            let held: Vec<Id> = self.running.values().map(|hand| hand.id).chain(self.ends.ids()).collect();
+            let held: Vec<Id> = self.in_hand.ids().chain(self.ends.ids()).collect();
             self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
             return;
         }
@@ -117,6 +118,9 @@ impl Worker {
         let now = self.outbox.clock.now();
         let may_be_known = has_problem(&core) || self.leases.others_work();
         for job in jobs {
+            if !self.in_hand.add(job.id, job.fence) {
+                continue;
+            }
             let is_known = may_be_known || core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
             let unknown = is_given_up(&mut self.lanes, &job.lane, is_known, now);
             let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
@@ -133,9 +137,35 @@ impl Worker {
         }
     }
 
-    pub(super) fn release(&mut self, hand: Option<HeldJob>) {
+    /// Frees the part of the pool that a job takes.
+    pub(super) fn free(&mut self, hand: Option<HeldJob>) {
         if let Some(hand) = hand {
             self.pool.remove(&hand.lane, hand.amount);
+        }
+    }
+
+    /// Forgets a claim whose outcome is written, or can never be.
+    pub(super) fn forget(&mut self, finish: &JobEnd) {
+        let later = self.in_hand.remove(finish.id, finish.fence);
+        self.give_back(finish.id, later);
+    }
+
+    /// Ends a later claim of a job untried, once the earlier one is no longer held: if the job still exists, the next
+    /// claim reads what has become of it.
+    pub(super) fn give_back(&mut self, id: Id, later: Option<i64>) {
+        if let Some(fence) = later {
+            self.ends.add(JobEnd { id, fence, known: None, end: End::Back }, None);
+        }
+    }
+
+    /// Gives the letter of a claim that the store has lost to the later claim of this process, if it is unknown whether
+    /// the vendor acted: after an untried end of that claim, the job would be sent once more.
+    pub(super) fn bury_later(&mut self, lost: &JobEnd) {
+        if let End::Dead(letter) = &lost.end
+            && letter.reason == Reason::Ambiguous.as_str()
+            && let Some(fence) = self.in_hand.hand_on(lost.id, lost.fence)
+        {
+            self.ends.add(JobEnd { fence, known: None, ..lost.clone() }, None);
         }
     }
 

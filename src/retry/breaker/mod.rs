@@ -37,8 +37,10 @@ const DOUBLINGS: u32 = 5;
 /// A probe whose exchange has not begun after this long hands over to another request.
 const LAUNCH: Duration = Duration::from_secs(1);
 const MAX_HOSTS: usize = 10_000;
-/// An entry without a failure for `STALE` may be dropped; such entries are looked for once every `LOOK`.
-const STALE: Duration = Duration::from_secs(60);
+/// An entry without a failure for `STALE` may be dropped; such entries are looked for once every `LOOK`. It is longer
+/// than the longest wait of a stored job in an outage (100 s) and a connect together: otherwise the failures of a single
+/// job would never open the circuit.
+const STALE: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_secs(1);
 /// An open host is not counted after this time without a failure or a probe. While requests wait for it, a probe goes
 /// every [`LONGEST`] and fails within its connect timeout.

@@ -1,6 +1,7 @@
 //! The decision table row by row, waits, and the budget.
 
 mod budget;
+mod keys;
 mod table;
 mod waits;
 

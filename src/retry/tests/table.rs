@@ -252,7 +252,7 @@ fn without_retries_every_answer_is_the_callers() {
 
 #[test]
 fn connecting_ends_by_age() {
-    let policy = policy(|policy| policy.max_age = Duration::from_secs(10));
+    let policy = policy(|policy| policy.max_age = Some(Duration::from_secs(10)));
     let verdict = |since: Option<Time>, now: Time| {
         let tried = RetryHistory { failing_since: since, retries: 2, ..RetryHistory::default() };
         decide(&failed(NotSent, Connect), &OTHER, &tried, &policy, now)

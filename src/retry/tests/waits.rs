@@ -46,6 +46,37 @@ fn waits_before_connecting_again() {
 }
 
 #[test]
+fn waits_in_an_outage_grow_with_its_age() {
+    let seconds = Duration::from_secs;
+    for (age, low, high) in [(0, 0, 0), (60, 6, 12), (300, 30, 60), (500, 50, 100), (86_400, 50, 100)] {
+        let spread = extremes_of_draws(|rng| outage(seconds(age), seconds(age), None, rng).unwrap());
+        assert_fills(spread, seconds(low), seconds(high));
+    }
+}
+
+#[test]
+fn outage_ends_by_age_and_by_time_of_trying() {
+    let seconds = Duration::from_secs;
+    let four_days = seconds(4 * 86_400);
+    for (age, tried, max_age, ends) in [
+        (four_days - seconds(1), four_days - seconds(1), None, false),
+        (four_days, four_days, None, true),
+        // Most of the time no worker tried the job.
+        (four_days * 2, seconds(3_599), None, false),
+        (four_days * 2, seconds(3_600), None, true),
+        // A stated age counts, whether it is shorter or longer.
+        (seconds(59), seconds(59), Some(seconds(60)), false),
+        (seconds(60), seconds(60), Some(seconds(60)), true),
+        (four_days, seconds(59), Some(seconds(60)), false),
+        (four_days, four_days, Some(four_days * 2), false),
+        (Duration::MAX, Duration::MAX, Some(Duration::MAX), true),
+    ] {
+        let wait = outage(age, tried, max_age, &mut fastrand::Rng::with_seed(1));
+        assert_eq!(wait.is_none(), ends, "{age:?} {tried:?} {max_age:?}");
+    }
+}
+
+#[test]
 fn stated_wait_gets_a_supplement() {
     assert_fills(
         extremes_of_draws(|rng| later(Duration::from_secs(10), rng)),

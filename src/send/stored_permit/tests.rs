@@ -1,6 +1,9 @@
-//! A store that stalls between a grant and its exchange, on virtual time: the vendor's limits hold nevertheless.
+//! Stored jobs on virtual time. A store that stalls between a grant and its exchange: the vendor's limits hold
+//! nevertheless. Waits of a job before its exchange: they take nothing of the exchange's time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+mod outages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -14,10 +17,11 @@ use tokio::sync::watch;
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::config::TenantEntry;
+use crate::dead_letter::Reason;
 use crate::error::Error;
 use crate::outbox::starts::Starts;
 use crate::send::durable::{ClaimEnd, Sending, send_stored};
-use crate::send::exchange_record::RecordExchange;
+use crate::send::exchange_record::{RecordExchange, StoreTime};
 use crate::send::history::History;
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::transport::{Body, Signer, SigningParts};
@@ -86,6 +90,10 @@ impl RecordExchange for StallingRecords {
 const TWENTY: &str =
     "[[vendors.v.limits]]\nname = \"r\"\nalgorithm = \"sliding_window\"\nlimit = 20\nwindow = \"1s\"\n";
 
+/// One unit in a time that is longer than a claim waits for its permit, and shorter than a claim with its exchange.
+const SLOW: &str = "[[vendors.v.limits]]\nname = \"r\"\nalgorithm = \"sliding_window\"\nlimit = 1\nwindow = \"85s\"\n\
+                    safety = 1.0\n";
+
 fn builder(limits: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
     let text = format!(
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\nconnect_timeout = \"1s\"\n{limits}"
@@ -101,6 +109,7 @@ fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
         priority: Priority::High,
         request: Request::get("v", format!("/{number}")),
         history: History::default(),
+        clock: StoreTime { at: Clock::system().now(), ms: 0 },
         records,
         begun: Arc::new(AtomicBool::new(false)),
     }
@@ -332,4 +341,78 @@ async fn unprocessed_job_is_resent_without_a_retry() {
         }
     }
     assert_eq!(transport.calls().len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retried_job_leaves_its_exchange_the_whole_time() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(200),
+        _ => FakeAnswer::status(200).delay(10 * SECOND),
+    });
+    let client = builder(SLOW, &transport).build().await.unwrap();
+    client.send("acme", Priority::High, Request::get("v", "/first")).await.unwrap();
+    let send = |history| {
+        let request = Request::post("v", "/").body("content");
+        Sending { request, history, ..job(1, StallingRecords::new(Duration::ZERO, &[])) }
+    };
+    let tried = History { exchanges: 1, ..History::default() };
+    let ending = send_stored(client.core(), send(tried), None).await;
+    let ClaimEnd::Later { wait, history } = ending else { panic!("the limit has no unit for the job") };
+    assert_eq!(transport.calls().len(), 1, "nothing left of an exchange that would have been cut off");
+    tokio::time::sleep(wait).await;
+    let ending = send_stored(client.core(), send(history), None).await;
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_waits_for_its_host_no_longer_than_for_a_permit() {
+    // The sixth connection, the probe, takes longer than a claim waits.
+    let transport = FakeTransport::new(|call| match call.number {
+        0..5 => FakeAnswer::not_connected(),
+        _ => FakeAnswer::not_connected().delay(75 * SECOND),
+    });
+    let text = format!("[vendors.v]\nbase_url = \"https://v.example\"\nconnect_timeout = \"80s\"\n{TWENTY}");
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+    let client = builder.tenant(TenantEntry::new("acme", "v")).build().await.unwrap();
+    open_host(&client).await;
+    tokio::time::sleep(2 * SECOND).await;
+    let probe = Request::get("v", "/").attempt_timeout(100 * SECOND).deadline(100 * SECOND);
+    let probe = client.try_send("acme", Priority::High, probe);
+    let records = StallingRecords::new(Duration::ZERO, &[]);
+    let waiting = async {
+        tokio::time::sleep(SECOND).await;
+        let clock = Clock::system();
+        let began = clock.now();
+        let ending = send_stored(client.core(), job(1, records.clone()), None).await;
+        (ending, clock.now().since(began))
+    };
+    let (_, (ending, took)) = tokio::join!(probe, waiting);
+    assert!(matches!(ending, ClaimEnd::Later { .. }));
+    assert!(took < 61 * SECOND, "{took:?}");
+    assert_eq!((records.records.load(Relaxed), transport.calls().len()), (0, 6));
+}
+
+/// The limit has no unit for a second exchange in the claim in which the credential is replaced.
+#[tokio::test(start_paused = true)]
+async fn credential_is_replaced_once_across_claims() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(401));
+    let text =
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\nconnect_timeout = \"1s\"\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{text}{SLOW}"));
+    let builder = builder.transport(transport.clone()).tenant(TenantEntry::new("acme", "v").credential("keys:acme"));
+    let builder = builder.credential_resolver("keys", |key: String| async move { Ok(SecretString::from(key)) });
+    let client = builder.build().await.unwrap();
+    let records = StallingRecords::new(Duration::ZERO, &[]);
+    let mut history = History::default();
+    let letter = loop {
+        match send_stored(client.core(), Sending { history, ..job(1, records.clone()) }, None).await {
+            ClaimEnd::Later { wait, history: next } if transport.calls().len() < 3 => {
+                tokio::time::sleep(wait).await;
+                history = next;
+            }
+            ClaimEnd::Dead(letter) => break letter,
+            _ => panic!("{} calls", transport.calls().len()),
+        }
+    };
+    assert_eq!((letter.reason, transport.calls().len()), (Reason::Rejected, 2));
 }

@@ -69,14 +69,14 @@ async fn claim_and_lose(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Optio
     accept(store, job(&tenant)).await;
     let (first, second) = (id(), id());
     let claimed = claim(store, first, &tenant, 1).await.remove(0);
-    assert_eq!(start(store, &claimed, first).await, Some(1));
+    assert_eq!(start(store, &claimed, first).await, Some(claimed.fence));
     assert!(store.write(second, owners::recover).await.unwrap() >= 1);
     if meanwhile == Recovered {
         return (claimed, None);
     }
     let other = claim(store, second, &tenant, 1).await.remove(0);
     match meanwhile {
-        Started => assert_eq!(start(store, &other, second).await, Some(2)),
+        Started => assert_eq!(start(store, &other, second).await, Some(other.fence)),
         Ambiguous | Expired | Redriven => {
             let reason = if meanwhile == Expired { "expired" } else { "ambiguous" };
             assert!(finish(store, &other, None, End::Dead(Box::new(letter(other.id, reason)))).await);
@@ -149,7 +149,7 @@ async fn known_rejection_counts_until_another_exchange_begins() {
             let (claimed, other) = claim_and_lose(&store, meanwhile).await;
             let end = End::Dead(Box::new(letter(claimed.id, "rejected")));
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
-            assert_eq!(finish(&store, &claimed, Some(1), end).await, counts, "{meanwhile:?}");
+            assert_eq!(finish(&store, &claimed, Some(claimed.fence), end).await, counts, "{meanwhile:?}");
             let expected = match meanwhile {
                 _ if counts => "rejected",
                 Expired => "expired",
@@ -173,7 +173,7 @@ async fn known_refusal_counts_until_another_exchange_begins() {
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
             // The same outcome is written again, as after a commit whose reply was lost.
             for _ in 0..2 {
-                assert_eq!(finish(&store, &claimed, Some(1), end.clone()).await, counts, "{meanwhile:?}");
+                assert_eq!(finish(&store, &claimed, Some(claimed.fence), end.clone()).await, counts, "{meanwhile:?}");
             }
             let place = store.read(claimed.id, records::find).await.unwrap();
             let is_put_back = matches!(place, JobState::Waiting { due_in_ms: 50_000.. });
@@ -195,7 +195,7 @@ async fn job_taken_back_keeps_its_deadline() {
         for expires_at in [None, Some(now + 60_000)] {
             let end = End::Later { after_ms: 0, expires_at, history: Vec::new() };
             let (lost, _) = claim_and_lose(&store, Ambiguous).await;
-            assert!(finish(&store, &lost, Some(1), end).await);
+            assert!(finish(&store, &lost, Some(lost.fence), end).await);
             // The lane is that of the letter.
             let again = claim(&store, id(), "a", 1).await.remove(0);
             assert_eq!((again.id, again.started), (lost.id, 0));
@@ -206,7 +206,7 @@ async fn job_taken_back_keeps_its_deadline() {
         // A job whose deadline has passed meanwhile is found with the other expired ones.
         let (lost, _) = claim_and_lose(&store, Ambiguous).await;
         let end = End::Later { after_ms: 1, expires_at: Some(now - 1), history: Vec::new() };
-        assert!(finish(&store, &lost, Some(1), end).await);
+        assert!(finish(&store, &lost, Some(lost.fence), end).await);
         let most = Most { owner: id(), lease_ms: 20_000, jobs: 10, bytes: 1 << 20 };
         let expired = store.write(most, jobs::expired).await.unwrap();
         assert_eq!(expired.iter().map(|job| job.id).collect::<Vec<_>>(), [lost.id]);
@@ -220,11 +220,11 @@ async fn outcome_counts_after_a_lost_start_reply() {
         accept(&store, job("a")).await;
         let owner = id();
         let claimed = claim(&store, owner, "a", 1).await.remove(0);
-        assert_eq!(start(&store, &claimed, owner).await, Some(1));
+        assert_eq!(start(&store, &claimed, owner).await, Some(claimed.fence));
         // The start is committed, but its caller never gets the reply.
-        assert_eq!(start(&store, &claimed, owner).await, Some(2));
+        assert_eq!(start(&store, &claimed, owner).await, Some(claimed.fence + 1));
         let end = End::Later { after_ms: 60_000, expires_at: None, history: Vec::new() };
-        assert!(finish(&store, &claimed, Some(1), end).await);
+        assert!(finish(&store, &claimed, Some(claimed.fence), end).await);
     }
 }
 
@@ -260,4 +260,46 @@ async fn silent_process_alone_loses_its_claims() {
     assert_eq!(claim(&store, watcher, "a", 9).await.len(), 3);
     assert_eq!(store.write(alive, owners::leave).await.unwrap(), 0, "its row went with its claims");
     assert_eq!(store.write(watcher, owners::leave).await.unwrap(), 0, "it has claims");
+}
+
+/// The age of a job's key is counted from the first of the exchanges that have no outcome.
+#[tokio::test]
+async fn first_exchange_without_outcome_is_dated() {
+    let date: Step<(Id, Option<i64>), ()> = |(id, at), db, _| {
+        Box::pin(async move {
+            let sql = "UPDATE ic_job SET started_at = $2 WHERE id = $1";
+            db.execute(sql, args![id.as_bytes().as_slice(), *at]).await.map(drop)
+        })
+    };
+    for kind in stores().await {
+        let store = open(&kind).await;
+        accept(&store, job("a")).await;
+        let processes = [id(), id(), id(), id()];
+        let claimed = async |process: usize| {
+            store.write(processes[process], owners::recover).await.unwrap();
+            claim(&store, processes[process], "a", 1).await.remove(0)
+        };
+        let first = claimed(0).await;
+        assert_eq!(first.started_at, None);
+        start(&store, &first, processes[0]).await.unwrap();
+        let second = claimed(1).await;
+        let at = second.started_at.unwrap();
+        assert!((first.claimed_at..=second.claimed_at).contains(&at), "{at}: {first:?} {second:?}");
+        store.write((second.id, Some(5)), date).await.unwrap();
+        start(&store, &second, processes[1]).await.unwrap();
+        let third = claimed(2).await;
+        assert_eq!((third.started, third.started_at), (2, Some(5)), "not that of the second exchange");
+        // A row of schema 12: the exchange began when the job was due, or later.
+        store.write((third.id, None), date).await.unwrap();
+        let fourth = claimed(3).await;
+        assert!(fourth.started_at.is_some_and(|at| at <= first.claimed_at), "{fourth:?}");
+        // With an outcome, the next exchange without one is the first.
+        let later = End::Later { after_ms: 0, expires_at: None, history: Vec::new() };
+        assert!(finish(&store, &fourth, None, later).await);
+        let fifth = claimed(3).await;
+        assert_eq!(fifth.started_at, None);
+        start(&store, &fifth, processes[3]).await.unwrap();
+        let sixth = claimed(0).await;
+        assert!(sixth.started_at.is_some_and(|at| at >= fifth.claimed_at), "{sixth:?}");
+    }
 }

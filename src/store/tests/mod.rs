@@ -27,6 +27,7 @@ mod postgres;
 mod purge;
 mod repeated_writes;
 mod replies;
+mod rolled_back;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stalls;

@@ -122,6 +122,7 @@ async fn purge_keeps_newest_letters_and_live_keys() {
         store.write((), age).await.unwrap();
         let keep = Retention { dead_ms: i64::MAX, most_dead: 700, ..HOUR };
         assert_eq!(purge::run(&store, keep).await.unwrap(), 1_300);
+        assert_eq!(store.surplus_letters.load(Relaxed), 1_300);
         assert_eq!(store.read((), LEFT).await.unwrap(), [0, 1, 0, 700]);
         let again = NewJob { id: id(), ..waits.clone() };
         assert_eq!(store.write(again, jobs::insert).await.unwrap(), jobs::Accepted::Before(waits.id));

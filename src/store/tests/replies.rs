@@ -45,7 +45,7 @@ async fn reply_is_written_with_its_jobs_end() {
             end(3, dead(claimed[3].id, "three")),
             end(4, End::Back),
             // The claim with this fence does not exist, so the end takes no effect.
-            JobEnd { fence: claimed[5].fence + 7, ..end(5, delivered(Some("not its end"))) },
+            JobEnd { fence: claimed[5].fence + 7, ..end(5, dead(claimed[5].id, "not its end")) },
             end(0, delivered(Some("a second end"))),
         ];
         let told = store.write(ends, jobs::finish).await.unwrap();

@@ -209,6 +209,17 @@ async fn lost_commit_reply_is_ambiguous() {
     }
 }
 
+/// What was read may be a request that was accepted.
+#[tokio::test(start_paused = true)]
+async fn failed_read_says_nothing_of_writes() {
+    for word in ["BEGIN", "WORK", "COMMIT"] {
+        let (script, store) = scripted().await;
+        script.set(|script| script.full = HashSet::from([word]));
+        let error = store.read((), WORK).await.unwrap_err();
+        assert_eq!((error.delivery(), &*error.to_string()), (Delivery::NotSent, "store: the disk is full"), "{word}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn claim_is_retried_only_if_uncommitted() {
     let (script, store) = scripted().await;

@@ -37,6 +37,8 @@ pub(crate) struct OutboxFigures {
     pub(crate) in_hand: u64,
     /// The numbers of jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
+    /// The number of dead letters that this process deleted because there were too many.
+    pub(crate) letters_dropped: u64,
     /// The numbers of messages that were accepted and that were refused.
     pub(crate) intake: [u64; 2],
     /// The age of the oldest message that was fetched since this figure was last read.

@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 
 use super::handle::{Count, Depth, Figure};
 use super::table::{
-    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, REPLIES, REPLY_AGE, SHARED_LIMITS,
-    SHARING_DOWN, SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME, WRITABLE,
+    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, LETTERS_DROPPED, REPLIES, REPLY_AGE,
+    SHARED_LIMITS, SHARING_DOWN, SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME,
+    WRITABLE,
 };
 use super::words::TIERS;
 
@@ -28,6 +29,8 @@ pub(crate) struct OutboxFigures {
     pub(crate) in_hand: u64,
     /// The numbers of jobs that this process delivered, gave up, and put back for later.
     pub(crate) ended: [u64; 3],
+    /// The number of dead letters that this process deleted because there were too many.
+    pub(crate) letters_dropped: u64,
     /// The numbers of messages that were accepted and that were refused.
     pub(crate) intake: [u64; 2],
     /// The age of the oldest message that was fetched since this figure was last read.
@@ -61,6 +64,7 @@ pub(super) struct OutboxSeries {
     oldest_reply: Figure,
     in_hand: Depth,
     ended: [Count; 3],
+    letters_dropped: Count,
     intake: [Count; 2],
     intake_lag: Figure,
     writable: Figure,
@@ -82,6 +86,8 @@ impl OutboxSeries {
             series.set(total);
             series.tell(&JOBS, &[], &[("outcome", outcome)]);
         }
+        self.letters_dropped.set(figures.letters_dropped);
+        self.letters_dropped.tell(&LETTERS_DROPPED, &[], &[]);
         for ((series, total), metric) in self.intake.iter().zip(figures.intake).zip([&INTAKE_TAKEN, &INTAKE_REFUSED]) {
             series.set(total);
             series.tell(metric, &[], &[]);

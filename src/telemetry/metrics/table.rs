@@ -234,6 +234,14 @@ pub(super) const JOBS: Metric = metric(
     &["outcome"],
     "Claims that this process ended: `delivered`, `dead` (given up), `later` (refused or failed, and back in the store).",
 );
+pub(super) const LETTERS_DROPPED: Metric = metric(
+    "integration_client_outbox_letters_dropped_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Dead letters that this process deleted, with their requests, because the store held more than `max_dead`. Letters that are \
+     older than `keep_dead` are not counted.",
+);
 pub(super) const INTAKE_TAKEN: Metric = metric(
     "integration_client_intake_taken_total",
     Kind::Counter,
@@ -372,6 +380,7 @@ pub const METRICS: &[Metric] = &[
     REPLY_AGE,
     IN_HAND,
     JOBS,
+    LETTERS_DROPPED,
     INTAKE_TAKEN,
     INTAKE_REFUSED,
     INTAKE_LAG,

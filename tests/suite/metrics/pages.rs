@@ -90,6 +90,7 @@ fn thresholds(metric: &Metric) -> Value {
         | "dead_letters_total"
         | "config_problem"
         | "events_missed_total"
+        | "outbox_letters_dropped_total"
         | "store_failures_total"
         | "sharing_failures_total"
         | "sharing_degraded" => steps(&[(None, "green"), (Some(0.000_001), "red")]),

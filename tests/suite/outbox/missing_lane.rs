@@ -1,4 +1,4 @@
-//! A job whose tenant is missing in the configuration of the process that works.
+//! A job whose tenant or setting is missing in the configuration of the process that works.
 
 use integration_client::testing::{FakeAnswer, FakeTransport};
 
@@ -41,4 +41,58 @@ async fn invalid_row_keeps_jobs_of_missing_lane() {
     let status = receipt.status().await.unwrap();
     assert!(matches!(status, Status::Dead { reason: Some(Reason::NotConfigured), .. }), "{status:?}");
     assert!(transport.calls().is_empty());
+}
+
+#[tokio::test]
+async fn redacted_job_of_missing_tenant_keeps_no_request() {
+    let (store, transport) = (Store::sqlite(folder().join("s.db")), FakeTransport::new(|_| FakeAnswer::status(200)));
+    let builder = |tenant: &str| {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                    at_rest = \"redacted\"\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+        builder.tenant(TenantEntry::new(tenant, "v")).store(store.clone())
+    };
+    let accepting = builder("late").build().await.unwrap();
+    let request = post("/late").deadline(Duration::from_secs(1)).metadata("order", "17").reply();
+    let receipt = accepting.outbox().enqueue("late", Priority::Normal, request).await.unwrap();
+    // This process does not know the tenant, and so not what its vendor's entry says.
+    let working = builder("acme").work().build().await.unwrap();
+    let status = until_ended(&receipt).await;
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Expired), .. }), "{status:?}");
+    let kept = accepting.outbox().dead_letters().unwrap().show(&receipt.id()).await.unwrap().unwrap();
+    assert!(!kept.can_be_sent, "the store has no request: {kept:?}");
+    let replies = working.outbox().replies(10).await.unwrap();
+    assert_eq!(replies.len(), 1);
+    assert!(replies[0].json.contains("\"metadata\":null"), "{}", replies[0].json);
+    assert!(transport.calls().is_empty());
+}
+
+#[tokio::test]
+async fn redacted_job_keeps_no_answer_after_the_entry_has_changed() {
+    let store = Store::sqlite(folder().join("s.db"));
+    let transport = FakeTransport::new(|_| FakeAnswer::status(422).body("secret-word"));
+    let builder = |at_rest: &str| {
+        let text = format!(
+            "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n\
+             at_rest = \"{at_rest}\"\n"
+        );
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+        builder.tenant(TenantEntry::new("acme", "v")).store(store.clone())
+    };
+    let accepting = builder("redacted").build().await.unwrap();
+    let receipt = accepting.outbox().enqueue("acme", Priority::Normal, post("/jobs")).await.unwrap();
+    accepting.shutdown(Duration::from_secs(1)).await;
+    let working = builder("plain").work().build().await.unwrap();
+    let plain = working.outbox().enqueue("acme", Priority::Normal, post("/jobs")).await.unwrap();
+    let letters = working.outbox().dead_letters().unwrap();
+    for (id, holds_answer) in [(receipt.id(), false), (plain.id(), true)] {
+        let kept = loop {
+            if let Some(kept) = letters.show(&id).await.unwrap() {
+                break kept;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let letter = serde_json::to_string(&kept.letter).unwrap();
+        assert_eq!((letter.contains("secret-word"), kept.can_be_sent), (holds_answer, holds_answer), "{letter}");
+    }
 }

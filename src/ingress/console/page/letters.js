@@ -31,7 +31,8 @@ export function view(main, params, page) {
   const act = (verb, action, all) => async () => {
     const count = all ? last.total : selected.size;
     const what = all ? `all ${plural(count, "letter")} that match` : plural(count, "selected letter");
-    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had.";
+    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " +
+      "A vendor that may have acted may have forgotten its key: ask it first.";
     const body = all ? { filter: filter(now), upto: last.upto, expect: count } : { ids: [...selected], expect: count };
     const agreed = await confirm({ title: `${action}: ${what}`, text: danger, action: `${action} ${number(count)}`, number: count });
     if (!agreed) return;

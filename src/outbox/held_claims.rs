@@ -1,0 +1,125 @@
+//! The claims of this process that may still send, or whose outcomes are not written yet. Pure.
+//!
+//! After a failover of the store, or after another process released a claim, this process may claim a job that it
+//! still has in hand. A second task could send the job while the first one does, or after the first one has ended and
+//! before the store knows its outcome. So a claim is held until its outcome is written, whether or not its task still
+//! runs, and a later claim of the same job only stays claimed until then.
+
+use std::collections::HashMap;
+
+use crate::store::Id;
+
+/// A claim, by which this process holds its job.
+struct HeldClaim {
+    fence: i64,
+    /// Whether the outcome was handed over, so that the claim does not end with its task.
+    has_outcome: bool,
+    /// The fence of the latest claim of the same job that this process has made since.
+    later: Option<i64>,
+}
+
+/// The claims that are held, by their jobs.
+#[derive(Default)]
+pub(super) struct HeldClaims {
+    claims: HashMap<Id, HeldClaim>,
+}
+
+impl HeldClaims {
+    /// Adds a claim. Returns whether its job may be sent: not while an earlier claim of the job is held.
+    pub(super) fn add(&mut self, id: Id, fence: i64) -> bool {
+        if let Some(held) = self.claims.get_mut(&id) {
+            held.later = Some(fence);
+            return false;
+        }
+        self.claims.insert(id, HeldClaim { fence, has_outcome: false, later: None });
+        true
+    }
+
+    fn get(&mut self, id: Id, fence: i64) -> Option<&mut HeldClaim> {
+        self.claims.get_mut(&id).filter(|held| held.fence == fence)
+    }
+
+    /// The outcome of a claim was handed over to be written before its task ended.
+    pub(super) fn has_outcome(&mut self, id: Id, fence: i64) {
+        if let Some(held) = self.get(id, fence) {
+            held.has_outcome = true;
+        }
+    }
+
+    /// The task of a claim has ended without an outcome. Returns the fence of the later claim if the job is no longer
+    /// held.
+    pub(super) fn ended(&mut self, id: Id, fence: i64) -> Option<i64> {
+        let has_outcome = self.get(id, fence)?.has_outcome;
+        if has_outcome { None } else { self.remove(id, fence) }
+    }
+
+    /// The outcome of a claim is written, or can never be. Returns the fence of the later claim if the job is no longer
+    /// held.
+    pub(super) fn remove(&mut self, id: Id, fence: i64) -> Option<i64> {
+        self.get(id, fence)?;
+        self.claims.remove(&id)?.later
+    }
+
+    /// Holds the later claim in place of one that the store has lost, whose outcome becomes that of the later one.
+    /// Returns the fence of the later claim.
+    pub(super) fn hand_on(&mut self, id: Id, fence: i64) -> Option<i64> {
+        let held = self.get(id, fence)?;
+        let later = held.later.take()?;
+        (held.fence, held.has_outcome) = (later, true);
+        Some(later)
+    }
+
+    pub(super) fn contains(&self, id: &Id) -> bool {
+        self.claims.contains_key(id)
+    }
+
+    /// The jobs of the claims.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.claims.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: Id = Id::from_u128(1);
+
+    #[test]
+    fn early_outcome_is_held_until_it_is_written() {
+        let mut held = HeldClaims::default();
+        assert!(held.add(JOB, 10));
+        held.has_outcome(JOB, 10);
+        // The handler returns while the store is down, and the store comes back without the claim.
+        assert_eq!(held.ended(JOB, 10), None);
+        assert!(held.contains(&JOB) && !held.add(JOB, 20), "the second claim may not send");
+        assert_eq!(held.remove(JOB, 10), Some(20), "the second claim goes back");
+        assert!(!held.contains(&JOB) && held.add(JOB, 30));
+    }
+
+    #[test]
+    fn written_early_outcome_holds_no_redriven_job() {
+        let mut held = HeldClaims::default();
+        assert!(held.add(JOB, 10));
+        held.has_outcome(JOB, 10);
+        assert_eq!(held.remove(JOB, 10), None);
+        assert!(held.add(JOB, 20), "the handler of the first claim still runs");
+        // It returns, and the second claim is held as before.
+        assert_eq!(held.ended(JOB, 10), None);
+        assert!(!held.add(JOB, 30));
+        assert_eq!(held.ended(JOB, 20), Some(30));
+        assert_eq!(held.ids().count(), 0);
+    }
+
+    #[test]
+    fn outcome_that_is_handed_on_is_held() {
+        let mut held = HeldClaims::default();
+        assert!(held.add(JOB, 10));
+        assert_eq!(held.hand_on(JOB, 10), None, "there is no later claim");
+        assert!(!held.add(JOB, 20) && !held.add(JOB, 30));
+        assert_eq!(held.hand_on(JOB, 10), Some(30));
+        assert_eq!(held.remove(JOB, 10), None);
+        assert!(!held.add(JOB, 40), "the outcome of the claim 30 is not written yet");
+        assert_eq!(held.remove(JOB, 30), Some(40));
+    }
+}

@@ -1,0 +1,91 @@
+//! Jobs whose idempotency key the vendor may have forgotten by the time at which they would be sent again.
+
+use std::sync::atomic::AtomicI64;
+
+use integration_client::store::faults::{Fault as StoreFault, Moment, Watch};
+use integration_client::testing::{FakeAnswer, FakeTransport};
+
+use super::*;
+
+/// A machine that a test lets run ahead.
+struct Machine {
+    began: tokio::time::Instant,
+    ahead_ms: AtomicI64,
+}
+
+impl Watch for Machine {
+    fn at(&self, _: &'static str, _: Moment) -> StoreFault {
+        StoreFault::None
+    }
+
+    fn restarted(&self) -> Option<(u64, i64)> {
+        let ran_ms = i64::try_from(now().duration_since(self.began).as_millis()).unwrap();
+        Some((0, ran_ms + self.ahead_ms.load(Relaxed)))
+    }
+}
+
+/// [`RETRY`], at a vendor that keeps keys for half an hour.
+fn half_hour() -> String {
+    RETRY.replacen("\"idempotency-key\"", "\"idempotency-key\"\nkeeps = \"30m\"", 1)
+}
+
+async fn letter_of(client: &IntegrationClient, id: &str) -> DeadLetter {
+    client.outbox().dead_letters().unwrap().show(id).await.unwrap().unwrap().letter
+}
+
+/// The process is killed in the middle of the exchange, and the next one starts minutes later.
+#[test]
+fn job_whose_key_is_forgotten_is_not_resent() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for (minutes, is_sent) in [(20, true), (31, false)] {
+        let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);
+        let vendor = runtime.block_on(vendor(stalls));
+        let machine = Arc::new(Machine { began: now(), ahead_ms: AtomicI64::new(0) });
+        let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+        let id = enqueue_in_dying_process(&vendor, &store, &half_hour(), post("/a"));
+        machine.ahead_ms.store(minutes * 60_000, Relaxed);
+        runtime.block_on(async {
+            let next = client(&vendor, &store, &half_hour()).work().build().await.unwrap();
+            let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
+            let arrivals = vendor.arrivals();
+            if is_sent {
+                assert!(matches!(status, Status::Delivered { attempts: 2, .. }), "{status:?}");
+                assert_eq!(arrivals.len(), 2);
+                assert_eq!(arrivals[0].idempotency_key, arrivals[1].idempotency_key);
+            } else {
+                assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+                assert_eq!(arrivals.len(), 1, "the vendor may act twice: not sent again");
+                let letter = letter_of(&next, &id).await;
+                let why = letter.attempts.last().unwrap().error.clone().unwrap();
+                assert!(why.contains("may no longer know the idempotency key"), "{why}");
+            }
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_wait_outlasts_the_key() {
+    let an_hour = |status: u16| FakeAnswer::status(status).header("retry-after", "3600");
+    // The last answer says to wait for an hour. The vendor may have acted before, except where it only refused.
+    for (answers, in_doubt) in
+        [(vec![an_hour(503)], true), (vec![FakeAnswer::reset(), an_hour(429)], true), (vec![an_hour(429)], false)]
+    {
+        let expected = answers.len();
+        let transport = FakeTransport::new(move |call| answers[call.number.min(expected - 1)].clone());
+        let vendor = vendor(FakeVendor::builder()).await;
+        let store = Store::sqlite(folder().join("s.db"));
+        let builder = client(&vendor, &store, &half_hour()).transport(transport.clone());
+        let client = builder.work().build().await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+        while transport.calls().len() < expected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let status = wait_for_status(&receipt, |status| !matches!(status, Status::UnderWay)).await;
+        if in_doubt {
+            assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+        } else {
+            assert!(matches!(status, Status::Waiting { .. }), "{status:?}");
+        }
+        assert_eq!(transport.calls().len(), expected);
+    }
+}
