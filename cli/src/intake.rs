@@ -67,7 +67,8 @@ pub(crate) struct Args {
     no_work: bool,
 
     /// Sets where the intake begins, and exits without taking messages: `first`, the first message that is there; `new`, the
-    /// next one; or for example `168h`, those of that time. For NATS and Kafka, before the first start.
+    /// next one; or for example `168h`, the messages of the last 168 hours. For NATS and Kafka, before the first start or
+    /// after the position was lost.
     #[arg(long, value_name = "WHERE", value_parser = begin)]
     begin_at: Option<Begin>,
 

@@ -1,4 +1,4 @@
-//! Where an intake begins that has never taken a message.
+//! Where an intake begins that has no position in its broker: at its first start, or after the position was lost.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub enum Begin {
 /// because it cannot distinguish a first start from a lost position.
 ///
 /// # Errors
-/// There is a position already; the broker keeps none (RabbitMQ, SQS); the broker does not take it; and as for
-/// [`open`](crate::open).
+/// The consumer exists, or the group has a position in each partition; the broker keeps none (RabbitMQ, SQS); the broker
+/// does not take it; and as for [`open`](crate::open).
 pub async fn begin_at(url: &str, begin: Begin) -> Result<String, Error> {
     match url.split_once("://") {
         #[cfg(feature = "kafka")]

@@ -46,11 +46,9 @@ impl HeldClaims {
         }
     }
 
-    /// The task of a claim has ended without an outcome. Returns the fence of the later claim if the job is no longer
-    /// held.
-    pub(super) fn ended(&mut self, id: Id, fence: i64) -> Option<i64> {
-        let has_outcome = self.get(id, fence)?.has_outcome;
-        if has_outcome { None } else { self.remove(id, fence) }
+    /// Whether a claim is held that ends with its task.
+    pub(super) fn ends_with_task(&mut self, id: Id, fence: i64) -> bool {
+        self.get(id, fence).is_some_and(|held| !held.has_outcome)
     }
 
     /// The outcome of a claim is written, or can never be. Returns the fence of the later claim if the job is no longer
@@ -91,7 +89,7 @@ mod tests {
         assert!(held.add(JOB, 10));
         held.has_outcome(JOB, 10);
         // The handler returns while the store is down, and the store comes back without the claim.
-        assert_eq!(held.ended(JOB, 10), None);
+        assert!(!held.ends_with_task(JOB, 10));
         assert!(held.contains(&JOB) && !held.add(JOB, 20), "the second claim may not send");
         assert_eq!(held.remove(JOB, 10), Some(20), "the second claim goes back");
         assert!(!held.contains(&JOB) && held.add(JOB, 30));
@@ -105,9 +103,9 @@ mod tests {
         assert_eq!(held.remove(JOB, 10), None);
         assert!(held.add(JOB, 20), "the handler of the first claim still runs");
         // It returns, and the second claim is held as before.
-        assert_eq!(held.ended(JOB, 10), None);
+        assert!(!held.ends_with_task(JOB, 10) && held.ends_with_task(JOB, 20));
         assert!(!held.add(JOB, 30));
-        assert_eq!(held.ended(JOB, 20), Some(30));
+        assert_eq!(held.remove(JOB, 20), Some(30));
         assert_eq!(held.ids().count(), 0);
     }
 

@@ -264,8 +264,9 @@ impl Worker {
                 match (finish, hand) {
                     (Some(finish), hand) => self.ends.add(finish, hand),
                     (None, Some(hand)) => {
-                        let later = self.in_hand.ended(hand.id, hand.fence);
-                        self.give_back(hand.id, later);
+                        if self.in_hand.ends_with_task(hand.id, hand.fence) {
+                            self.lose(hand.id, hand.fence);
+                        }
                         self.free(Some(hand));
                     }
                     (None, None) => {}
@@ -292,17 +293,18 @@ impl Worker {
                 let (finishes, hands) = self.ends.written();
                 finishes.iter().zip(&told).filter(|(_, told)| !**told).for_each(|(finish, _)| self.bury_later(finish));
                 hands.into_iter().for_each(|hand| self.free(Some(hand)));
-                finishes.iter().for_each(|finish| self.forget(finish));
                 for (finish, was_ours) in finishes.iter().zip(told) {
                     match (was_ours, &finish.end) {
                         (true, end) => {
+                            self.forget(finish);
                             self.outbox.job_ended(end);
                             if matches!(end, End::Delivered { .. } | End::Dead(_)) {
                                 self.outbox.forget_own(&finish.id);
                             }
                         }
-                        (false, End::Back) => {}
+                        (false, End::Back) => self.forget(finish),
                         (false, _) => {
+                            self.lose(finish.id, finish.fence);
                             tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
                         }
                     }

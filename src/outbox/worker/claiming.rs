@@ -150,9 +150,19 @@ impl Worker {
         self.give_back(finish.id, later);
     }
 
+    /// Forgets a claim that the store no longer has. The process may have claimed the job again without learning of it,
+    /// where the reply to that claim was lost: `unclaim`, which left the job alone for as long as it was held, finds it.
+    pub(super) fn lose(&mut self, id: Id, fence: i64) {
+        let later = self.in_hand.remove(id, fence);
+        if later.is_none() {
+            self.unclaim_at = Some(Time::ZERO);
+        }
+        self.give_back(id, later);
+    }
+
     /// Ends a later claim of a job untried, once the earlier one is no longer held: if the job still exists, the next
     /// claim reads what has become of it.
-    pub(super) fn give_back(&mut self, id: Id, later: Option<i64>) {
+    fn give_back(&mut self, id: Id, later: Option<i64>) {
         if let Some(fence) = later {
             self.ends.add(JobEnd { id, fence, known: None, end: End::Back }, None);
         }

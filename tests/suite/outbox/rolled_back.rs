@@ -1,6 +1,8 @@
 //! The store is back at an earlier state while a job is in hand, as after a failover to a standby without the last
 //! commits.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::transport::{Answer, Exchange, Transport, TransportError};
 use sqlx::{Connection, Row, SqliteConnection};
@@ -91,4 +93,34 @@ async fn lost_claim_with_an_unknown_outcome_is_not_sent_again() {
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
     assert!(client.shutdown(Duration::from_secs(5)).await);
     assert_eq!(inner.calls().iter().filter(|call| call.path().ends_with("/held")).count(), 1);
+}
+
+/// The process has claimed a job again that it has in hand, and the reply to that claim was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn later_claim_with_a_lost_reply_is_released() {
+    let (path, calls) = (folder().join("s.db"), AtomicUsize::new(0));
+    let inner = FakeTransport::new(move |_| match calls.fetch_add(1, Relaxed) {
+        0 => FakeAnswer::reset(),
+        _ => FakeAnswer::status(201),
+    });
+    let gate = watch::Sender::new(false);
+    let transport = GatedTransport { inner: inner.clone(), is_open: gate.subscribe() };
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                idempotency = { header = \"idempotency-key\" }\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport);
+    let builder = builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(&path));
+    let client = builder.work().build().await.unwrap();
+    let held = client.outbox().enqueue("acme", Priority::Normal, post("/held")).await.unwrap();
+    while inner.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let claim = "UPDATE ic_job SET fence = fence + 1, begun = begun + 1";
+    sqlx::query(claim).execute(&mut connection).await.unwrap();
+    gate.send_replace(true);
+    let status = until_ended(&held).await;
+    assert!(matches!(status, Status::Delivered { status: 201, .. }), "{status:?}");
+    assert!(client.shutdown(Duration::from_secs(5)).await);
+    assert_eq!(inner.calls().len(), 2);
 }
