@@ -168,7 +168,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let done = runtime.block_on(async {
         let answer = tokio::select! {
             answer = args.answer(request, &known) => match answer {
-                // The job may be sent all the same. The exit code for requests that were not sent would be wrong.
+                // The store may have the job, and a worker may send it. So the exit code is not that of a request that
+                // was not sent.
                 Err(failure) if known.is_job() => {
                     let said = known.said().await;
                     notes::say(&format!("error: {failure}\nwhat is known: {said}"));

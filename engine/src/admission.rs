@@ -10,9 +10,10 @@ use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::time::Time;
 
-/// Evictions owed for requests beyond the bound that one decision makes, at most: the lock is held meanwhile.
+/// The most evictions that one decision makes for requests that were admitted beyond the bound. The decision holds the
+/// lock meanwhile.
 const EVICTED_AT_ONCE: u32 = 100;
-/// For each of them, so many lanes are searched for the one with the most waiters.
+/// The most lanes that such an eviction searches for the one with the most waiters.
 const SEARCHED: usize = 64;
 
 /// A request that was put into its queue, and what was known about it at that moment.

@@ -86,7 +86,8 @@ impl Engine {
             } else if all || waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
                 self.drop_waiting(lane);
             } else if let Some(holder) = self.lanes.holder_mut(holder) {
-                // A tier in which nobody waits keeps its lanes here for long: they must not hide those behind them.
+                // The lane was served last in a tier in which no request waits now, so it may stay in the list for
+                // long. It goes to the end, so that the lanes behind it are looked at.
                 holder.branch_mut(above).lingering.push_back(lane);
             }
         }

@@ -232,7 +232,8 @@ impl Engine {
             let timer = self.timers.next(|timer| has_purpose(timer, tree, waiters));
             timer.min(self.permits.next_unstarted()).min(self.permits.due())
         };
-        // One decision makes only so many of the evictions that are owed, and perhaps none follows for long.
+        // A decision makes a bounded number of the evictions that are owed. No request may come for long, so the
+        // caller is asked to poll for the rest.
         let due = if self.waiters.is_to_evict() { due.min(self.now.plus_nanos(EVICTION_NS)) } else { due };
         (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
     }

@@ -196,8 +196,8 @@ impl Tree {
         self.make_ready(leaf);
     }
 
-    /// Counts one waiting request less at a leaf. A node at which none is left is parked no more: while nothing waits
-    /// there nobody unparks it, and the next request is to ask for itself.
+    /// Counts one waiting request less at a leaf. A node at which none is left is unparked: timers and wait points
+    /// ignore a node without requests, so it would stay parked when the next request arrives.
     pub(crate) fn leave(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {

@@ -115,7 +115,7 @@ fn place_that_became_free_displaces_nobody() {
     assert_eq!(waiting(&[loud, quiet]), 10);
 }
 
-/// One decision makes a hundred of the evictions that are owed. Nobody asks this engine for anything afterwards.
+/// One decision makes a hundred of the evictions that are owed. The engine makes the rest although no request arrives.
 #[test]
 fn many_owed_evictions_are_made_within_milliseconds() {
     let [mut loud, mut quiet] = engines(&Bound::new(2_400));

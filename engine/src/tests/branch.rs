@@ -1,4 +1,5 @@
-//! What is kept of the place of a lane or an account in the tree while nobody waits there.
+//! The scheduler's nodes of a lane or an account in which no request waits: how long they are kept, and that they do not
+//! stay parked.
 
 use std::time::Duration;
 

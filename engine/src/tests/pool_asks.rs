@@ -177,7 +177,7 @@ fn lane_stays_while_store_is_asked() {
 fn lane_that_was_refused_is_evicted() {
     let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
     bench.submit(lane, immediate());
-    // Nobody has told the store.
+    // The process has not called the store, which could grant units to this lane.
     bench.now = ms(200_000);
     bench.sweep(bench.now, true);
     assert_eq!(bench.engine.lane_count(), 0);

@@ -351,30 +351,13 @@ fn lower_tier_at_its_share_holds_up_high_at_no_shared_endpoint() {
     }
 }
 
-/// Low of another lane waits behind the reservation that low gives up.
-#[test]
-fn lower_tier_that_gave_up_its_turn_at_an_endpoint_wakes_those_behind_it() {
+/// Two lanes of an account. Low of the first has reserved at the endpoint, low of the second waits behind it, and then low's
+/// part of the account's limit is used up, so that the first gives its reservation up. `own` are the limits of each lane.
+/// Returns the first lane, and what waits in the second.
+fn given_up_turn(own: Vec<LimitSpec>) -> (Bench, LaneKey, WaiterKey) {
     let all = SharedSpec { spec: windowed("all", 10 * SECOND), endpoint: None };
     let limits = vec![all, endpoint_spec("b", bucket("b", 1, 1.0))];
-    let plan = Arc::new(Plan { account: limits.into(), ..with_endpoint(plan(vec![]), "b", slots("own", 100)) });
-    let mut bench = Bench::new();
-    let [one, two] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &plan));
-    let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
-    send(&mut bench, one, Tier::Low, 80);
-    bench.submit_granted(one, to_b(Tier::High));
-    bench.submit_waiting(one, to_b(Tier::Low));
-    bench.submit_waiting(two, to_b(Tier::Low));
-    bench.submit_waiting(one, ask(Tier::Low));
-    assert_eq!(bench.serve(ms(20_000), 0).len(), 3);
-}
-
-/// The lane whose request gave up its turn cannot go on for an hour.
-#[test]
-fn lower_tier_that_gave_up_its_turn_at_an_endpoint_holds_up_no_other_lane() {
-    let all = SharedSpec { spec: windowed("all", 10 * SECOND), endpoint: None };
-    let limits = vec![all, endpoint_spec("b", bucket("b", 1, 1.0))];
-    let own = bucket("own", 82, 0.001);
-    let plan = Arc::new(Plan { account: limits.into(), ..with_endpoint(plan(vec![own]), "b", slots("slots", 100)) });
+    let plan = Arc::new(Plan { account: limits.into(), ..with_endpoint(plan(own), "b", slots("slots", 100)) });
     let mut bench = Bench::new();
     let [one, two] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &plan));
     let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
@@ -383,6 +366,20 @@ fn lower_tier_that_gave_up_its_turn_at_an_endpoint_holds_up_no_other_lane() {
     bench.submit_waiting(one, to_b(Tier::Low));
     let (other, _) = bench.submit_waiting(two, to_b(Tier::Low));
     bench.submit_waiting(one, ask(Tier::Low));
+    (bench, one, other)
+}
+
+/// Low of another lane waits behind the reservation that low gives up.
+#[test]
+fn lower_tier_that_gave_up_its_turn_at_an_endpoint_wakes_those_behind_it() {
+    let (mut bench, ..) = given_up_turn(vec![]);
+    assert_eq!(bench.serve(ms(20_000), 0).len(), 3);
+}
+
+/// The lane whose request gave up its turn cannot go on for an hour.
+#[test]
+fn lower_tier_that_gave_up_its_turn_at_an_endpoint_holds_up_no_other_lane() {
+    let (mut bench, one, other) = given_up_turn(vec![bucket("own", 82, 0.001)]);
     bench.advance_to(ms(2_000));
     bench.submit_granted(one, ask(Tier::High));
     let served = bench.serve(ms(20_000), 0);
