@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::actor::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
-use super::super::jobs::{self, Accepted, End, JobEnd, Most, NewJob, Start, Wanted};
+use super::super::jobs::{self, Accepted, End, JobEnd, Most, NewJob, Wanted};
 use super::super::owners;
 use super::super::purge::{self, Retention};
 use super::super::records::{self, JobState};
@@ -206,24 +206,10 @@ fn stale_claim_changes_nothing() {
                 "{end:?}"
             );
         }
-        assert_eq!(store.write(start_of(&old, id()), starts::start).await.unwrap(), None, "and sends nothing");
-        assert_eq!(store.write(start_of(&new, owner), starts::start).await.unwrap(), Some(new.fence));
+        assert_eq!(start(&store, &old, id()).await, None, "and sends nothing");
+        assert_eq!(start(&store, &new, owner).await, Some(new.fence));
         assert!(finish(&store, delivered(&new)).await);
     });
-}
-
-fn start_of(claimed: &Claimed, owner: Id) -> Start {
-    Start {
-        id: claimed.id,
-        fence: claimed.fence,
-        owner,
-        lane: claimed.lane.clone(),
-        again: false,
-        endpoint: String::new(),
-        points: 3,
-        slot_ms: 1_000,
-        counts_ms: 60_000,
-    }
 }
 
 #[test]
@@ -235,7 +221,7 @@ fn untried_claim_is_not_counted() {
         assert!(finish(&store, JobEnd { id: first.id, fence: first.fence, known: None, end: End::Back }).await);
         let second = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((second.claims, second.started), (1, 0));
-        assert!(store.write(start_of(&second, owner), starts::start).await.unwrap().is_some());
+        assert!(start(&store, &second, owner).await.is_some());
         store.write(id(), owners::recover).await.unwrap();
         let third = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
@@ -255,7 +241,7 @@ fn usage_is_stored_by_lane_and_endpoint() {
             accept(&store, job("a")).await;
             let claimed = claim(&store, owner, "a", 1).await.remove(0);
             for _ in 0..exchanges {
-                assert!(store.write(start_of(&claimed, owner), starts::start).await.unwrap().is_some());
+                assert!(start(&store, &claimed, owner).await.is_some());
             }
         }
         let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: usage::Mark::START };

@@ -3,7 +3,7 @@
 use super::super::actor::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::driver::args;
-use super::super::jobs::{self, End, JobEnd, Most, Start};
+use super::super::jobs::{self, End, JobEnd, Most};
 use super::super::owners;
 use super::super::records::{self, JobState};
 use super::*;
@@ -41,21 +41,6 @@ fn letter(id: Id, reason: &str) -> NewDead {
         keep_result: false,
         reply: None,
     }
-}
-
-async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
-    let start = Start {
-        id: claimed.id,
-        fence: claimed.fence,
-        owner,
-        lane: claimed.lane.clone(),
-        again: false,
-        endpoint: String::new(),
-        points: 1,
-        slot_ms: 0,
-        counts_ms: 0,
-    };
-    store.write(start, starts::start).await.unwrap()
 }
 
 async fn finish(store: &Opened, claimed: &Claimed, known: Option<i64>, end: End) -> bool {

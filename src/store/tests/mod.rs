@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::jobs::{self, Claimed, NewJob, Wanted};
+use super::jobs::{self, Claimed, NewJob, Start, Wanted};
 use super::owners::Silent;
 use super::starts;
 use super::{Id, LaneTier, Opened, Store};
@@ -105,6 +105,25 @@ pub(super) async fn open(store: &Store) -> Opened {
         tokio::spawn(task);
     }
     opened
+}
+
+/// The record of an exchange that is about to begin.
+pub(super) fn start_of(claimed: &Claimed, owner: Id) -> Start {
+    Start {
+        id: claimed.id,
+        fence: claimed.fence,
+        owner,
+        lane: claimed.lane.clone(),
+        again: false,
+        endpoint: String::new(),
+        points: 3,
+        slot_ms: 1_000,
+        counts_ms: 60_000,
+    }
+}
+
+pub(super) async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
+    store.write(start_of(claimed, owner), starts::start).await.unwrap()
 }
 
 pub(super) fn lane(tenant: &str) -> LaneTier {

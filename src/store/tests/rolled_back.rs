@@ -4,7 +4,7 @@
 use super::super::actor::Step;
 use super::super::dead::{self, NewDead};
 use super::super::driver::args;
-use super::super::jobs::{End, JobEnd, Most, Named, Start};
+use super::super::jobs::{End, JobEnd, Most, Named};
 use super::super::records::{self, JobState};
 use super::*;
 
@@ -48,21 +48,6 @@ async fn claim_as(store: &Opened, how: How) -> Claimed {
     let mut claimed = store.write(how, CLAIM).await.unwrap();
     assert_eq!(claimed.iter().map(|job| job.id).collect::<Vec<_>>(), [how.job], "{}", how.what);
     claimed.remove(0)
-}
-
-async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
-    let start = Start {
-        id: claimed.id,
-        fence: claimed.fence,
-        owner,
-        lane: claimed.lane.clone(),
-        again: false,
-        endpoint: String::new(),
-        points: 1,
-        slot_ms: 0,
-        counts_ms: 0,
-    };
-    store.write(start, starts::start).await.unwrap()
 }
 
 fn end(claimed: &Claimed, end: End) -> JobEnd {

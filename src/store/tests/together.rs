@@ -7,17 +7,7 @@ use super::super::usage::{self, Mark, Table};
 use super::*;
 
 fn start_of(job: &Claimed, owner: Id) -> Start {
-    Start {
-        id: job.id,
-        fence: job.fence,
-        owner,
-        lane: job.lane.clone(),
-        again: false,
-        endpoint: "labels".to_owned(),
-        points: 2,
-        slot_ms: 3_600_000,
-        counts_ms: 60_000,
-    }
+    Start { endpoint: "labels".to_owned(), points: 2, slot_ms: 3_600_000, ..super::start_of(job, owner) }
 }
 
 #[tokio::test]

@@ -30,10 +30,33 @@ impl Transport for GatedTransport {
     }
 }
 
+async fn connect(path: &std::path::Path) -> SqliteConnection {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+/// A client of a vendor that takes idempotency keys as `keys` states, and a job whose exchange is in flight.
+async fn client_with_held_job(
+    path: &std::path::Path,
+    inner: &FakeTransport,
+    gate: &watch::Sender<bool>,
+    keys: &str,
+) -> (IntegrationClient, Receipt) {
+    let transport = GatedTransport { inner: inner.clone(), is_open: gate.subscribe() };
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{text}{keys}"));
+    let builder = builder.transport(transport).tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(path));
+    let client = builder.work().build().await.unwrap();
+    let held = client.outbox().enqueue("acme", Priority::Normal, post("/held")).await.unwrap();
+    while inner.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (client, held)
+}
+
 /// Sets the rows of all jobs back to what they were before the first claim.
 async fn lose_claims(path: &std::path::Path) -> SqliteConnection {
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
-    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let mut connection = connect(path).await;
     let lose_claim = "UPDATE ic_job SET state = 0, fence = 0, claims = 0, started = 0, begun = 0, owner = NULL, \
                       lease_until = NULL";
     sqlx::query(lose_claim).execute(&mut connection).await.unwrap();
@@ -74,16 +97,7 @@ async fn lost_claim_with_an_unknown_outcome_is_not_sent_again() {
         }),
         watch::Sender::new(false),
     );
-    let transport = GatedTransport { inner: inner.clone(), is_open: gate.subscribe() };
-    // The vendor takes no idempotency keys.
-    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport);
-    let builder = builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(&path));
-    let client = builder.work().build().await.unwrap();
-    let held = client.outbox().enqueue("acme", Priority::Normal, post("/held")).await.unwrap();
-    while inner.calls().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let (client, held) = client_with_held_job(&path, &inner, &gate, "").await;
     lose_claims(&path).await;
     // The worker claims it again together with the next job of the lane.
     let next = client.outbox().enqueue("acme", Priority::Normal, post("/next")).await.unwrap();
@@ -104,18 +118,9 @@ async fn later_claim_with_a_lost_reply_is_released() {
         _ => FakeAnswer::status(201),
     });
     let gate = watch::Sender::new(false);
-    let transport = GatedTransport { inner: inner.clone(), is_open: gate.subscribe() };
-    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
-                idempotency = { header = \"idempotency-key\" }\n";
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport);
-    let builder = builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(&path));
-    let client = builder.work().build().await.unwrap();
-    let held = client.outbox().enqueue("acme", Priority::Normal, post("/held")).await.unwrap();
-    while inner.calls().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
-    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let keys = "idempotency = { header = \"idempotency-key\" }\n";
+    let (client, held) = client_with_held_job(&path, &inner, &gate, keys).await;
+    let mut connection = connect(&path).await;
     let claim = "UPDATE ic_job SET fence = fence + 1, begun = begun + 1";
     sqlx::query(claim).execute(&mut connection).await.unwrap();
     gate.send_replace(true);
