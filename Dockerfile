@@ -1,7 +1,7 @@
 # The gateway as a container: `integration-client serve`, and everything else the program does.
 #
 #   docker build -t integration-client .
-#   docker run --rm -p 127.0.0.1:8099:8099 -v ./vendors.toml:/etc/integration-client/vendors.toml:ro \
+#   docker run --rm -p 127.0.0.1:8099:8099 -v ./examples/gateway.toml:/etc/integration-client/vendors.toml:ro \
 #       -e IC_BILLING_TOKEN=… -e ACME_STRIPE_KEY=… integration-client
 #
 # The configuration must state [[callers]]: inside a container the gateway listens on all addresses, and refuses to begin

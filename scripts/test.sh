@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Every check of this repository, in one command.
 #
-#   scripts/test.sh              all steps; `servers` runs beside clippy, `features` and `deny` beside those that mostly wait; stops
-#                                at the first that fails
+#   scripts/test.sh              all steps; `servers` runs beside clippy, `features`, `quickstart` and `deny` beside those that
+#                                mostly wait; stops at the first that fails
 #   scripts/test.sh STEP...      only these
 #   scripts/test.sh --list       their names
 #
@@ -38,8 +38,8 @@ readonly FIRST=(toolchain lockfile format clippy package servers test doctest do
 readonly BEFORE_TESTS=(servers)
 # All of these but the last mostly wait, so those of BESIDE run meanwhile, at low priority: they build.
 readonly WAITING=(examples sdks crash simulate)
-readonly BESIDE=(features deny)
-readonly STEPS=("${FIRST[@]}" "${WAITING[@]}" "${BESIDE[@]}" quickstart)
+readonly BESIDE=(features quickstart deny)
+readonly STEPS=("${FIRST[@]}" "${WAITING[@]}" "${BESIDE[@]}")
 readonly DENY_VERSION=0.20.2
 readonly AXE_VERSION=4.14.1
 readonly AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
