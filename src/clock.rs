@@ -16,6 +16,7 @@
 //! The system clock reads `tokio::time::Instant`, so that tests with paused time move it.
 //!
 //! Times that must agree between the processes of one machine, and remain valid after them, come from `MachineTime`.
+//! Two `Moment`s show a duration in which the machine may have been suspended.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -91,6 +92,11 @@ impl Clock {
         }
     }
 
+    /// The current moment, by both clocks.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { at: self.now(), wall: self.wall() }
+    }
+
     /// What the wall clock showed at [`Time::ZERO`], if it has not been stepped since. Calendar windows are computed
     /// from this moment.
     pub(crate) fn epoch(&self) -> SystemTime {
@@ -105,6 +111,28 @@ impl Clock {
     }
 }
 
+/// A moment by two clocks: on most systems the monotonic clock stands still while the machine is suspended, and the
+/// wall clock may be stepped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    pub(crate) at: Time,
+    pub(crate) wall: SystemTime,
+}
+
+impl Moment {
+    /// The time since `earlier`, by the clock that counted more. A wall clock that was set forward makes it too long.
+    /// It is too short only if the machine was suspended, and its wall clock was set back as well.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        let by_wall = self.wall.duration_since(earlier.wall).unwrap_or_default();
+        by_wall.max(self.at.since(earlier.at))
+    }
+
+    /// The moment that is `wait` later.
+    pub(crate) fn after(self, wait: Duration) -> Moment {
+        Moment { at: self.at + wait, wall: self.wall.checked_add(wait).unwrap_or(self.wall) }
+    }
+}
+
 /// The machine's clocks, in milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MachineTime {
@@ -114,8 +142,8 @@ pub(crate) struct MachineTime {
     /// the system has no such name.
     pub(crate) boot: Option<Arc<str>>,
     /// The time since the machine was started, time in suspension included; no step of the wall clock changes it.
-    /// Without a `boot` it is the wall-clock time since 1970 at the first call in this process, continued by the
-    /// monotonic clock.
+    /// Without a `boot` it is the wall-clock time since 1970 at the first call in this process, continued by a
+    /// monotonic clock, which counts the time in suspension on macOS too.
     pub(crate) steady_ms: i64,
 }
 
@@ -123,16 +151,13 @@ impl MachineTime {
     /// Reads all clocks.
     pub(crate) fn read() -> MachineTime {
         let wall_ms = whole_millis(Clock::wall_since_1970());
-        let boot = boot();
+        let (boot, ran_ms) = (boot(), whole_millis(ran()));
         let steady_ms = match &boot {
-            Some(_) => whole_millis(since_boot()),
+            Some(_) => ran_ms,
             None => {
-                static FIRST: OnceLock<(Clock, Time, i64)> = OnceLock::new();
-                let (clock, at, wall_ms) = FIRST.get_or_init(|| {
-                    let clock = Clock::system();
-                    (clock, clock.now(), wall_ms)
-                });
-                wall_ms.saturating_add(whole_millis(clock.now().since(*at)))
+                static FIRST: OnceLock<(i64, i64)> = OnceLock::new();
+                let (first_ms, first_wall_ms) = FIRST.get_or_init(|| (ran_ms, wall_ms));
+                first_wall_ms.saturating_add(ran_ms.saturating_sub(*first_ms))
             }
         };
         MachineTime { wall_ms, boot, steady_ms }
@@ -159,19 +184,29 @@ fn boot() -> Option<Arc<str>> {
     BOOT.get_or_init(read).clone()
 }
 
-#[cfg(all(target_os = "linux", feature = "sqlite"))]
-fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
-    Duration::new(seconds, nanos.min(999_999_999))
-}
-
 #[cfg(not(all(target_os = "linux", feature = "sqlite")))]
 fn boot() -> Option<Arc<str>> {
     None
 }
 
-#[cfg(not(all(target_os = "linux", feature = "sqlite")))]
-fn since_boot() -> Duration {
-    Duration::ZERO
+/// How long the machine has run since a moment that stays the same until it boots again.
+#[cfg(all(unix, feature = "sqlite"))]
+fn ran() -> Duration {
+    use rustix::time::ClockId;
+    // `CLOCK_BOOTTIME` of Linux and `CLOCK_MONOTONIC` of macOS count the time in suspension. The clock of
+    // `std::time::Instant` does not count it on either system.
+    #[cfg(target_os = "linux")]
+    const COUNTS_SUSPENSION: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const COUNTS_SUSPENSION: ClockId = ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(COUNTS_SUSPENSION);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+    Duration::new(seconds, nanos.min(999_999_999))
+}
+
+/// How long the process has run since a moment that stays the same until it ends.
+#[cfg(not(all(unix, feature = "sqlite")))]
+fn ran() -> Duration {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    Duration::from_nanos(CLOCK.get_or_init(Clock::system).now().as_nanos())
 }

@@ -39,9 +39,11 @@ impl Engine {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
         let Some(inside) = self.lanes.get(lane) else { return Answer::Refused(Refusal::NoLane) };
-        if self.shutdown || inside.retired {
-            let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
-            return Answer::Refused(refusal);
+        if self.admission.refuses(ask) {
+            return Answer::Refused(Refusal::Shutdown);
+        }
+        if inside.retired {
+            return Answer::Refused(Refusal::Retired);
         }
         if ask.give_up <= now {
             return Answer::Refused(Refusal::Deadline);
@@ -57,7 +59,7 @@ impl Engine {
                 && inside.shared.iter().any(|holder| self.lanes.holder(*holder).is_some_and(|it| it.waiting > 0)));
         if !waited_for {
             if self.has_room(&need) {
-                return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));
+                return Answer::Granted(self.grant(&need, now, ask.attempt, None));
             }
             if ask.immediate
                 && let Some(refusal) = self.refuse_now(&need)

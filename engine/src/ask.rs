@@ -18,14 +18,48 @@ pub struct Ask {
     pub retry: bool,
     /// Refuse the request instead of queueing it if it cannot be granted now.
     pub immediate: bool,
+    /// The caller admitted the request earlier, and it asks for another permit, or asks late. It may do so after
+    /// [`Engine::close`](crate::Engine::close) too.
+    pub admitted: bool,
     /// When the caller stops waiting.
     pub give_up: Time,
     /// The vendor's pauses do not count as waiting: after a pause the caller waits this much longer, in nanoseconds. 0
     /// if `give_up` holds in any case.
     pub patience_ns: u64,
-    /// The longest that the exchange may take, in nanoseconds. Its permit ends after that, whatever became of the
-    /// exchange, unless its holder says that it [`outlasts`](crate::Engine::outlasts) this time.
-    pub attempt_ns: u64,
+    pub attempt: Attempt,
+}
+
+impl Ask {
+    /// A first attempt of a caller that waits without end.
+    pub fn new(tier: Tier, endpoint: EndpointId, cost: impl Into<Cost>, attempt: Attempt) -> Ask {
+        let (cost, give_up) = (cost.into(), Time::MAX);
+        Ask { tier, endpoint, cost, retry: false, immediate: false, admitted: false, give_up, patience_ns: 0, attempt }
+    }
+}
+
+/// How long an exchange may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    /// The usual bound, in nanoseconds. The permit ends after that, whatever became of the exchange, unless it outlasts
+    /// this time.
+    pub most_ns: u64,
+    /// Whether the permit ends when its holder says so, however late that is. What the permit probes is left to another
+    /// request after `most_ns`, if there is no response by then. [`Engine::outlasts`](crate::Engine::outlasts) sets
+    /// this later.
+    pub outlasts: bool,
+}
+
+impl Attempt {
+    /// An exchange whose permit ends after this many nanoseconds.
+    pub const fn within(most_ns: u64) -> Attempt {
+        Attempt { most_ns, outlasts: false }
+    }
+
+    /// The same, for an exchange whose permit ends when its holder says so.
+    #[must_use]
+    pub const fn open_ended(self) -> Attempt {
+        Attempt { outlasts: true, ..self }
+    }
 }
 
 /// The answer to a request for a permit.

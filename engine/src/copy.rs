@@ -53,7 +53,7 @@ struct SharedCopy {
     cells: Vec<Cell>,
     version: u32,
     /// The tiers' positions in the tree.
-    leads: [u64; 3],
+    leads: [u128; 3],
     turns: Turns,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Line {
     /// Number of further waiters, assumed to cost 1 each.
     pub(crate) more: usize,
     /// The position of its lane among the lanes of its tier.
-    lead: u64,
+    lead: u128,
     /// When its node was queued in the tree: among equals, the earlier one comes first.
     pub(crate) since: u64,
 }

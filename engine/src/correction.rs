@@ -59,7 +59,8 @@ impl Engine {
             cell.correct(spec, take, actual, now);
         });
         // If a shared limit was overdrawn, all its lanes wait until the units are back. The lane that caused it then
-        // waits as long again, so that the others have the limit to themselves first.
+        // waits as long again, so that the others have the limit to themselves first. If processes share the limit, the
+        // lane waits only if more was used than the whole of it: otherwise the pool may have the units.
         let shared = Origin { lane: Key::NONE, ..origin };
         let mut later = 0;
         self.each_cell(&shared, |cell, spec| later = later.max(cell.correct(spec, take, actual, now)));
@@ -68,6 +69,7 @@ impl Engine {
         {
             lane.throttle.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
         }
+        self.tell_store_of_debts(&origin);
         self.wake_if_waiting(&origin, true);
         Some(Correction { believed: need.cost, actual })
     }

@@ -18,8 +18,11 @@ impl Engine {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
         let inside = self.lanes.get(lane).ok_or(Refusal::NoLane)?;
-        if self.shutdown || inside.retired {
-            return Err(if self.shutdown { Refusal::Shutdown } else { Refusal::Retired });
+        if self.admission.refuses(ask) {
+            return Err(Refusal::Shutdown);
+        }
+        if inside.retired {
+            return Err(Refusal::Retired);
         }
         if ask.give_up <= now {
             return Err(Refusal::Deadline);

@@ -10,7 +10,7 @@ use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::pushback::Feedback;
 use super::tier::Tier;
-use super::{Answer, Ask, Claim};
+use super::{Answer, Ask, Attempt, Claim};
 use crate::time::Time;
 
 /// The number of grants that are simulated; the rest is extrapolated from the rate of the latter half of them.
@@ -232,15 +232,6 @@ impl Run {
 
 fn ask(endpoint: EndpointId, tier: Tier, cost: impl Into<Cost>) -> Ask {
     // An exchange in flight ends when the simulation answers it, not by its deadline.
-    let attempt_ns = NEVER.as_nanos() as u64;
-    Ask {
-        tier,
-        endpoint,
-        cost: cost.into(),
-        retry: false,
-        immediate: false,
-        give_up: Time::MAX,
-        patience_ns: 0,
-        attempt_ns,
-    }
+    let attempt = Attempt::within(NEVER.as_nanos() as u64);
+    Ask::new(tier, endpoint, cost, attempt)
 }

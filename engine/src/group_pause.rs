@@ -35,9 +35,8 @@ impl Engine {
         let mut lanes: Vec<LaneKey> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
         lanes.sort_unstable();
         lanes.dedup();
-        for lane in lanes {
-            self.pause_groups(lane);
-        }
+        lanes.retain(|lane| self.pause_groups(*lane));
+        self.stop_lanes(&lanes);
         self.run_turns();
     }
 
@@ -63,29 +62,31 @@ impl Engine {
     /// Applies the pauses of a lane's groups to the lane before it is asked.
     #[inline]
     pub(super) fn apply_group_pauses(&mut self, lane: LaneKey) {
-        if !self.group_pauses.is_empty() {
-            self.pause_groups(lane);
+        if !self.group_pauses.is_empty() && self.pause_groups(lane) {
+            self.paused(lane);
         }
     }
 
+    /// Pauses a lane for as long as its groups. Returns whether it waits for longer than before: the caller stops it.
     #[cold]
-    fn pause_groups(&mut self, key: LaneKey) {
+    fn pause_groups(&mut self, key: LaneKey) -> bool {
         let now = self.now;
-        let Some(lane) = self.lanes.get(key) else { return };
+        let Some(lane) = self.lanes.get(key) else { return false };
         let until = self.groups_wait_until(key, lane);
         if until <= now {
-            return;
+            return false;
         }
         let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
         let spread = (left / 10).min(MAX_SPREAD);
         let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
-        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return false };
         let throttle = lane.throttle.get_or_insert_default();
-        if throttle.wait_until(now, until, until.plus_nanos(later)) {
+        let is_longer = throttle.wait_until(now, until, until.plus_nanos(later));
+        if is_longer {
             // The events name this pause once, for the lane that was refused.
             throttle.is_told_elsewhere(now);
-            self.paused(key);
         }
+        is_longer
     }
 
     /// Ends the pauses of a lane's groups because an operator resumed the lane.

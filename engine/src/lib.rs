@@ -21,7 +21,7 @@
 //! | time passes | `poll`, `poll_timeout`, `is_quiet` |
 //! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `take_over`, `replay` |
 //! | lanes rest | `sweep`, `is_empty`, `waiters_end` |
-//! | pauses | `pause`, `resume`, `paused_until`, `pause_group`, `forgotten` |
+//! | pauses | `pause`, `unpause`, `resume`, `is_held`, `paused_until`, `pause_group`, `forgotten` |
 //! | limits that several processes share | `wishes`, `hold`, `give_all`, `is_starved`, `was_starved` |
 //! | a look | `find`, `has`, `usual`, `headroom`, `view`, `brief`, `survey`, `copy`, `waiting`, `waiting_in`, `in_flight`, `is_busy`, `lane_count` |
 //! | begin and end | `new`, `close`, `shut_down` |
@@ -54,6 +54,7 @@
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
 //! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
+//! | `stopped_lanes.rs` | which lanes a pause of a limit stops, and what becomes of their requests |
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | requests that other processes sent, and that still count in the windows of this one |
@@ -105,6 +106,7 @@ mod replay;
 mod reservations;
 mod scheduler;
 pub mod slab;
+mod stopped_lanes;
 mod sweep;
 #[cfg(test)]
 mod testing;
@@ -122,7 +124,7 @@ mod waiting;
 
 use hashbrown::DefaultHashBuilder;
 
-pub use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
+pub use ask::{Answer, Ask, Attempt, Claim, Refusal, Until, WaitReason};
 pub use check::Check;
 pub use correction::Correction;
 pub use forecast::{Batch, forecast};
@@ -177,7 +179,7 @@ pub struct Engine {
     notices: Notices,
     /// A change of the configuration that goes through the lanes.
     change: ChangeUnderWay,
-    shutdown: bool,
+    admission: Admission,
 }
 
 impl Engine {
@@ -193,7 +195,7 @@ impl Engine {
             pools: Pools::default(),
             notices: Notices::default(),
             change: ChangeUnderWay::default(),
-            shutdown: false,
+            admission: Admission::Open,
         }
     }
 
@@ -213,6 +215,7 @@ impl Engine {
                         self.unpark(node, at);
                     }
                 }
+                Timer::Review { queue, at } => self.review(queue, at),
                 Timer::GiveUp { waiter } => self.give_up(waiter),
             }
         }
@@ -281,18 +284,39 @@ impl Engine {
         waiting.map_or([0; 3], |waiting| waiting.waiting)
     }
 
-    /// From now on no request is admitted; waiting requests go on waiting.
+    /// From now on no request is admitted. Those that were admitted earlier go on: they wait, and ask for permits.
     pub fn close(&mut self) {
-        self.shutdown = true;
+        self.admission = self.admission.max(Admission::Closed);
     }
 
-    /// From now on no request is admitted, and waiting requests are refused.
+    /// From now on no request gets a permit, and waiting requests are refused.
     pub fn shut_down(&mut self, now: Time) {
         self.tick(now);
-        self.shutdown = true;
+        self.admission = Admission::Ended;
         let waiting: Vec<WaiterKey> = self.waiters.keys().collect();
         for waiter in waiting {
             self.refuse_waiter(waiter, Refusal::Shutdown);
+        }
+    }
+}
+
+/// Which requests may ask for permits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Admission {
+    Open,
+    /// Those that were admitted earlier.
+    Closed,
+    /// None.
+    Ended,
+}
+
+impl Admission {
+    #[inline]
+    fn refuses(self, ask: &Ask) -> bool {
+        match self {
+            Admission::Open => false,
+            Admission::Closed => !ask.admitted,
+            Admission::Ended => true,
         }
     }
 }
@@ -301,6 +325,7 @@ impl Engine {
 fn has_purpose(timer: &Timer, tree: &Tree, waiters: &Waiters) -> bool {
     match timer {
         Timer::Unpark { node, parking } => tree.is_parked(*node, *parking),
+        Timer::Review { queue, at } => waiters.queue(*queue).is_some_and(|queue| queue.review == Some(*at)),
         Timer::GiveUp { waiter } => waiters.is_queued(*waiter),
     }
 }

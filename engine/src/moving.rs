@@ -159,16 +159,21 @@ impl Engine {
         (keys, has_taken)
     }
 
-    /// The holder `there` of another engine has the units of shared limits that this holder held.
+    /// The holder `there` of another engine has the units of shared limits that this holder held. If the store is being
+    /// asked about them, this holder does not take the answer, because it no longer holds what the answer is about: the
+    /// floor that the store grants would be kept in both engines.
     fn let_units_go(&mut self, now: Time, holder: HolderKey, there: &Shared) {
         let now = self.tick(now);
-        let Some(Shared { cells, specs, .. }) = self.lanes.holder_mut(holder) else { return };
+        let Some(Shared { cells, specs, version, .. }) = self.lanes.holder_mut(holder) else { return };
+        let mut have_gone = false;
         for (cell, shared) in cells.iter_mut().zip(specs.iter()) {
             let mut others = there.cells.iter().zip(there.specs.iter());
-            if others.any(|(other, spec)| other.holds_units() && is_same(spec, shared)) {
+            if others.any(|(other, spec)| other.has_dealings() && is_same(spec, shared)) {
                 cell.let_units_go(&shared.spec, now);
+                have_gone = true;
             }
         }
+        *version += u32::from(have_gone);
     }
 
     /// Starts a holder that no lane used here before with what its lanes have used in the other engine. Returns whether

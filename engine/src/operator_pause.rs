@@ -9,7 +9,7 @@ use super::{Engine, Refusal};
 use crate::time::Time;
 
 impl Engine {
-    /// Stops all grants of a lane until [`resume`](Self::resume).
+    /// Stops all grants of a lane until [`resume`](Self::resume) or [`unpause`](Self::unpause).
     pub fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         self.tick(now);
         let Some(throttle) = self.lane_throttle(lane) else { return Vec::new() };
@@ -22,8 +22,23 @@ impl Engine {
         self.notices.take()
     }
 
-    /// Ends every pause of a lane and of the limits that it counts in. Of a limit that processes share, also the pause
-    /// that the vendor told another process: the driver is to tell the store.
+    /// Ends an operator's pause of a lane, and nothing else: the vendor's pauses stay, also those of limits that other
+    /// lanes share, and so does what refusals have taught.
+    pub fn unpause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
+        self.tick(now);
+        let throttle = self.lanes.get_mut(lane).and_then(|lane| lane.throttle.as_mut());
+        if !throttle.is_some_and(|throttle| throttle.unpause()) {
+            return Vec::new();
+        }
+        self.notices.tell(Noticed::of_whole_lane(Notice::Recovered));
+        self.wake_lane(lane);
+        self.run_turns();
+        self.notices.take()
+    }
+
+    /// Ends every pause of a lane and of the limits that it counts in, and forgets the rates learned from refusals. Of
+    /// a limit that processes share, also ends the pause that the vendor told another process: the driver is to tell
+    /// the store.
     pub fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         let now = self.tick(now);
         self.forget_groups(lane);
@@ -56,6 +71,11 @@ impl Engine {
         let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
         let until = own.max(self.groups_wait_until(lane, inside));
         (until > now).then_some(until)
+    }
+
+    /// Whether an operator has paused a lane.
+    pub fn is_held(&self, lane: LaneKey) -> bool {
+        self.lanes.get(lane).and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held())
     }
 
     /// The refusal of a request that a vendor's pause holds back beyond `give_up`, or for longer than the vendor's

@@ -13,7 +13,8 @@ pub(super) const TIER_TURN: u64 = 60_000_000_000;
 pub(super) const LONGEST_BELIEF: u64 = 900_000_000_000;
 /// A first refusal of a limit that our own count supports cuts the rate for one window and for at most this long, in
 /// nanoseconds. It is longer than [`LONGEST_BELIEF`] because the rate is at least half of what passed, and because a
-/// trial of the full rate in the same window would be refused again.
+/// trial of the full rate in the same window would be refused again. If the window is longer than this, each refusal
+/// counts as a first one.
 pub(super) const LONGEST_CUT: u64 = 3_600_000_000_000;
 
 /// The rate of a limit, as far as throttling needs it. A lane's is the slowest of its limits for all requests.
@@ -30,6 +31,11 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Whether the window is so long that a mistake about the limit would last for hours.
+    pub(crate) fn is_long(&self) -> bool {
+        self.window_ns > LONGEST_BELIEF
+    }
+
     /// The share of the vendor's limit that is used per window at this rate; 1 if no limit states a rate.
     pub(crate) fn share(&self) -> f64 {
         let most = self.unit_ns.saturating_mul(self.limit);

@@ -1,5 +1,6 @@
 //! A permit: what it took, and the state of its exchange.
 
+use super::ask::Attempt;
 use super::cost::{Cost, Kinds};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::limit::Take;
@@ -22,8 +23,7 @@ pub(crate) struct Permit {
     granted: Time,
     /// When the exchange ends at the latest. Without meaning before the start.
     deadline: Time,
-    /// The longest that the exchange may take; `u64::MAX` if its holder ends the permit, however late that is.
-    attempt_ns: u64,
+    attempt: Attempt,
     /// The waiter that has not picked it up yet, or [`Key::NONE`].
     waiter: WaiterKey,
     /// Whose word the response is, if the lane has moved to another engine. Boxed, because hardly any permit has it.
@@ -42,7 +42,7 @@ enum State {
 impl Permit {
     /// A permit that was granted just now: to a waiter that has to pick it up, or to a caller that starts at once.
     #[inline(always)]
-    pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> Permit {
+    pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt: Attempt, waiter: Option<WaiterKey>) -> Permit {
         Permit {
             origin,
             tier: need.tier,
@@ -50,8 +50,8 @@ impl Permit {
             cost: need.cost,
             settled: Kinds::default(),
             granted: now,
-            deadline: now.plus_nanos(attempt_ns),
-            attempt_ns,
+            deadline: now.plus_nanos(attempt.most_ns),
+            attempt,
             waiter: waiter.unwrap_or(Key::NONE),
             departed: None,
         }
@@ -86,7 +86,7 @@ impl Permit {
         let took = (self.take(), self.origin);
         self.state = State::Started;
         self.waiter = Key::NONE;
-        self.deadline = now.plus_nanos(self.attempt_ns);
+        self.deadline = now.plus_nanos(self.attempt.most_ns);
         self.granted = now;
         Some(took)
     }
@@ -98,7 +98,7 @@ impl Permit {
             return None;
         }
         self.state = State::Answered;
-        if self.is_open_ended() {
+        if self.attempt.outlasts {
             self.deadline = Time::MAX;
         }
         Some((self.take(), self.origin))
@@ -107,7 +107,7 @@ impl Permit {
     /// Notes that its holder ends it, however late that is. Until the response is reported the deadline stays: a probe
     /// that hangs must not keep a lane shut.
     pub(super) fn outlast(&mut self) {
-        self.attempt_ns = u64::MAX;
+        self.attempt.outlasts = true;
         if self.is_answered() {
             self.deadline = Time::MAX;
         }
@@ -115,7 +115,7 @@ impl Permit {
 
     /// Whether its holder ends it, however late that is.
     pub(super) fn is_open_ended(&self) -> bool {
-        self.attempt_ns == u64::MAX
+        self.attempt.outlasts
     }
 
     /// Removes the deadline of an exchange that has not been answered by then, and whose holder ends it.

@@ -260,6 +260,7 @@ impl std::ops::Index<PermitKey> for Permits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ask::Attempt;
     use crate::endpoint::{EndpointHash, NO_ENDPOINT};
     use crate::need::Need;
     use crate::slab::Key;
@@ -275,7 +276,7 @@ mod tests {
             endpoint: NO_ENDPOINT,
             only_slots: false,
         };
-        Permit::new(origin, &need, Time::ZERO.plus_nanos(at), 1_000, waits.then_some(Key::NONE))
+        Permit::new(origin, &need, Time::ZERO.plus_nanos(at), Attempt::within(1_000), waits.then_some(Key::NONE))
     }
 
     #[test]

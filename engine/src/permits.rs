@@ -5,6 +5,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::Engine;
+use super::ask::Attempt;
 use super::cost::PointKind;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::{LaneKey, PermitKey, WaiterKey};
@@ -26,7 +27,7 @@ fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32,
 impl Engine {
     /// Takes units from all limits of a request. The caller has checked that all of them have room.
     #[inline(always)]
-    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> PermitKey {
+    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt: Attempt, waiter: Option<WaiterKey>) -> PermitKey {
         let now = self.now;
         let take = Take { cost: need.cost, tier: need.tier, granted: now };
         let lane = &mut self.lanes[need.lane];
@@ -54,7 +55,7 @@ impl Engine {
                 cell.take(spec, take, due);
             });
         }
-        let permit = self.permits.insert(Permit::new(origin, need, now, attempt_ns, waiter));
+        let permit = self.permits.insert(Permit::new(origin, need, now, attempt, waiter));
         if throttled {
             self.take_from_throttles(&origin, need, permit, due);
         }
@@ -69,7 +70,7 @@ impl Engine {
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
         if let Some(throttle) = &mut lane.throttle {
-            throttle.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
+            throttle.take(due, now, &going(need.cost.points(PointKind::POINTS)), need.cost, &lane.plan);
         }
         self.each_cell(origin, |cell, spec| {
             let pace = cell.pace(spec);

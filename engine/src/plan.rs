@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::cost::Cost;
+use super::cost::{Cost, Measure, PointKind};
 pub use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::limit::{Cell, LimitSpec};
 pub use super::pace::{Counting, Pace};
+use super::throttle::Label;
 
 /// Limits and weights of a lane.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Plan {
     pub service_ns: u64,
     /// The cost of a request that states none.
     pub usual: Cost,
+    /// The names of the kinds of points that the vendor counts, by their index.
+    pub kinds: Arc<[Label]>,
     /// How much later the vendor may notice that a connection was closed, in nanoseconds: a slot stays taken for that
     /// long after an exchange that got no response.
     pub closing_ns: u64,
@@ -73,6 +76,12 @@ impl Plan {
     /// memory: a new one would count as used up again.
     pub(crate) fn starts_spent(&self) -> bool {
         self.own.iter().any(LimitSpec::counts_as_used_up)
+    }
+
+    /// What a limit counts that only responses state: points if it is named like a kind of points, otherwise requests.
+    pub(crate) fn measure_of(&self, name: &Label) -> Measure {
+        let kind = self.kinds.iter().position(|kind| kind.is_like(name)).and_then(PointKind::at);
+        kind.map_or(Measure::Requests, Measure::Points)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::Lane;
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
+use super::origin::Origin;
 use super::plan::{Plan, SharedSpec};
 use super::pool_places::{Place, PooledLimit};
 use super::slab::Key;
@@ -92,8 +93,24 @@ impl Engine {
         }
     }
 
+    /// A request has cost more units of pooled limits than the process holds: the driver is to tell the store, which
+    /// would give them to other processes. The limits may be out of use: a response may last longer than units are
+    /// wanted.
+    pub(super) fn tell_store_of_debts(&mut self, origin: &Origin) {
+        if !self.pools.is_used {
+            return;
+        }
+        let mut owes = false;
+        self.each_cell(origin, |cell, _| owes |= cell.owes_units());
+        if owes {
+            self.pools.places.insert(Place::Lane(origin.lane));
+            self.pools.places.extend(origin.holders.map(Place::Holder));
+            self.pools.starved = true;
+        }
+    }
+
     /// Whether the store is to be called at once: since the last look at [`wishes`](Self::wishes) a request was stopped
-    /// for lack of units of a pooled limit, or an operator has ended pauses.
+    /// for lack of units of a pooled limit or has cost more than the process holds, or an operator has ended pauses.
     #[inline]
     pub fn is_starved(&self) -> bool {
         self.pools.is_starved()

@@ -11,7 +11,8 @@ pub(super) enum Place {
     Holder(HolderKey),
 }
 
-/// A pooled limit of this engine. It is found again as long as no change of the configuration has gone through.
+/// A pooled limit of this engine. It is found again as long as no change of the configuration has gone through
+/// and its units have not gone to another engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PooledLimit {
     pub(super) place: Place,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::endpoint::EndpointHash;
-use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
+use super::keys::{LaneKey, PermitKey};
 use super::need::Need;
 use super::notices::Noticed;
 use super::origin::{Origin, Target};
@@ -262,6 +262,7 @@ impl Engine {
         let mut until = Time::ZERO;
         let stated = if let Wait::Stated(wait) = wait { now.plus_nanos(wait) } else { Time::ZERO };
         let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
+        let paused_before = self.pauses_of(&origin, &targets, endpoint);
         let fullest = self.fullest(&origin, &rates);
         let fullest_of_all = self.fullest(&origin, &targets);
         for (number, target) in targets.iter().enumerate() {
@@ -287,7 +288,7 @@ impl Engine {
             // learns nothing.
             let is_meant = targets.len() == 1 || is_full || says_empty;
             // The vendor reports more than half of a window as remaining: another limit refused, or the refusal was an
-            // accident.
+            // accident. If the window is long, this is more certain than any number of refusals.
             let says_room = pace.counting == Counting::Windows
                 && about == Some(*target)
                 && report.is_some_and(|report| report.remaining > report.limit / 2);
@@ -313,7 +314,7 @@ impl Engine {
             if let Some(report) = report.filter(|_| about == Some(*target)) {
                 notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
-            if of_the_rate && !(says_empty && is_reported) {
+            if of_the_rate && !(says_empty && is_reported) && !(says_room && pace.is_long()) {
                 notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
@@ -331,7 +332,8 @@ impl Engine {
         if only_the_lane || has_left || may_be_doubted || stated > until {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
-        self.stopped(&origin, &targets);
+        let longer = self.longer_paused(&origin, &targets, endpoint, &paused_before);
+        self.stopped(&origin, &longer);
     }
 
     /// Applies a refusal to the lane that was refused alone.
@@ -361,61 +363,6 @@ impl Engine {
             throttle.is_told_elsewhere(now);
         }
         self.paused(origin.lane);
-    }
-
-    /// Takes back unstarted grants and refuses waiters that cannot wait that long, in all lanes of limits that were
-    /// paused.
-    fn stopped(&mut self, origin: &Origin, targets: &[Target]) {
-        let mut lanes = vec![origin.lane];
-        for (place, holder) in origin.holders.into_iter().enumerate() {
-            if targets.iter().any(|target| matches!(target, Target::Shared(at, _) if *at == place)) {
-                lanes.extend(self.busy_lanes_of(holder));
-            }
-        }
-        lanes.sort_unstable();
-        lanes.dedup();
-        for lane in lanes {
-            self.paused(lane);
-        }
-    }
-
-    /// The lanes of a holder in which a request waits, or was granted and has not started.
-    fn busy_lanes_of(&self, holder: HolderKey) -> Vec<LaneKey> {
-        let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
-        let shares = |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
-        self.waiters.lanes().chain(granted).filter(shares).collect()
-    }
-
-    /// Takes back the unstarted grants of a lane that was paused, and refuses waiters that cannot wait that long.
-    pub(super) fn paused(&mut self, lane: LaneKey) {
-        self.revoke_in(lane);
-        self.send_away(lane);
-        self.wake_lane(lane);
-    }
-
-    /// Refuses the waiters of a lane whose pause lasts beyond their deadline or longer than `max_hold`.
-    fn send_away(&mut self, lane: LaneKey) {
-        let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
-        let waiters: Vec<WaiterKey> =
-            queues.into_iter().flatten().flat_map(|queue| self.waiters.in_order(queue)).collect();
-        for waiter in waiters {
-            if let Some(inside) = self.waiters.get(waiter)
-                && let Some(refusal) = self.held_back(lane, inside.endpoint, inside.give_up)
-            {
-                self.refuse_waiter(waiter, refusal);
-            }
-        }
-    }
-
-    /// Lets all waiting requests of a lane ask again.
-    pub(super) fn wake_lane(&mut self, lane: LaneKey) {
-        let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
-        for queue in waiting.queues.clone() {
-            if let Some(queue) = self.waiters.queue(queue) {
-                let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
-                self.wake_limits_of(&need);
-            }
-        }
     }
 
     /// Lets all requests ask again that wait for a limit of this exchange.

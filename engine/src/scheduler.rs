@@ -22,8 +22,15 @@ use super::keys::{NodeKey, OfNode, QueueKey};
 use super::slab::{Key, Slab, excess};
 use crate::time::Time;
 
-/// Divisible by 1 to 16, so that the usual weights divide without a remainder.
-pub(crate) const SCALE: u64 = 720_720;
+/// Divisible by 1 to 16, so that the usual weights divide without a remainder. An account weighs as much as all its
+/// waiting lanes together; the factor is so large that a turn moves every weight that fits into 32 bits.
+const SCALE: u64 = 720_720 << 32;
+
+/// How far a turn of `cost` moves a start in virtual time. More than 64 bits, because the sum of all turns must not
+/// overflow while a backlog lasts.
+pub(crate) fn step(cost: u32, weight: u32) -> u128 {
+    u128::from(cost) * u128::from(SCALE / u64::from(weight.max(1)))
+}
 
 /// The depth of the tree: root, tier, account, lane, endpoint.
 pub(crate) const MAX_DEPTH: usize = 5;
@@ -36,13 +43,13 @@ pub(crate) struct Node {
     /// Breaks ties among siblings, lowest first; 0 for siblings in the order of arrival.
     rank: u64,
     /// When the next request starts, in the parent's virtual time.
-    start: u64,
+    start: u128,
     /// Breaks ties after the rank: first come, first served.
     arrival: u64,
     /// This node's own virtual time, for its children.
-    now: u64,
+    now: u128,
     /// Children that may be next, by (start, rank, arrival).
-    ready: BinaryHeap<Reverse<(u64, u64, u64, NodeKey)>>,
+    ready: BinaryHeap<Reverse<(u128, u64, u64, NodeKey)>>,
     /// Whether the node is in its parent's `ready`.
     queued: bool,
     /// Whether the node is excluded from the turns; never if nothing waits at or below it.
@@ -339,7 +346,7 @@ impl Tree {
         for node in &path.nodes[..path.len] {
             self.arrivals += 1;
             let inside = &mut self.nodes[*node];
-            inside.start = inside.start.saturating_add(cost as u64 * SCALE / inside.weight as u64);
+            inside.start = inside.start.saturating_add(step(cost, inside.weight));
             inside.arrival = self.arrivals;
         }
         self.put_back(path);
@@ -364,14 +371,14 @@ impl Tree {
 
     /// How far the next turn of a node lies beyond its parent's virtual time, and the node's order of arrival among its
     /// equals.
-    pub(crate) fn lead(&self, node: NodeKey) -> (u64, u64) {
+    pub(crate) fn lead(&self, node: NodeKey) -> (u128, u64) {
         let Some(inside) = self.nodes.get(node) else { return (0, 0) };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
         (inside.start.saturating_sub(now), inside.arrival)
     }
 
     /// Puts a node at which nothing waits yet `lead` beyond its parent's virtual time.
-    pub(crate) fn set_lead(&mut self, node: NodeKey, lead: u64) {
+    pub(crate) fn set_lead(&mut self, node: NodeKey, lead: u128) {
         let Some(inside) = self.nodes.get(node) else { return };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
         if let Some(inside) = self.nodes.get_mut(node).filter(|inside| !inside.queued) {

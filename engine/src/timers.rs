@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::keys::{NodeKey, WaiterKey};
+use super::keys::{NodeKey, QueueKey, WaiterKey};
 use super::slab::excess;
 use crate::time::Time;
 
@@ -12,6 +12,8 @@ use crate::time::Time;
 pub(super) enum Timer {
     /// A parked node may go on.
     Unpark { node: NodeKey, parking: u32 },
+    /// A reservation of a lower tier is looked at again.
+    Review { queue: QueueKey, at: Time },
     /// A caller stops waiting.
     GiveUp { waiter: WaiterKey },
 }

@@ -7,12 +7,11 @@
 //! what lies further out it has not asked for yet, so a request that waits for a limit of its own holds nothing of a
 //! shared one. A lower tier that waits longer than the high tier would, because of that tier's reserve, reserves the
 //! units against the other lower tier alone: the reserve is not for it. If it waits for more than a second, its
-//! requests give up what they have reserved at the endpoints of the same lane, account or vendor: the high tier, which
-//! may go, would wait there for as long as they do.
+//! requests give up what they have reserved at narrower limits (`reservations.rs`): the high tier, which may go, would
+//! wait there for as long as they do.
 
 use std::sync::Arc;
 
-use super::cost::PointKind;
 use super::holder::Shared;
 use super::keys::{NodeKey, QueueKey};
 use super::lane::Lane;
@@ -37,7 +36,7 @@ const LEVELS: [LimitLevel; 6] = [
 ];
 
 /// A longer wait of a lower tier is too long for the high tier to wait as well, in nanoseconds.
-const LONG_NS: u64 = 1_000_000_000;
+pub(super) const LONG_NS: u64 = 1_000_000_000;
 
 /// What stopped a request.
 #[derive(Debug)]
@@ -61,13 +60,21 @@ impl Stop {
     }
 
     /// Whether the high tier could have the units sooner, and a lower tier waits for them for long.
-    fn spares_high_for_long(&self, now: Time) -> bool {
+    pub(super) fn spares_high_for_long(&self, now: Time) -> bool {
         let is_long = match self.free {
             Free::Now => false,
             // If it is not known when, it may be long.
             Free::At(at) | Free::OnSettle(at) => at > now.plus_nanos(LONG_NS),
         };
         self.spares_high && is_long
+    }
+
+    /// When the units are there, as far as that is known.
+    pub(super) fn free_at(&self, now: Time) -> Time {
+        match self.free {
+            Free::At(at) => at,
+            Free::Now | Free::OnSettle(_) => now,
+        }
     }
 
     pub(super) fn reason(&self) -> WaitReason {
@@ -226,9 +233,7 @@ impl Engine {
     /// Whether the pauses and throttles of the lane as a whole let a request go.
     pub(super) fn gate(&self, need: &Need) -> Gate {
         let lane = &self.lanes[need.lane];
-        let gate = |throttle: &LaneThrottle| {
-            throttle.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
-        };
+        let gate = |throttle: &LaneThrottle| throttle.gate(self.now, need.tier, need.cost, &lane.plan);
         lane.throttle.as_deref().map_or(Gate::Open, gate)
     }
 
@@ -326,11 +331,11 @@ impl Engine {
         };
         let waiter = &self.waiters[head];
         let need = Need { lane, endpoint, tier, cost: waiter.cost };
-        let (submitted, attempt_ns) = (waiter.submitted, waiter.attempt_ns);
+        let (submitted, attempt) = (waiter.submitted, waiter.attempt);
         match self.ask(&need, key) {
             Ok(()) => {
                 let due = due.max(submitted);
-                let permit = self.grant(&need, due, attempt_ns, Some(head));
+                let permit = self.grant(&need, due, attempt, Some(head));
                 self.charge_sites(&need);
                 self.dequeue(head);
                 self.waiters.grant(head, permit);
@@ -348,17 +353,7 @@ impl Engine {
     }
 
     fn park(&mut self, need: &Need, queue: QueueKey, path: &Path, stop: Stop) {
-        let leaf = path.leaf();
-        let lane = &self.lanes[need.lane];
-        let node = match stop.place {
-            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
-            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier.index()]),
-            LimitLevel::Shared(number) => {
-                let above = if number == 0 { lane.shared[1] } else { Key::NONE };
-                let branch = self.lanes.holder(lane.shared[number]).and_then(|shared| shared.branch(above));
-                branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
-            }
-        };
+        let node = self.node_at(need, stop.place, path.leaf());
         let lack = stop.lack.as_ref().map(|(lack, _)| *lack);
         let reserve = match lack {
             Some(BlockedBy::Budget | BlockedBy::Window | BlockedBy::Slots) => true,
@@ -368,7 +363,8 @@ impl Engine {
         };
         // A queue that was stopped at another level before gives up what it had reserved there. If some tiers may go now,
         // it also gives up what it had reserved here, because they are parked behind it.
-        let stops_only_some = stop.spares_high || matches!(lack, Some(BlockedBy::Scarce | BlockedBy::NotHeld));
+        let stops_only_some =
+            stop.spares_high || matches!(lack, Some(BlockedBy::Scarce | BlockedBy::NotHeld | BlockedBy::OutOfReach));
         let gives_up = |place: LimitLevel| place != stop.place || stops_only_some;
         if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(gives_up)) {
             self.release(queue);
@@ -383,11 +379,15 @@ impl Engine {
             wait_point.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
             if reserve {
                 let before = std::mem::replace(&mut wait_point.reserved, queue);
-                // The reservation belonged to a queue whose turn comes later. Replacing it frees nothing for anybody.
+                // The reservation belonged to a queue whose turn comes later. Replacing it frees nothing for anybody, and
+                // a high request that waited for it now waits for this one.
                 if before != queue
                     && let Some(other) = self.waiters.queue_mut(before)
                 {
                     other.reserving = None;
+                    if other.review.is_some() {
+                        self.watch(queue);
+                    }
                 }
             }
         }
@@ -405,23 +405,20 @@ impl Engine {
         }
         self.tree.put_back(path);
         self.release_beyond(need, stop.place, node);
-        if self.lets_high_go_meanwhile(need, &stop) {
-            self.release_endpoints(need, stop.place, node);
-        }
     }
 
-    /// Whether limits of a lane, account or vendor stop a lower tier for long, and let the high tier go meanwhile.
-    fn lets_high_go_meanwhile(&mut self, need: &Need, stop: &Stop) -> bool {
-        if need.high() || matches!(stop.place, LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_)) {
-            return false;
+    /// The node that is parked when limits at `place` stop a request of the queue at `leaf`.
+    pub(super) fn node_at(&self, need: &Need, place: LimitLevel, leaf: NodeKey) -> NodeKey {
+        let Some(lane) = self.lanes.get(need.lane) else { return leaf };
+        match place {
+            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
+            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier.index()]),
+            LimitLevel::Shared(number) => {
+                let above = if number == 0 { lane.shared[1] } else { Key::NONE };
+                let branch = self.lanes.holder(lane.shared[number]).and_then(|shared| shared.branch(above));
+                branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
+            }
         }
-        let now = self.now;
-        if stop.lack.is_some() {
-            return stop.spares_high_for_long(now);
-        }
-        // It waits for another tier's turn, and so for what that tier waits for.
-        let first = self.wait_point(need, stop.place).map_or(Key::NONE, |wait_point| wait_point.reserved);
-        self.stop_of(first, stop.place).is_some_and(|stop| stop.spares_high_for_long(now))
     }
 
     /// Marks a root under which a request may be able to go since `due`.

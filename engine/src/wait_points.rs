@@ -86,26 +86,6 @@ impl Engine {
         }
     }
 
-    /// Gives up what queues below `node` have reserved at the endpoints of the lane or holder whose limits at `place` stop
-    /// them. Those that wait there ask again; what is below `node` cannot go before that one may.
-    pub(super) fn release_endpoints(&mut self, need: &Need, place: LimitLevel, node: NodeKey) {
-        let Some(lane) = self.lanes.get(need.lane) else { return };
-        let reserved = |wait_point: &WaitPoint| self.is_reserved_below(wait_point, node).then_some(wait_point.reserved);
-        let queues: Vec<QueueKey> = match place {
-            LimitLevel::Lane => {
-                let wait_points = lane.waiting.iter().flat_map(|waiting| &waiting.endpoint_wait_points);
-                wait_points.filter_map(|(_, wait_point)| reserved(wait_point)).collect()
-            }
-            LimitLevel::Shared(number) => {
-                let shared = self.lanes.holder(lane.shared[number]).into_iter();
-                let wait_points = shared.flat_map(|shared| shared.endpoint_wait_points.iter());
-                wait_points.filter_map(|(_, wait_point)| reserved(wait_point)).collect()
-            }
-            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => return,
-        };
-        queues.into_iter().for_each(|queue| self.release(queue));
-    }
-
     /// Whether a queue below `node` has reserved the next units at a wait point.
     fn is_reserved_below(&self, wait_point: &WaitPoint, node: NodeKey) -> bool {
         self.waiters.queue(wait_point.reserved).is_some_and(|queue| self.tree.is_below(queue.node, node))

@@ -84,8 +84,11 @@ pub(crate) enum Outcome {
 pub(crate) enum Place {
     Waiting,
     Delivered(u16),
-    /// A dead letter, with its reason.
-    Dead(String),
+    Dead {
+        reason: String,
+        /// The whole letter, which a fault shows.
+        letter: String,
+    },
 }
 
 #[derive(Default, Debug)]
@@ -368,9 +371,9 @@ fn judge_job(record: &Record, case: &Case<'_>, id: &str, verdict: &mut Verdict) 
         Some(Place::Delivered(status)) => {
             verdict.lost(case.fault(&format!("delivered with {status}, which the vendor never said")));
         }
-        Some(Place::Dead(reason)) => match cause(record, case, id, reason) {
+        Some(Place::Dead { reason, letter }) => match cause(record, case, id, reason) {
             Some(cause) => verdict.excuse(cause),
-            None => verdict.lost(case.fault(&format!("buried as {reason} without a cause"))),
+            None => verdict.lost(case.fault(&format!("buried as {reason} without a cause: {letter}"))),
         },
     }
 }

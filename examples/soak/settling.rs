@@ -104,12 +104,12 @@ async fn places(store: &str) -> Fallible<HashMap<String, Place>> {
         true => [
             "SELECT hex(id) FROM ic_job",
             "SELECT hex(id) || ' ' || status FROM ic_done",
-            "SELECT hex(id) || ' ' || reason FROM ic_dead",
+            "SELECT hex(id) || ' ' || reason || ' ' || CAST(letter AS TEXT) FROM ic_dead",
         ],
         false => [
             "SELECT encode(id, 'hex') FROM ic_job",
             "SELECT encode(id, 'hex') || ' ' || status FROM ic_done",
-            "SELECT encode(id, 'hex') || ' ' || reason FROM ic_dead",
+            "SELECT encode(id, 'hex') || ' ' || reason || ' ' || convert_from(letter, 'UTF8') FROM ic_dead",
         ],
     };
     let mut places = HashMap::new();
@@ -121,8 +121,11 @@ async fn places(store: &str) -> Fallible<HashMap<String, Place>> {
         places.insert(id.to_lowercase(), Place::Delivered(status.parse()?));
     }
     for row in database::ask::<String>(store, dead).await? {
-        let (id, reason) = row.split_once(' ').ok_or("a row without a reason")?;
-        places.insert(id.to_lowercase(), Place::Dead(reason.to_owned()));
+        let mut parts = row.splitn(3, ' ');
+        let [Some(id), Some(reason), Some(letter)] = [parts.next(), parts.next(), parts.next()] else {
+            return Err("a row without a reason and a letter".into());
+        };
+        places.insert(id.to_lowercase(), Place::Dead { reason: reason.to_owned(), letter: letter.to_owned() });
     }
     Ok(places)
 }

@@ -266,7 +266,10 @@ impl Settings {
             ATTEMPT_TIMEOUT.as_millis()
         );
         if vendor.takes_keys {
-            let _ = writeln!(out, "[vendors.{name}.idempotency]\nheader = \"idempotency-key\"");
+            // A step of the wall clock by a day may be the end of a suspension by a day, after which a key that is kept
+            // for a day keeps nothing from acting twice, and a request in doubt rightly ends as ambiguous. These vendors
+            // keep their keys for longer than all steps of a run together, so the judge accepts no such end.
+            let _ = writeln!(out, "[vendors.{name}.idempotency]\nheader = \"idempotency-key\"\nkeeps = \"90d\"");
         }
         for limit in vendor.limits.iter().filter(|limit| limit.endpoint.is_none()) {
             let widened = self.widened && name == "mail" && limit.name == "parallel";

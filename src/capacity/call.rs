@@ -1,6 +1,6 @@
 //! A call of one process to the store of a pool, and the store's answer.
 
-use super::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Line, Loss};
+use super::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Line, Loss, State};
 
 /// What one process tells the store about its limits.
 #[derive(Clone, Debug)]
@@ -25,6 +25,20 @@ pub(crate) struct Entry {
     /// since then by the process's own clock.
     pub(crate) expected_us: Option<u64>,
     pub(crate) line: Line,
+}
+
+impl Entry {
+    /// The units that the process holds after this answer.
+    pub(super) fn held_after(&self, got: &Got) -> u32 {
+        let came = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
+        if got.state == State::Lost { 0 } else { self.line.claim.saturating_add(came) }
+    }
+
+    /// Whether the process waits for the ledger to learn who holds what, or for units withheld since a loss.
+    pub(super) fn lacks_by_loss(&self, got: &Got) -> bool {
+        let wanted = self.line.want.iter().fold(0, |sum: u32, want| sum.saturating_add(*want));
+        got.state == State::Learning || (got.all.withheld > 0 && self.held_after(got) < wanted)
+    }
 }
 
 /// The answer to a call.

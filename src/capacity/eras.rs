@@ -77,7 +77,8 @@ fn era(call: &Call, seen: &Seen, fresh: u64) -> (Era, String) {
     let root = Root::new(true, seen.clock_us, call.lease_us).later(SPLIT_US);
     tracing::warn!(
         learning_for = ?std::time::Duration::from_micros(root.learning_until_us.saturating_sub(seen.clock_us)),
-        "the store of shared limits is empty or another one than before: who holds what is learnt before anything is given"
+        "the store of shared limits is empty or another one than before: who holds what is learnt before anything is \
+         given, and what no process holds is withheld for a window more"
     );
     let era = Era { name: format!("{fresh:x}"), run: seen.run.clone(), root };
     let text = serde_json::to_string(&era).unwrap_or_default();

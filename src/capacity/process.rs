@@ -179,15 +179,17 @@ impl Process {
                 paused_ns: got.paused_us.saturating_mul(1_000),
                 floor: got.floor,
                 floor_until,
+                out_of_reach: entry.line.figures.units.saturating_sub(got.reach),
             }));
         }
         self.limits.retain(|_, known| known.until > now);
         all
     }
 
-    /// The engine did not take the answer to this line, because the configuration had changed meanwhile or the lane is
-    /// gone. Its units count as never received, so that the ledger frees them at their own times: the next call says so
-    /// even without a wish. Otherwise the ledger would have to assume that they were in use until the next call.
+    /// The engine did not take the answer to this line, because meanwhile the configuration had changed, or the lane
+    /// was gone or had moved to another shard. Its units count as never received, so that the ledger frees them at
+    /// their own times: the next call says so even without a wish. Otherwise the ledger would have to assume that they
+    /// were in use until the next call.
     pub(crate) fn not_held(&mut self, entry: &Entry) {
         if let Some(known) = self.limits.get_mut(&entry.limit) {
             known.known_seq = entry.known_seq;

@@ -33,7 +33,7 @@ pub(crate) struct Known {
     pub(crate) floor_until: Option<Time>,
     /// The mode that was logged last while the store did not answer.
     pub(super) said: Option<SharingMode>,
-    /// Whether the store is learning which process holds which units.
+    /// Whether the store has lost its ledgers, and this process lacks units for that reason.
     pub(crate) is_learning: bool,
     /// The number of limits about which the store said nothing in the last answered call.
     pub(super) failing: usize,
@@ -61,6 +61,9 @@ pub struct SharedLimit {
     pub wanted: u32,
     /// Units that this process holds.
     pub held_here: u32,
+    /// Units that the store grants to no process yet: it has lost its data, and a process that has not called since may
+    /// have used them before. The store grants them again a lease, `max_transit` and a window after the loss.
+    pub withheld: u32,
     /// Whether the processes' configurations differ about this limit. The strictest figures are in force.
     pub figures_differ: bool,
     /// Why the store did not answer this process's last call about this limit, though it answered about others; `None`
@@ -75,7 +78,8 @@ pub struct SharedLimit {
 pub enum SharingMode {
     /// The store answers.
     Sharing,
-    /// The store answers, has lost its ledgers, and grants nothing for about a lease.
+    /// The store answers, and has lost its ledgers. It grants nothing for about a lease, and units that no process has
+    /// declared for `max_transit` and a window more. This mode lasts as long as this process lacks some of them.
     Learning,
     /// The store does not answer, and the process goes on with the units that it holds.
     Away,
@@ -108,8 +112,8 @@ pub struct SharingStatus {
     pub lease_left: Duration,
     /// How long the process may send by its floor; zero without a floor.
     pub floor_left: Duration,
-    /// Whether the store has lost its ledgers and learns which process holds which units. It grants nothing for about a
-    /// lease.
+    /// Whether the store has lost its ledgers, and this process lacks units for that reason
+    /// ([`SharingMode::Learning`]).
     pub is_learning: bool,
     /// Limits about which the store said nothing in the last answered call. Of each the process may use what it holds
     /// until that lease ends. [`SharedLimit::problem`] says why.
@@ -153,6 +157,7 @@ impl Known {
             held: all.held,
             wanted: all.wanted,
             held_here,
+            withheld: all.withheld,
             figures_differ: all.differs,
             problem: None,
         };

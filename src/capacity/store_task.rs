@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, Entry, LineAnswer};
 use super::cold_start::warn_of_spent_limits;
 use super::ledger::State;
 use super::process::Process;
@@ -64,6 +64,8 @@ impl Sharing {
 pub(crate) struct StoreTask {
     pool: Pool,
     shards: Vec<Arc<Shard>>,
+    /// Held while a lane moves to another shard ([`Dispatch::moves`](crate::dispatch::Dispatch::moves)).
+    moves: Arc<Mutex<()>>,
     clock: Clock,
     process: Process,
     sharing: Arc<Sharing>,
@@ -147,11 +149,12 @@ impl StoreTask {
     pub(crate) fn new(
         pool: Pool,
         shards: Vec<Arc<Shard>>,
+        moves: Arc<Mutex<()>>,
         clock: Clock,
         lease: Duration,
         sharing: Arc<Sharing>,
     ) -> StoreTask {
-        StoreTask { pool, shards, clock, process: Process::new(unique_number(), lease), sharing }
+        StoreTask { pool, shards, moves, clock, process: Process::new(unique_number(), lease), sharing }
     }
 
     /// Calls the store until the client is dropped or shut down, then returns all units.
@@ -209,12 +212,7 @@ impl StoreTask {
 
     fn gather(&self) -> Gathered {
         let mut gathered = Gathered::default();
-        for (number, shard) in self.shards.iter().enumerate() {
-            // `decide` wakes the waiters that may go on by the floor, should the lease have ended.
-            shard.decide(|engine, now| {
-                engine.wishes(now, |limit, name, wish| gathered.add(number, limit, name, wish));
-            });
-        }
+        each_wish(&self.shards, &self.moves, |shard, limit, name, wish| gathered.add(shard, limit, name, wish));
         gathered
     }
 
@@ -272,7 +270,10 @@ impl StoreTask {
                 }
                 let answered = || answer.got.iter().flatten().flatten();
                 known.lost += answered().filter(|got| matches!(got.state, State::Lost)).count() as u64;
-                known.is_learning = answered().any(|got| matches!(got.state, State::Learning));
+                let of_entry = |(entry, got): (&Entry, &LineAnswer)| {
+                    got.as_ref().is_ok_and(|got| got.as_ref().is_some_and(|got| entry.lacks_by_loss(got)))
+                };
+                known.is_learning = call.lines.iter().zip(&answer.got).any(of_entry);
                 known.lease_until = Some(self.process.until(began));
                 let has_floor = answered().any(|got| got.floor > 0);
                 known.floor_until = has_floor.then(|| self.process.floor_until(began));
@@ -294,9 +295,7 @@ impl StoreTask {
                             continue;
                         }
                     };
-                    let came = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
-                    let held = if got.state == State::Lost { 0 } else { entry.line.claim.saturating_add(came) };
-                    if known.saw(&entry.limit, got.all, held, now) {
+                    if known.saw(&entry.limit, got.all, entry.held_after(got), now) {
                         tracing::warn!(
                             limit = entry.limit,
                             here = entry.line.figures.units,
@@ -343,8 +342,10 @@ impl StoreTask {
         }
     }
 
-    async fn leave(&mut self) {
+    /// Takes all units from the shards. Units of a lane that moved between two shards meanwhile could be missed.
+    fn take_all(&self) -> Lines {
         let mut given = Lines::default();
+        let _lanes_stay = self.moves.lock();
         for shard in &self.shards {
             shard.decide(|engine, now| {
                 engine.give_all(now, |name, wish| {
@@ -352,6 +353,11 @@ impl StoreTask {
                 });
             });
         }
+        given
+    }
+
+    async fn leave(&mut self) {
+        let given = self.take_all();
         let call = self.process.call(self.clock.now(), given.wishes, true);
         if call.lines.is_empty() {
             return;
@@ -367,6 +373,16 @@ impl StoreTask {
                 "units of shared limits could not be given back: others have them when the lease has ended"
             );
         }
+    }
+}
+
+/// Tells what each shard holds and wants, with the shard's number. No lane moves meanwhile: if one did, its units could
+/// be claimed twice, and the store would take a claim above what it has granted for one under a lease that has ended.
+fn each_wish(shards: &[Arc<Shard>], moves: &Mutex<()>, mut tell: impl FnMut(usize, PooledLimit, String, Wish)) {
+    let _lanes_stay = moves.lock();
+    for (number, shard) in shards.iter().enumerate() {
+        // `decide` wakes the waiters that may go on by the floor, should the lease have ended.
+        shard.decide(|engine, now| engine.wishes(now, |limit, name, wish| tell(number, limit, name, wish)));
     }
 }
 

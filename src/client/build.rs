@@ -1,6 +1,6 @@
 //! Builds a client: reads and validates the configuration, opens the transport, starts one timer task per shard.
 //!
-//! The only place that spawns tasks, apart from refreshes of access tokens.
+//! The only place that spawns tasks, apart from resolutions of secrets and refreshes of access tokens.
 
 use super::builder::IntegrationClientBuilder;
 use std::sync::Arc;
@@ -121,11 +121,6 @@ impl IntegrationClientBuilder {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
         let dispatch = Dispatch::new(shards, self.max_waiting, policy, clock);
-        let sweep_every = if self.ticks { SWEEP_EVERY } else { SELDOM };
-        for shard in dispatch.shards() {
-            #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
-            tokio::spawn(shard.clone().keep_time(sweep_every));
-        }
         let outbox = match self.store {
             None if self.works => {
                 return Err(Error::config("`work` needs a store: call `IntegrationClientBuilder::store`"));
@@ -173,14 +168,19 @@ impl IntegrationClientBuilder {
         let client = IntegrationClient::new(core, outbox.clone(), sharing.clone());
         if let (Some(pool), Some(sharing), Some(lease)) = (pool, sharing, lease) {
             let dispatch = &client.core().registry.dispatch;
-            let exchange = StoreTask::new(pool, dispatch.shards().to_vec(), clock, lease, sharing);
+            let exchange =
+                StoreTask::new(pool, dispatch.shards().to_vec(), dispatch.moves.clone(), clock, lease, sharing);
             #[expect(
                 clippy::disallowed_methods,
                 reason = "the task ends with the client, when all units are given back"
             )]
             tokio::spawn(exchange.run(Arc::downgrade(client.core()), dispatch.starved.clone()));
         }
+        let sweep_every = if self.ticks { SWEEP_EVERY } else { SELDOM };
         for shard in client.core().registry.dispatch.shards() {
+            // After all that can fail: only the end of the client ends the task.
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client")]
+            tokio::spawn(shard.clone().keep_time(sweep_every));
             shard.belongs_to(client.core());
             let core = Arc::downgrade(client.core());
             shard.tell_forgotten(move |forgotten| {

@@ -17,7 +17,7 @@ use crate::core::{Core, Egress};
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
 use crate::engine::cost::{Cost, PointKind};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Feedback, Refusal};
+use crate::engine::{Ask, Attempt, Feedback, Refusal};
 use crate::error::Error;
 use crate::request::{Headroom, Method, Request};
 use crate::route::Route;
@@ -53,9 +53,9 @@ pub struct Lane {
     stated: StatedCosts,
     /// The cost of a permit: what was stated, and otherwise what a request costs that states nothing.
     usual: Cost,
-    /// The vendor's attempt timeout, copied here because reading it through the tenant would touch two otherwise
-    /// unused cache lines.
-    attempt_ns: u64,
+    /// The vendor's attempt timeout for an exchange that the program makes itself: only the program knows its end.
+    /// Copied here because reading it through the tenant would touch two otherwise unused cache lines.
+    attempt: Attempt,
     /// Whether the client's store remembers what permits take.
     is_remembered: bool,
     series: Series,
@@ -102,7 +102,7 @@ impl IntegrationClient {
             let place = core.registry.place(&tenant).map_err(refused)?;
             let usual = Cost::of(tenant.vendor.costs.usual());
             let ask = ask(core.clock.now(), tenant.vendor.attempt_timeout, usual);
-            let ask = Ask { immediate: true, ..ask };
+            let ask = Ask { immediate: true, attempt: ask.attempt.open_ended(), ..ask };
             match try_acquire(&place.shard, place.lane, &ask) {
                 Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO, usage(&tenant))),
                 // Dropped or moved between the two lines above.
@@ -130,13 +130,13 @@ impl Lane {
         stated: StatedCosts,
     ) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
-        let attempt_ns = crate::clock::nanos(route.vendor.attempt_timeout);
+        let attempt = Attempt::within(crate::clock::nanos(route.vendor.attempt_timeout)).open_ended();
         let series = client.core().telemetry.metrics.series(&route.id, &route.vendor.name);
         let costs =
             route.vendor.endpoints.get(endpoint.place()).map_or(&route.vendor.costs, |endpoint| &endpoint.costs);
         let usual = stated.iter().fold(Cost::of(costs.usual()), |cost, &(kind, units)| cost.with(kind, units));
         let is_remembered = client.core().registry.remembers(&route, endpoint, false).is_some();
-        Lane { client, route, place, endpoint, stated, usual, attempt_ns, is_remembered, series }
+        Lane { client, route, place, endpoint, stated, usual, attempt, is_remembered, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -191,7 +191,7 @@ impl Lane {
         let cost = self.usual.with_points(cost.max(1));
         let ask =
             self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.route, priority, cost, max_wait);
-        Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
+        Ok(Ask { endpoint: self.endpoint_now()?, attempt: self.attempt, ..ask })
     }
 
     /// Returns the endpoint's current number, which a reload may have changed.
@@ -240,7 +240,6 @@ impl Lane {
         let acquire =
             self.client.core().registry.acquire(&self.route, Some(self.place.clone()), ask, now, &self.series);
         let grant = acquire.await.map_err(refused)?;
-        grant.held.outlasts();
         Ok(Permit::new(grant.held, grant.waited, self.usage(priority, cost)))
     }
 
@@ -258,9 +257,10 @@ impl Lane {
             cost: self.usual.with_points(cost.max(1)),
             retry: false,
             immediate: true,
+            admitted: false,
             give_up: Time::MAX,
             patience_ns: 0,
-            attempt_ns: self.attempt_ns,
+            attempt: self.attempt,
         };
         match try_acquire(&self.place.shard, self.place.lane, &ask) {
             Ok(held) => Ok(self.permit(held, priority, ask.cost)),

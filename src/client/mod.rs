@@ -24,6 +24,11 @@ use crate::outbox::OutboxState;
 use crate::request::Request;
 use crate::send::response::Response;
 use crate::send::{Caller, Outgoing, send};
+
+/// How long jobs and sends that a shutdown ends have to come to their end.
+const LAST: Duration = Duration::from_secs(1);
+/// How long their dead letters may take.
+const LETTERS: Duration = Duration::from_secs(10);
 pub use builder::IntegrationClientBuilder;
 pub use cleanup_schedule::ActiveTenants;
 pub use handles::{LiveConfig, Tenants};
@@ -111,40 +116,42 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose
-    /// request was redacted (`dead_letters = "whole"` of the vendor keeps it).
+    /// request was redacted (`dead_letters = "whole"` of the vendor keeps it, unless it brought a credential of its own).
     pub async fn redrive(&self, letter: &DeadLetter) -> Result<Response, Error> {
         let request = Request::from_letter(letter)?;
         self.send(&letter.tenant, letter.priority, request).await
     }
 
-    /// Admits no new requests, lets requests that wait or are in flight go on for `grace`, and then refuses those that
-    /// still wait with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
+    /// Admits no new requests, lets those that were admitted go on for `grace`, with all their waits and attempts, and
+    /// then ends those that still wait with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown): one whose next attempt
+    /// was due becomes a dead letter. Returns whether everything had ended by then. If not, it takes a second longer, and
+    /// up to ten more until all dead letters are written; exchanges under way go on for as long as the runtime does.
     ///
     /// Jobs of the outbox that are refused then have one more second to go back into the store. The store accepts no
     /// requests from the beginning of the shutdown: [`enqueue`](crate::outbox::Outbox::enqueue) and its like fail with
     /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Jobs that were accepted and have not begun wait in the
     /// store for the next process.
-    ///
-    /// Admission ends first, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
-        let dispatch = &self.core.registry.dispatch;
+        let (dispatch, sends) = (&self.core.registry.dispatch, &self.core.sends);
         let ends = self.core.clock.now() + grace;
         self.core.cleanups.stop();
-        // First, because jobs that have not begun go back into the store and need not be waited for.
-        if let Some(outbox) = &self.outbox {
-            outbox.stop(grace).await;
-        }
+        sends.close();
         for shard in dispatch.shards() {
             shard.decide(|engine, _| engine.close());
         }
-        let mut drained = !dispatch.is_busy();
-        while !drained && self.core.clock.now() < ends {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            drained = !dispatch.is_busy();
+        // Jobs that have not begun go back into the store and need not be waited for.
+        if let Some(outbox) = &self.outbox {
+            outbox.stop(grace).await;
         }
+        let drained = self.core.until(ends, || sends.is_empty() && !dispatch.is_busy()).await;
+        sends.end();
         for shard in dispatch.shards() {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
+        }
+        // A send that only waited leaves its dead letter now. One whose exchange is under way goes on.
+        if !drained {
+            self.core.until(self.core.clock.now() + LAST, || sends.is_empty()).await;
         }
         // Gives the units of shared limits to the other processes.
         if let Some(sharing) = &self.sharing {
@@ -155,11 +162,11 @@ impl IntegrationClient {
         self.core.egress.credentials.settle(left).await;
         // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.
         if let Some(outbox) = &self.outbox {
-            outbox.stop(Duration::from_secs(1)).await;
+            outbox.stop(LAST).await;
             outbox.write_usage().await;
         }
-        let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));
-        self.core.telemetry.dead_letters.close(left).await;
+        let least = if drained { Duration::from_millis(100) } else { LETTERS };
+        self.core.telemetry.dead_letters.close(ends.since(self.core.clock.now()).max(least)).await;
         drained
     }
 }

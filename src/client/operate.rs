@@ -14,7 +14,8 @@ use crate::{Priority, send};
 
 impl Tenants<'_> {
     /// Sends nothing for a tenant to a vendor until [`resume`](Self::resume). Requests in flight go on; waiting
-    /// requests wait, each until its own deadline.
+    /// requests wait, each until its own deadline; requests of the outbox read no credential meanwhile, so that one that is
+    /// missing makes none of them fail.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -25,7 +26,8 @@ impl Tenants<'_> {
         self.tell(tenant, vendor, notices)
     }
 
-    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for. Of limits that
+    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for. Also forgets the
+    /// lower rates that refusals have taught this process. Of limits that
     /// [processes share](crate::IntegrationClientBuilder::share_through), it also ends the pause of a process that has
     /// ended since. Call it in each running process that the vendor told to wait: such a process keeps to the pause,
     /// and so do the others.
@@ -37,6 +39,27 @@ impl Tenants<'_> {
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
         self.client.core.telemetry.metrics.series(tenant, vendor).resumed(&tenant.into());
         self.tell(tenant, vendor, notices)
+    }
+
+    /// Ends [`pause`](Self::pause), and leaves all that [`resume`](Self::resume) ends besides: pauses that the vendor
+    /// asked for, also in limits that tenants share, and what refusals have taught.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    #[doc(hidden)]
+    pub fn unpause(self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        let (notices, until) = self.with_lane(tenant, vendor, |place| {
+            place.shard.decide(|engine, now| {
+                let notices = engine.unpause(now, place.lane);
+                (notices, engine.paused_until(now, place.lane))
+            })
+        })?;
+        self.tell(tenant, vendor, notices)?;
+        // The notice of the end has removed the tenant's pause from the metrics, and the vendor's may stand.
+        if let Some(until) = until {
+            self.client.core.telemetry.metrics.series(tenant, vendor).paused_longer(&tenant.into(), until);
+        }
+        Ok(())
     }
 
     fn tell(self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {

@@ -37,7 +37,7 @@ struct Watch {
     /// Weak, so that the client can be dropped while the source is asked, which may take for ever.
     core: Weak<Core>,
     source: Arc<dyn ConfigSource>,
-    /// The fingerprint of the last configuration that was taken, or refused for its content.
+    /// The fingerprint of the configuration that was loaded last.
     seen: Option<u64>,
     /// The problem that was reported last.
     reported: Option<Reported>,
@@ -93,10 +93,13 @@ impl Watch {
             Err(error) => return self.report(Reported::Unreadable(error.to_string()), &error),
         };
         self.checked();
+        // Behind a load balancer, the fingerprint of this check may come from a server that has newer content than the
+        // one that was loaded. With the fingerprint of the loaded content, a later check loads the newer content. For a
+        // source that does not state it, the last one that it stated counts, which is too old if this check got none.
+        self.seen = fingerprint.and(sources.fingerprint());
         let Some(core) = self.core.upgrade() else { return };
         let hash = sources.hash();
         if hash == core.registry.config.load().hash() {
-            self.seen = fingerprint;
             source.taken().await;
             if let Some(problem) = sources.problem() {
                 self.report_rows(&core, problem);
@@ -106,7 +109,6 @@ impl Watch {
             return;
         }
         if self.is_refused(hash) {
-            self.seen = fingerprint;
             self.stays_refused(&core);
             return;
         }
@@ -133,7 +135,6 @@ impl Watch {
                 self.report(Reported::Wrong { hash, why: error.to_string() }, &error);
             }
         }
-        self.seen = fingerprint;
     }
 
     /// Records that the source has answered.

@@ -13,7 +13,8 @@ use super::pattern;
 pub struct Idempotency {
     /// Where in a request the key goes; `None` for a vendor that takes no keys.
     pub carrier: Option<KeyCarrier>,
-    /// The methods of the requests that may carry a key, upper case; POST and PATCH by default.
+    /// The methods of the requests that may carry a key, upper case; POST and PATCH by default. With PUT among them, a
+    /// PUT to one of the `paths` is repeated only while the vendor knows its key: such a vendor may act on each.
     pub methods: Vec<String>,
     /// Patterns of the paths of the requests that may carry a key, as in [`Endpoint::paths`](super::Endpoint::paths); empty
     /// means all paths.
@@ -75,6 +76,7 @@ impl Idempotency {
         self.carrier.is_some() && self.takes_method(method) && self.takes_path(path)
     }
 
+    /// Whether requests with `method` may carry a key, to some paths at least.
     pub(crate) fn takes_method(&self, method: &Method) -> bool {
         self.methods.iter().any(|covered| covered == method.as_str())
     }

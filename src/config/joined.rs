@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::copies::CopyPlace;
 use super::observed::observed;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LastUsedFuture, LoadFuture, Sources, TakenFuture};
+use super::source::{
+    ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, TakenFuture, join_fingerprints,
+};
 use super::source_record::SourceRecord;
 
 /// Sources that are read one after the other; the texts of a later source come after those of an earlier one.
@@ -52,11 +54,11 @@ impl ConfigSource for JoinedSource {
 
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async move {
-            let mut hash = Fnv::default();
-            for source in self.all() {
-                hash.bytes(&source.fingerprint().await?.to_le_bytes());
+            let mut joined = self.first.fingerprint().await?;
+            for source in &self.rest {
+                joined = join_fingerprints(joined, source.fingerprint().await?);
             }
-            Some(hash.0)
+            Some(joined)
         })
     }
 
@@ -93,5 +95,39 @@ impl ConfigSource for JoinedSource {
 
     fn look_every(&self) -> Option<Duration> {
         self.all().filter_map(|source| source.look_every()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::StaticSource;
+    use super::*;
+
+    /// A source of several servers: one of them states the fingerprint, and another one is loaded.
+    #[derive(Debug)]
+    struct Replicas {
+        stated: u64,
+        loaded: Option<u64>,
+    }
+
+    impl ConfigSource for Replicas {
+        fn load(&self) -> LoadFuture<'_> {
+            Box::pin(async move { Ok(Sources::new().with_fingerprint(self.loaded)) })
+        }
+
+        fn fingerprint(&self) -> FingerprintFuture<'_> {
+            Box::pin(async move { Some(self.stated) })
+        }
+    }
+
+    #[tokio::test]
+    async fn fingerprint_of_older_content_matches_no_newer_one() {
+        for (loaded, is_same) in [(Some(2), true), (Some(1), false), (None, true)] {
+            let rest: Vec<Arc<dyn ConfigSource>> = vec![Arc::new(Replicas { stated: 2, loaded })];
+            let joined = JoinedSource::new(Arc::new(StaticSource::toml("")), rest);
+            let stated = joined.fingerprint().await;
+            let of_content = joined.load().await.unwrap().fingerprint();
+            assert_eq!((of_content.is_some(), of_content == stated), (true, is_same), "{loaded:?}");
+        }
     }
 }

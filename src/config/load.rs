@@ -20,6 +20,10 @@ const MAX_WARNINGS: usize = 100;
 /// The most callers: the gateway compares each request's token with those of all callers.
 const MAX_CALLERS: usize = 1000;
 
+/// The message for a file that is the catalogue: one, in place of one for each of its vendors.
+const COPY: &str = "this is the shipped catalogue itself, or a copy of it, which is built in: name a file of your own, \
+                    which states what differs";
+
 /// The result of a load.
 pub(super) struct Loaded {
     pub(super) vendors: Vendors,
@@ -99,7 +103,15 @@ fn stacks<'f, 't>(
     let base = |name: &str| -> Path { vec!["vendors".into(), name.into()] };
     let layer = |text: &Text<'t>, name: &str| Layer { file: Some(*text), base: base(name) };
     for (text, file) in files {
+        let copied = catalogue.map(|(_, shipped)| shipped).filter(|shipped| is_copy(file, shipped));
+        if copied.is_some() {
+            let name = Some(text.name.to_owned());
+            messages.push(Finding { file: name, line: 1, column: 1, ..Finding::plain(COPY.to_owned()) });
+        }
         for (name, entry) in &file.vendors {
+            if copied.is_some_and(|shipped| shipped.vendors.contains_key(name)) {
+                continue;
+            }
             let own = layer(text, name);
             let mut report = Report::default();
             check_lists(entry, &mut report);
@@ -154,6 +166,12 @@ fn stacks<'f, 't>(
         }
     }
     out
+}
+
+/// Whether a file states every vendor of the catalogue, and none with `extends`: it is the catalogue itself, or a copy of
+/// it, perhaps with tenants, other figures or the vendors of another version.
+fn is_copy(file: &File, catalogue: &File) -> bool {
+    catalogue.vendors.keys().all(|name| file.vendors.get(name).is_some_and(|entry| entry.extends.is_none()))
 }
 
 /// The message for an entry that uses a name of the catalogue without `extends`. If such an entry replaced the

@@ -126,6 +126,7 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub(crate) use sharing::{Holds, LEASES};
 pub use sharing::{Sharing, SharingFloor};
+pub(crate) use source::join_fingerprints;
 pub use source::{
     ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, SourceKind, Sources, StaticSource, TakenFuture,
 };

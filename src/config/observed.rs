@@ -24,12 +24,9 @@ pub(super) fn observed(source: Arc<dyn ConfigSource>, records: &mut Vec<Arc<Sour
 impl ConfigSource for ObservedSource {
     fn load(&self) -> LoadFuture<'_> {
         Box::pin(async move {
-            let loaded = self.source.load().await;
-            match &loaded {
-                Ok(sources) => self.record.loaded(SourceContent::from(sources)),
-                Err(error) => self.record.failed(&error.to_string()),
-            }
-            loaded
+            let sources = self.source.load().await.inspect_err(|error| self.record.failed(&error.to_string()))?;
+            let fingerprint = self.record.loaded(SourceContent::from(&sources));
+            Ok(sources.with_fingerprint(fingerprint))
         })
     }
 

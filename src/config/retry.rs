@@ -112,12 +112,13 @@ pub enum Throttle {
 #[non_exhaustive]
 pub enum Keep {
     /// The request without what may be secret or personal, and the first 200 characters of each unsuccessful response,
-    /// which usually give the reason; but none of a 401, 403 or 407, which may repeat a credential.
+    /// which usually give the reason; but none of a 401, 403 or 407, which may repeat a part of a credential.
     #[default]
     Redacted,
     /// Like `Redacted`, but with only the status of a response.
     NoAnswer,
-    /// The whole request, and up to 16 KiB of the response.
+    /// The whole request, unless it brings an `Authorization` or `Cookie` header of its own, and up to 16 KiB of the
+    /// response. In this text, too, `***` replaces the tenant's secret.
     Whole,
 }
 

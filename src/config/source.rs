@@ -35,6 +35,7 @@ pub struct Sources {
     pub(super) resolvers: BTreeSet<String>,
     problem: Option<ConfigProblem>,
     copy_age: Option<Duration>,
+    fingerprint: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -68,6 +69,7 @@ impl Sources {
             resolvers: BTreeSet::new(),
             problem: None,
             copy_age: None,
+            fingerprint: None,
         }
     }
 
@@ -87,6 +89,19 @@ impl Sources {
         self
     }
 
+    /// States the [fingerprint](ConfigSource::fingerprint) of this content, which a source has loaded; `None`, as
+    /// without this call, if the source cannot tell. A source for which several servers respond must state it, because
+    /// a load may return older content than that of the fingerprint before it. A source that wraps another one, with a
+    /// fingerprint of its own, replaces the number that the inner one stated. Not part of the hash.
+    pub fn with_fingerprint(mut self, fingerprint: Option<u64>) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
+    pub(crate) fn fingerprint(&self) -> Option<u64> {
+        self.fingerprint
+    }
+
     /// The age of the oldest part that is a copy; `None` if none is.
     pub(crate) fn copy_age(&self) -> Option<Duration> {
         self.copy_age
@@ -96,15 +111,18 @@ impl Sources {
         self.problem.as_ref()
     }
 
-    /// Appends `others`. The result includes the catalogue only if both do.
+    /// Appends `others`. The result includes the catalogue only if both do, and has a fingerprint only if both have.
     pub(super) fn and(mut self, others: Sources) -> Sources {
+        let fingerprints = self.fingerprint.zip(others.fingerprint);
         self.catalogue &= others.catalogue;
         self.files.extend(others.files);
         self.over.extend(others.over);
         self.rows.extend(others.rows);
         self.tenants.extend(others.tenants);
         self.resolvers.extend(others.resolvers);
-        self.aged(others.copy_age).with_problem(others.problem)
+        self.aged(others.copy_age)
+            .with_problem(others.problem)
+            .with_fingerprint(fingerprints.map(|(first, second)| join_fingerprints(first, second)))
     }
 
     /// Leaves the shipped catalogue out, so that only vendors from the files exist.
@@ -192,6 +210,14 @@ impl Sources {
     }
 }
 
+/// The fingerprint of two sources of which the second is read after the first.
+pub(crate) fn join_fingerprints(first: u64, second: u64) -> u64 {
+    let mut hash = Fnv::default();
+    hash.bytes(&first.to_le_bytes());
+    hash.bytes(&second.to_le_bytes());
+    hash.0
+}
+
 /// FNV-1a, which gives the same hash in every build, unlike the standard hasher.
 pub(super) struct Fnv(pub(super) u64);
 
@@ -249,8 +275,14 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
 
     /// Tells cheaply whether a load could return anything new: a different number if it could, and `None` (the default)
     /// if the source cannot tell. A client that [watches](crate::IntegrationClientBuilder::watch_config) its source
-    /// asks about every second, and loads only after a different number or `None`. A row's version or the hash of an
-    /// entity tag serves well.
+    /// asks about every second, and loads unless the number is that of the content that was loaded last. A row's
+    /// version or the hash of an entity tag serves well.
+    ///
+    /// The number of the content that was loaded is the one that [`load`](Self::load) states with it
+    /// ([`Sources::with_fingerprint`]), or else the one that this function returned before. State it if several servers
+    /// respond, such as replicas behind a load balancer: content from a server that is behind would otherwise count as
+    /// the newer content, and stay in use. State it also if [`display_name`](Self::display_name) is `None`, or the
+    /// client loads the source at each check.
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async { None })
     }
@@ -311,7 +343,7 @@ impl StaticSource {
 
 impl ConfigSource for StaticSource {
     fn load(&self) -> LoadFuture<'_> {
-        let sources = self.0.clone();
+        let sources = self.0.clone().with_fingerprint(Some(0));
         Box::pin(async move { Ok(sources) })
     }
 

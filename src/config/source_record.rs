@@ -36,6 +36,8 @@ pub struct SourceStatus {
 pub(crate) struct SourceContent {
     /// The same for the same content.
     pub(crate) hash: u64,
+    /// The fingerprint that the source stated with the content; `None` if it stated none.
+    pub(crate) fingerprint: Option<u64>,
     /// The age of the content if it is a copy.
     pub(crate) copy_age: Option<Duration>,
     /// Why the content differs from what the source holds now.
@@ -45,7 +47,8 @@ pub(crate) struct SourceContent {
 impl From<&Sources> for SourceContent {
     fn from(sources: &Sources) -> SourceContent {
         let problem = sources.problem().map(|problem| problem.why.clone());
-        SourceContent { hash: sources.hash(), copy_age: sources.copy_age(), problem }
+        let (fingerprint, copy_age) = (sources.fingerprint(), sources.copy_age());
+        SourceContent { hash: sources.hash(), fingerprint, copy_age, problem }
     }
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct SourceRecord {
 struct Known {
     /// The hash of the content in force.
     in_force: Option<u64>,
-    /// The fingerprint that the source stated before it returned the content in force.
+    /// The fingerprint of the content in force.
     fingerprint: Option<u64>,
     is_copy: bool,
     /// When the source last confirmed the content in force, and the age that a copy had then.
@@ -86,7 +89,7 @@ impl Known {
     /// The source has returned the content in force.
     fn confirm(&mut self, content: &SourceContent, now: Time) {
         self.in_force = Some(content.hash);
-        self.fingerprint = self.stated;
+        self.fingerprint = content.fingerprint;
         self.is_copy = content.copy_age.is_some();
         (self.confirmed, self.age_then) = (now, content.copy_age.unwrap_or_default());
         self.set_trouble(content.problem.clone(), now);
@@ -116,10 +119,13 @@ impl SourceRecord {
         SourceRecord { name, kind, clock, known: Mutex::new(known) }
     }
 
-    /// The source returned a content, which is not yet in force if it is new.
-    pub(crate) fn loaded(&self, content: SourceContent) {
+    /// The source returned a content, which is not yet in force if it is new. Returns the content's fingerprint. If the
+    /// source stated none with the content, it is the one that it stated last: the content is that one's, or later.
+    pub(crate) fn loaded(&self, mut content: SourceContent) -> Option<u64> {
         let now = self.clock.now();
         let mut known = self.known.lock();
+        content.fingerprint = content.fingerprint.or(known.stated);
+        let fingerprint = content.fingerprint;
         let was_unreadable = std::mem::take(&mut known.is_unreadable);
         if known.in_force == Some(content.hash) {
             known.confirm(&content, now);
@@ -127,6 +133,7 @@ impl SourceRecord {
             known.trouble = None;
         }
         known.loaded = Some(content);
+        fingerprint
     }
 
     /// The source could not be read.
@@ -206,7 +213,7 @@ mod tests {
     }
 
     fn content(hash: u64) -> SourceContent {
-        SourceContent { hash, copy_age: None, problem: None }
+        SourceContent { hash, fingerprint: None, copy_age: None, problem: None }
     }
 
     async fn pass(seconds: u64) {
@@ -245,6 +252,20 @@ mod tests {
         record.taken();
         pass(1).await;
         record.stated(20);
+        assert_eq!(seen(&record), (0, None, None));
+    }
+
+    /// Another server stated the fingerprint, and it has newer content.
+    #[tokio::test(start_paused = true)]
+    async fn newer_fingerprint_confirms_no_older_content() {
+        let record = record();
+        record.stated(20);
+        assert_eq!(record.loaded(SourceContent { fingerprint: Some(10), ..content(1) }), Some(10));
+        record.taken();
+        pass(5).await;
+        record.stated(20);
+        assert_eq!(seen(&record), (5, None, None));
+        record.stated(10);
         assert_eq!(seen(&record), (0, None, None));
     }
 

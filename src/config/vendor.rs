@@ -44,7 +44,8 @@ pub struct Vendor {
     pub attempt_timeout: Duration,
     /// The longest time between the send and the vendor's count of a request.
     pub max_transit: Duration,
-    /// The largest response body, in decoded bytes.
+    /// The largest response body, in decoded bytes. Of the response to a job, a store keeps
+    /// [less](crate::Request::keep_response).
     pub max_response_bytes: u64,
     /// Connection settings beside the defaults.
     pub connection: Connection,

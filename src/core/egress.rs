@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
+
 use super::breakers::Breakers;
 use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::Tenant;
-use crate::engine::Ask;
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::retry::{Budgets, Classifier};
+use crate::engine::{Ask, Attempt};
+use crate::error::panic::catch_panic;
+use crate::retry::{Budgets, Class, Classifier};
 use crate::transport::{Credentials, Signer, TokenKeeper, Transport};
 
 /// The deadline of requests for which neither the caller nor the client states one.
@@ -62,10 +65,14 @@ impl Egress {
         self.classifiers.get(&*tenant.vendor.name).map(|classifier| &**classifier)
     }
 
+    /// The class that the program's classifier gives to a response; `None` if the status decides, as after a panic.
+    pub(crate) fn class_of(&self, tenant: &Tenant, status: StatusCode, headers: &HeaderMap) -> Option<Class> {
+        let classifier = self.classifier(tenant)?;
+        catch_panic(|| classifier.classify(status, headers)).flatten()
+    }
+
     pub(crate) fn ask(priority: Priority, endpoint: EndpointId, cost: Cost, give_up: Time, attempt: Duration) -> Ask {
-        let tier = priority.into();
-        let attempt_ns = nanos(attempt);
-        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, patience_ns: 0, attempt_ns }
+        Ask { give_up, ..Ask::new(priority.into(), endpoint, cost, Attempt::within(nanos(attempt))) }
     }
 
     pub(crate) fn attempt_ask(

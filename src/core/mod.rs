@@ -8,10 +8,12 @@ mod cleanups;
 mod egress;
 pub(crate) mod refusal;
 mod registry;
+mod sends;
 pub(crate) mod status;
 mod used;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::config::{ProblemKind, Tenant};
@@ -25,6 +27,7 @@ pub(crate) use cleanups::Cleanups;
 pub(crate) use egress::Egress;
 pub use registry::OnRemove;
 pub(crate) use registry::Registry;
+use sends::Sends;
 pub(crate) use status::status_of;
 pub(crate) use used::{Remembers, Used};
 
@@ -51,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) egress: Egress,
     pub(crate) telemetry: Telemetry,
     pub(crate) cleanups: Cleanups,
+    pub(crate) sends: Sends,
     pub(crate) clock: Clock,
 }
 
@@ -65,7 +69,18 @@ impl Drop for Core {
 
 impl Core {
     pub(crate) fn new(registry: Registry, egress: Egress, telemetry: Telemetry, clock: Clock) -> Core {
-        Core { registry, egress, telemetry, cleanups: Cleanups::new(), clock }
+        Core { registry, egress, telemetry, cleanups: Cleanups::new(), sends: Sends::new(), clock }
+    }
+
+    /// Waits until `is_done`, and until `ends` at the latest. Returns whether it was done by then.
+    pub(crate) async fn until(&self, ends: Time, is_done: impl Fn() -> bool) -> bool {
+        loop {
+            let done = is_done();
+            if done || self.clock.now() >= ends {
+                return done;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Updates the metrics recorder; `last` when the client is dropped.

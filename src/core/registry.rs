@@ -254,7 +254,11 @@ impl Registry {
                     match asked {
                         PermitAnswer::Granted(grant) => Ok(grant),
                         // Awaited in place: if it were moved, the future of each send would store it twice.
-                        PermitAnswer::Waits(ref mut waiting) => waiting.await,
+                        PermitAnswer::Waits(ref mut waiting) => {
+                            // It goes on waiting elsewhere if its lane moves, also during a shutdown.
+                            ask.admitted = true;
+                            waiting.await
+                        }
                         PermitAnswer::Refused(refusal) => Err(refusal),
                     }
                 };

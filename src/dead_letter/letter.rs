@@ -123,7 +123,7 @@ pub enum Reason {
     Rejected,
     /// The request was not delivered in time. The deadline of an accepted request passed; or the vendor refused a
     /// request without a deadline, and the next attempt would have come later than the longest time that a caller is
-    /// kept waiting.
+    /// kept waiting; or the client was shut down before the next attempt.
     Expired,
     /// The process ended again and again while it was sending the request. For accepted requests only.
     Poison,
@@ -169,7 +169,8 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The text of the vendor's response, as far as the vendor's entry allows to keep it
-    /// ([`Keep`](crate::config::Keep)). Kept only of the response that ended an accepted request.
+    /// ([`Keep`](crate::config::Keep)). Kept only of the response that ended an accepted request. If the response
+    /// repeats the tenant's secret, `***` replaces it, unless the secret has fewer than six characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// The time from the start to the response headers or to the failure, in milliseconds.

@@ -96,8 +96,8 @@ impl Writer {
     }
 
     /// Logs that a request was dead-lettered, and queues the letter. Reports the letter as lost if the queue is full or
-    /// closed. Never waits.
-    pub(crate) fn offer(&self, letter: DeadLetter) {
+    /// closed. Never waits. Returns whether the letter is in the queue.
+    pub(crate) fn offer(&self, letter: DeadLetter) -> bool {
         log_letter(&letter);
         let shared = &self.shared;
         let weight = weight(&letter);
@@ -114,7 +114,9 @@ impl Writer {
                 Refused::Closed => "the client has shut down",
             };
             shared.lose(&letter, why, None);
+            return false;
         }
+        true
     }
 
     /// Accepts no more letters, and returns when all are written. Letters that are not written within `grace` are

@@ -36,6 +36,10 @@ pub(crate) struct Dispatch {
     shards: Box<[Arc<Shard>]>,
     hasher: DefaultHashBuilder,
     plans: Mutex<Plans>,
+    /// Held while a lane moves to another shard, and while all shards are asked one after the other for what they hold
+    /// and want of limits that processes share: a lane that moved in between would be asked twice, or not at all. It is
+    /// taken before the locks of shards, and not across an await.
+    pub(crate) moves: Arc<Mutex<()>>,
     pub(crate) policy: Policy,
     /// Notified when a request waits for units that processes share, and when the client is dropped.
     pub(crate) starved: Arc<Notify>,
@@ -56,7 +60,8 @@ impl Dispatch {
         let bound = Bound::new(max_waiting);
         let starved = Arc::new(Notify::new());
         let shard = || Arc::new(Shard::new(Engine::new(bound.clone(), hasher.clone()), clock, starved.clone()));
-        Dispatch { shards: (0..shards).map(|_| shard()).collect(), hasher, plans: Mutex::default(), policy, starved }
+        let shards = (0..shards).map(|_| shard()).collect();
+        Dispatch { shards, hasher, plans: Mutex::default(), moves: Arc::default(), policy, starved }
     }
 
     pub(crate) fn shards(&self) -> &[Arc<Shard>] {
@@ -90,13 +95,14 @@ impl Dispatch {
             let lane = engine.find(hash, tenant, vendor)?;
             let (attempt_ns, usual) = engine.usual(lane);
             let ask = ask(now, Duration::from_nanos(attempt_ns), usual);
-            let answer = engine.submit(now, lane, &Ask { immediate: true, ..ask }).now();
-            Some(answer.inspect(|permit| engine.outlasts(*permit)))
+            let ask = Ask { immediate: true, attempt: ask.attempt.open_ended(), ..ask };
+            Some(engine.submit(now, lane, &ask).now())
         });
         Some(answer?.map(|permit| PermitGuard::new(shard, permit)))
     }
 
-    fn home(&self, tenant: &Tenant) -> &Arc<Shard> {
+    /// The shard that `tenant` implies for its lane.
+    pub(crate) fn home(&self, tenant: &Tenant) -> &Arc<Shard> {
         self.home_of(tenant, hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name))
     }
 
@@ -193,7 +199,7 @@ impl Dispatch {
             // The scope of its limits has changed: the lane moves to another shard, with its history.
             let plan = self.plans.lock().of(tenant, &self.policy);
             let host = tenant.chosen_host();
-            Shard::move_between(shard, home, |from, to, now| {
+            Shard::move_between(&self.moves, shard, home, |from, to, now| {
                 let Some(moved) = from.move_out(now, lane) else { return Vec::new() };
                 let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, host.as_deref());
                 to.take_over(now, lane, moved, from)

@@ -20,7 +20,7 @@ use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{Calendar, FloorPart, LimitKind, LimitSpec, Pooled};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
-use crate::engine::throttle::Mode;
+use crate::engine::throttle::{Label, Mode};
 use crate::engine::tier::Tier;
 use crate::signals::Stated;
 
@@ -134,6 +134,7 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         max_waiting: policy.max_waiting,
         service_ns: nanos(vendor.attempt_timeout),
         usual: Cost::of(vendor.costs.usual()),
+        kinds: vendor.costs.iter().map(|(name, _)| Label::of(name)).collect(),
         closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
         max_hold_ns: nanos(vendor.retry.max_hold),

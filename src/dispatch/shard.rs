@@ -140,27 +140,24 @@ impl Shard {
         }
     }
 
-    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so
-    /// that two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in
-    /// `b`.
+    /// Moves a lane from shard `a` to shard `b`, under the lock of [`moves`](super::Dispatch::moves) and both shards'
+    /// locks. `decision` returns, for each permit in flight, its key in `a` and its key in `b`.
     pub(crate) fn move_between(
+        moves: &Mutex<()>,
         a: &Arc<Shard>,
         b: &Arc<Shard>,
         decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> Vec<(PermitKey, PermitKey)>,
     ) {
+        let moving = moves.lock();
         let now = a.clock.now();
-        let (mut first, mut second);
-        let keys = if Arc::as_ptr(a) < Arc::as_ptr(b) {
-            (first, second) = (a.state.lock(), b.state.lock());
-            decision(&mut first.engine, &mut second.engine, now)
-        } else {
-            (second, first) = (b.state.lock(), a.state.lock());
-            decision(&mut first.engine, &mut second.engine, now)
-        };
+        // Nothing else locks two shards, so two tasks that do never wait for each other.
+        let (mut first, mut second) = (a.state.lock(), b.state.lock());
+        let keys = decision(&mut first.engine, &mut second.engine, now);
         first.moved.extend(keys.into_iter().map(|(before, after)| (before, (b.clone(), after))));
         let (earlier_a, earlier_b) = (Self::set_timer(&mut first), Self::set_timer(&mut second));
         let woken = [Self::take_woken(&mut first), Self::take_woken(&mut second)];
         drop((first, second));
+        drop(moving);
         woken.into_iter().flatten().for_each(Waker::wake);
         for (shard, earlier) in [(a, earlier_a), (b, earlier_b)] {
             if earlier {

@@ -5,7 +5,7 @@ use super::*;
 use crate::config::{Config, Sources};
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::tier::Tier;
-use crate::engine::{Answer, Until};
+use crate::engine::{Answer, Attempt, Until};
 
 /// A vendor that takes a request and the next one some time later.
 const VENDOR: &str = r#"
@@ -21,16 +21,7 @@ burst = 1
 "#;
 
 fn ask() -> Ask {
-    Ask {
-        tier: Tier::High,
-        endpoint: NO_ENDPOINT,
-        cost: 1.into(),
-        retry: false,
-        immediate: false,
-        give_up: Time::MAX,
-        patience_ns: 0,
-        attempt_ns: 30_000_000_000,
-    }
+    Ask::new(Tier::High, NO_ENDPOINT, 1, Attempt::within(30_000_000_000))
 }
 
 /// A sweep over a hundred chunks of lanes begins, and a grant is due after the first.
@@ -110,4 +101,19 @@ async fn resting_shard_gives_way_by_its_next_sweep() {
         loud.close();
     };
     tokio::join!(loud.clone().keep_time(SWEEP_EVERY), during);
+}
+
+/// The calls to the store of shared limits hold this lock while they ask all shards one after the other.
+#[test]
+fn lane_moves_under_the_lock_of_moves() {
+    let dispatch = Dispatch::new(2, 10, Policy::USUAL, Clock::system());
+    let [from, to] = dispatch.shards() else { panic!("two shards") };
+    for (from, to) in [(from, to), (to, from)] {
+        let mut is_locked = false;
+        Shard::move_between(&dispatch.moves, from, to, |_, _, _| {
+            is_locked = dispatch.moves.is_locked();
+            Vec::new()
+        });
+        assert!(is_locked && !dispatch.moves.is_locked());
+    }
 }

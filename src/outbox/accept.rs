@@ -157,23 +157,23 @@ impl Outbox {
             );
             return Err(refuse(why));
         }
-        let key = own_key.map(|key| (String::from(key), stored.fingerprint()));
-        let key = key.map(|(key, fingerprint)| match tenant.vendor.at_rest {
-            // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
-            AtRest::Sealed => {
-                let lane = [&*tenant.id, &*tenant.vendor.name];
-                let mark = |what, text: &str| outbox.store.mark(&[what, lane[0], lane[1], text]).unwrap_or_default();
-                (mark("key", &key), mark("fingerprint", &fingerprint))
-            }
-            _ => (key, fingerprint),
-        });
+        let plain = own_key.map(|key| (String::from(key), stored.fingerprint()));
+        // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
+        let mark = |what: &str, text: &str| outbox.store.mark(&[what, &*tenant.id, &*tenant.vendor.name, text]);
+        let marked = plain.as_ref().and_then(|(key, print)| mark("key", key).zip(mark("fingerprint", print)));
+        let (key, other_key) = match tenant.vendor.at_rest {
+            AtRest::Sealed => (marked, plain),
+            _ => (plain, marked),
+        };
         let lane = LaneTier {
             tenant: tenant.id.to_string(),
             vendor: tenant.vendor.name.to_string(),
             tier: i64::from(priority.rank()),
         };
         let expires_ms = deadline.map(millis_of);
-        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, checked_at, keep_result, request, key, message }))
+        let delay_ms = 0;
+        let job = NewJob { id, lane, delay_ms, expires_ms, checked_at, keep_result, request, key, other_key, message };
+        Ok((outbox, job))
     }
 }
 

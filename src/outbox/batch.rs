@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use uuid::Builder;
 
 use super::accept::Origin;
-use super::{Outbox, Status, receipt};
+use super::{Outbox, Status, priority, receipt};
 use crate::Priority;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
-use crate::store::Id;
 use crate::store::batches::{self, Page, Run};
 use crate::store::jobs::NewJob;
 use crate::store::new_id;
 use crate::store::problems::Work;
+use crate::store::{Id, LaneTier};
 
 /// The numbered requests of one source, and the mark up to which the source was read.
 ///
@@ -142,7 +142,7 @@ impl Batch {
             return Err(Error::not_sent(ErrorKind::InvalidRequest, "a number in a batch takes 62 bits at most"));
         }
         let (_, job) = self.outbox.job(tenant, priority, request.into(), Origin::Batch(id(&self.run, number)))?;
-        Ok(Checked(NewJob { key: None, ..job }))
+        Ok(Checked(NewJob { key: None, other_key: None, ..job }))
     }
 
     /// Accepts requests and writes the mark up to which the source is read with them, in one transaction: when this
@@ -159,6 +159,9 @@ impl Batch {
 
     /// As [`accept`](Self::accept), and stores a note about the page, such as hashes of the lines that it was made of.
     /// The notes of a run are kept until the run after the next has begun.
+    ///
+    /// The outcomes of a run with notes are kept too, until the next run has begun: no process deletes them, whatever its
+    /// [`keep_done`](crate::store::Store::keep_done) says. Dead letters are deleted as all others are.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -233,6 +236,18 @@ impl Batch {
         Ok(u64::try_from(waiting).unwrap_or(0))
     }
 
+    /// As [`waiting`](Self::waiting), by tenant, vendor and priority.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    #[doc(hidden)]
+    pub async fn waiting_by_lane(&self) -> Result<Vec<((String, String, Priority), u64)>, Error> {
+        let found = batches::waiting_by_lane(&self.outbox.state()?.store, self.run).await?;
+        let number = |count: i64| u64::try_from(count).unwrap_or(0);
+        let lane = |(lane, jobs): (LaneTier, i64)| ((lane.tenant, lane.vendor, priority(lane.tier)), number(jobs));
+        Ok(found.into_iter().map(lane).collect())
+    }
+
     /// Whether any of the batch's requests is still in the outbox.
     ///
     /// # Errors
@@ -241,7 +256,8 @@ impl Batch {
         self.outbox.state()?.store.read(self.run, batches::goes_on).await
     }
 
-    /// Requests that have ended, in the order of their numbers, starting behind `after` or at the first; at most 1,000.
+    /// Requests that have ended, in the order of their numbers, starting behind `after` or at the first; at most 1,000,
+    /// and fewer if their responses have many bytes. Behind the last one the list is empty.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].

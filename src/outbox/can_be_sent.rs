@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::Method;
+
 use super::stored::Stored;
 use crate::config::Tenant;
 use crate::dead_letter::Reason;
@@ -51,16 +53,21 @@ impl CanBeSent {
 /// missing, the vendor's policy is unknown, and whether it reads keys, so the request itself must allow it.
 pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>, age: Duration) -> bool {
     let Some(tenant) = tenant else {
-        return stored.resend == Some(true) || stored.method().is_some_and(|method| idempotent(&method, false));
+        // A vendor may take keys with PUT because its PUT is not idempotent.
+        let may_repeat = |method: Method| idempotent(&method, || true, false);
+        return stored.resend == Some(true) || stored.method().is_some_and(may_repeat);
     };
     let policy = &tenant.vendor.retry;
     let path = stored.request.path();
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let keys = &tenant.vendor.idempotency;
     let longest = stored.attempt_timeout_ms.map_or(tenant.vendor.attempt_timeout, Duration::from_millis);
-    let honours_key =
-        |method: &_| stored.key.is_some() && keys.covers(method, path) && knows_key(keys.keeps, age, longest);
-    let idempotent = stored.method().is_some_and(|method| idempotent(&method, honours_key(&method)));
+    let may_repeat = |method: Method| {
+        let takes_key = keys.covers(&method, path);
+        let honours_key = takes_key && stored.key.is_some() && knows_key(keys.keeps, age, longest);
+        idempotent(&method, || takes_key, honours_key)
+    };
+    let idempotent = stored.method().is_some_and(may_repeat);
     may_resend(idempotent, stored.resend, policy)
 }
 
@@ -127,11 +134,26 @@ mod tests {
             ("DELETE", ",\"resend\":false", true),
             ("POST", "", false),
             ("POST", ",\"key\":\"k\"", false),
+            ("PUT", "", false),
             ("POST", ",\"resend\":true", true),
         ] {
             let text = format!(r#"{{"request":{{"whole":{{"method":"{method}","path":"/a"}}}}{more}}}"#);
             let stored: Stored = serde_json::from_str(&text).unwrap();
             assert_eq!(may_be_resent(&stored, None, Duration::ZERO), again, "{text}");
+        }
+    }
+
+    #[test]
+    fn put_may_be_repeated_where_the_vendor_takes_no_key() {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                    [vendors.v.idempotency]\nheader = \"idempotency-key\"\nmethods = [\"PUT\"]\n\
+                    paths = [\"/orders/**\"]\n[[tenants]]\nid = \"a\"\nvendor = \"v\"\n";
+        let config = Config::load(&Sources::new().without_catalogue().file("vendors.toml", text), 1).unwrap();
+        let tenant = config.tenant("a", "v").unwrap();
+        for (path, again) in [("/orders/7", false), ("/orders/7?a=b", false), ("/labels/7", true)] {
+            let text = format!(r#"{{"request":{{"whole":{{"method":"PUT","path":"{path}"}}}}}}"#);
+            let stored: Stored = serde_json::from_str(&text).unwrap();
+            assert_eq!(may_be_resent(&stored, Some(&*tenant), Duration::ZERO), again, "{path}");
         }
     }
 

@@ -205,10 +205,18 @@ impl DeadLetters {
     /// Returns how many jobs, and how many matching letters cannot be sent. Each letter becomes a job once: a job that
     /// is given up again while the call runs stays a letter.
     ///
+    /// Without a [`reason`](Self::reason) the letters with [`Reason::Ambiguous`] are sent again too: the vendor may have
+    /// acted on them, and may act twice. Ask it first, or call this once for each of the other reasons.
+    ///
     /// # Errors
     /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs. With
     /// [`Delivery::Ambiguous`] one more letter may be a job.
     pub async fn redrive_all(&self, most: usize) -> Result<Redriven, Error> {
+        self.redrive_present(most, false).await
+    }
+
+    /// [`redrive_all`](Self::redrive_all), or without the letters with [`Reason::Ambiguous`].
+    pub(crate) async fn redrive_present(&self, most: usize, leaves_ambiguous: bool) -> Result<Redriven, Error> {
         // Read before the first page: a job that is given up again gets a later position than this.
         let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(Redriven::default()) };
         // When the newest letter is deleted, SQLite gives its position to the next one, so positions alone do not
@@ -218,9 +226,10 @@ impl DeadLetters {
         while sent.len() < most {
             let upto = self.filter.upto.map_or(newest, |upto| upto.min(newest));
             let page = Filter { upto: Some(upto), ..self.page(after, TOGETHER) };
-            let page = self.outbox.store.read(page, dead::list).await?;
+            let mut page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
+            page.retain(|row| !leaves_ambiguous || row.reason != Reason::Ambiguous.as_str());
             let letters = page.len();
             let page = page.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept));
             let page: Vec<_> = page.filter(|kept| kept.can_be_sent).collect();

@@ -77,6 +77,15 @@ pub trait ResponseHandler: Send + Sync + 'static {
         let _ = letter;
         Box::pin(std::future::ready(Ok(())))
     }
+
+    /// Whether the handler has kept the response to a job that it took, so that the store need not keep it too although
+    /// the request asked for that ([`keep_response`](crate::Request::keep_response)). Called after
+    /// [`delivered`](Self::delivered) has succeeded, on a thread that it must not block. The default is `false`.
+    #[doc(hidden)]
+    fn keeps(&self, id: &str) -> bool {
+        let _ = id;
+        false
+    }
 }
 
 impl<F, R> ResponseHandler for F
@@ -152,6 +161,11 @@ impl Handler {
             Box::pin(async move { user.delivered(&answer).await })
         };
         self.call(&answer.id, begin).await
+    }
+
+    /// Whether the handler has kept a response that it took, so that the store need not keep it too.
+    pub(super) fn keeps(&self, id: &str) -> bool {
+        catch_panic(|| self.user.keeps(id)).unwrap_or(false)
     }
 
     /// Passes the letter of a job that is given up to the handler. Returns whether the handler succeeded.

@@ -20,7 +20,7 @@ use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, Tenant};
 use crate::core::Core;
-use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
+use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::template::template;
 use crate::retry::KEY_FORGOTTEN;
@@ -123,9 +123,10 @@ pub(super) async fn run(
     unknown: bool,
     mut stop: watch::Receiver<bool>,
 ) -> Option<JobEnd> {
-    let (id, fence, claimed_at) = (job.id, job.fence, core.clock.now());
-    let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
-    let history = history.and_then(|json| serde_json::from_slice(&json).ok());
+    let (id, fence, claimed_at) = (job.id, job.fence, core.clock.moment());
+    let opened = job.history.as_deref().map(|text| outbox.store.unseal(&id, text));
+    let is_shut = matches!(opened, Some(None));
+    let history = opened.flatten().and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
     let clock = StoreTime { at: claimed_at, ms: job.claimed_at };
     history.may_have_acted_at = history.may_have_acted_at.into_iter().chain(job.started_at).min();
@@ -133,8 +134,8 @@ pub(super) async fn run(
     let age = history.may_have_acted_at.map(|ms| clock.age(ms));
     let now = |core: &Core| jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let row = std::mem::take(&mut job.request);
-    let Some(text) = outbox.store.unseal(&id, &row) else {
-        return sealed(&core, &outbox, &job, Payload::Row(row), history).await;
+    let Some(text) = outbox.store.unseal(&id, &row).filter(|_| !is_shut) else {
+        return sealed(&core, &outbox, &job, Payload::Row(row), (history, is_shut)).await;
     };
     let was_sealed = matches!(text, Cow::Owned(_));
     let read = serde_json::from_slice::<Stored>(&text);
@@ -144,8 +145,8 @@ pub(super) async fn run(
         let mut record = AttemptRecord::new(now(&core), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
-        // Another version, which can read the row, may have begun the exchange.
-        let reason = if job.started > 0 { Reason::Ambiguous } else { Reason::Poison };
+        // Another version, which can read the row, may have made an exchange.
+        let reason = if age.is_some() { Reason::Ambiguous } else { Reason::Poison };
         return bury(&core, &outbox, &job, &payload, reason, history).await;
     };
     drop(row);
@@ -178,6 +179,7 @@ pub(super) async fn run(
     let late = outbox.store.limits.latest_start();
     let (slot_ms, counts_ms) = tenant.as_deref().map_or((0, 0), |tenant| kept_for(tenant, late));
     let (begun, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
+    let before = history.attempts.last().cloned();
     let entry = Entry {
         outbox: outbox.clone(),
         waits,
@@ -211,11 +213,7 @@ pub(super) async fn run(
             },
         }
     };
-    // The latest exchange of this claim, if its outcome is known.
-    let known = |last: Option<&AttemptRecord>| {
-        let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
-        last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)
-    };
+    let known = |last: Option<&AttemptRecord>| known(latest.load(Acquire), before.as_ref(), last);
     let finish = |known, end| Some(JobEnd { id, fence, known, end });
     match ending {
         ClaimEnd::Delivered(response) => {
@@ -233,7 +231,7 @@ pub(super) async fn run(
             given_up(&outbox, (&job, known), *letter, kept).await
         }
         ClaimEnd::Later { wait, history } => {
-            let passed = millis_of(core.clock.now().since(claimed_at));
+            let passed = millis_of(core.clock.now().since(claimed_at.at));
             let left_ms = job.expires_ms.map(|left| left.saturating_sub(passed));
             let after_ms = millis_of(wait).max(1).min(left_ms.map_or(i64::MAX, |left| left.max(1)));
             let known = known(history.attempts.last());
@@ -242,8 +240,20 @@ pub(super) async fn run(
             finish(known, End::Later { after_ms, expires_at: job.expires_at, history })
         }
         ClaimEnd::Back => finish(None, End::Back),
+        ClaimEnd::Blocked => {
+            outbox.refused.lock().insert(job.lane.clone());
+            finish(None, End::Back)
+        }
         ClaimEnd::Gone => None,
     }
+}
+
+/// The number of the latest exchange that a claim has started, if its outcome is known. `before` and `last` are the
+/// latest attempts at the beginning and at the end of the claim. Each exchange that leaves adds an attempt: without a
+/// new one the exchange did not leave.
+fn known(latest: i64, before: Option<&AttemptRecord>, last: Option<&AttemptRecord>) -> Option<i64> {
+    let is_open = last != before && last.is_some_and(|last| last.phase == Phase::MaybeSent);
+    (latest > 0 && !is_open).then_some(latest)
 }
 
 fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
@@ -252,29 +262,27 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
     record
 }
 
-/// Ends a claim whose job no seal key opens: the job waits for the key, unless waiting would forget that the job may
-/// have been sent.
+/// Ends a claim of a job whose request or history no seal key opens: the job waits for the key, until it expires.
+/// `is_shut` says that it is the history, or both: the history may say that the vendor acted.
 async fn sealed(
     core: &Core,
     outbox: &OutboxState,
     job: &Claimed,
     payload: Payload,
-    mut history: History,
+    (mut history, is_shut): (History, bool),
 ) -> Option<JobEnd> {
     tracing::error!(id = %job.id, "a job waits for the key that it is sealed with: give it with `Store::seal_key`");
-    let now = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
+    if left > 0 {
+        let end = End::Wait { after_ms: millis_of(NO_KEY).min(left) };
+        return Some(JobEnd { id: job.id, fence: job.fence, known: None, end });
+    }
     if job.started > 0 {
-        history.note(interrupted(now));
-        return bury(core, outbox, job, &payload, Reason::Ambiguous, history).await;
+        history.note(interrupted(jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default()));
     }
-    if left <= 0 {
-        return bury(core, outbox, job, &payload, Reason::Expired, history).await;
-    }
-    // The history cannot be read either, and goes back as it is.
-    let history = job.history.clone().unwrap_or_default();
-    let end = End::Later { after_ms: millis_of(NO_KEY).min(left), expires_at: None, history };
-    Some(JobEnd { id: job.id, fence: job.fence, known: None, end })
+    let may_have_acted = is_shut || history.may_have_acted_at.is_some();
+    let reason = if may_have_acted { Reason::Ambiguous } else { Reason::Expired };
+    bury(core, outbox, job, &payload, reason, history).await
 }
 
 /// Makes the dead letter of a job that is given up before it is sent.
@@ -403,9 +411,9 @@ async fn delivered(
     });
     let body = read.unwrap_or_default();
     let end = |taken: bool| {
+        let keeps = || outbox.handler.as_ref().is_some_and(|handler| handler.keeps(&id));
         let result =
-            (job.keep_result || !taken).then(|| KeptResponse { content_type, body: Content::from(body.clone()) });
-        let result = result.and_then(|result| serde_json::to_vec(&result).ok());
+            (!taken || job.keep_result && !keeps()).then(|| KeptResponse::stored(&id, content_type, &body)).flatten();
         let result = result.and_then(|result| match at_rest {
             AtRest::Plain => Some(result),
             AtRest::Sealed => outbox.store.seal(&job.id, result),
@@ -430,3 +438,6 @@ async fn delivered(
     };
     end_after(outbox, (job.id, job.fence, None), call, end).await
 }
+
+#[cfg(test)]
+mod tests;

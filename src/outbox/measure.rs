@@ -26,7 +26,7 @@ impl OutboxState {
         let (count, left) = match end {
             End::Delivered { .. } => (&self.measured.delivered, true),
             End::Dead(_) => (&self.measured.dead, true),
-            End::Later { .. } => (&self.measured.later, false),
+            End::Later { .. } | End::Wait { .. } => (&self.measured.later, false),
             End::Back | End::Dropped => return,
         };
         count.fetch_add(1, Relaxed);

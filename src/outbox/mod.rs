@@ -71,6 +71,7 @@ mod recall;
 mod receipt;
 mod replies;
 mod reply_delivery;
+mod reply_pace;
 mod sealing;
 mod sink;
 pub(crate) mod starts;

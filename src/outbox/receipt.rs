@@ -28,7 +28,8 @@ pub enum Status {
     /// The request waits in the store.
     #[non_exhaustive]
     Waiting {
-        /// The time until the request may be sent at the earliest; zero when it waits only for the limits.
+        /// The time until the request may be sent at the earliest; zero when it waits only for the limits or for
+        /// `resume`.
         due_in: Duration,
     },
     /// A process has claimed the request.
@@ -40,7 +41,8 @@ pub enum Status {
         status: u16,
         /// The number of exchanges that the request took.
         attempts: u32,
-        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed.
+        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed, and
+        /// the response is not too large to be kept.
         response: Option<KeptResponse>,
     },
     /// The request was cancelled.
@@ -62,7 +64,27 @@ pub struct KeptResponse {
     pub(super) body: Content,
 }
 
+/// The most bytes of a response that is kept, in its stored form. A larger one might not be written within the time of
+/// a transaction, whenever it is tried, and all other writes would fail with it. A response of the default
+/// `max_response_bytes` fits.
+const MAX_KEPT: usize = 16 << 20;
+
 impl KeptResponse {
+    /// The stored form of the response to the job `id`. `None`, with a warning, if it is larger than [`MAX_KEPT`].
+    pub(super) fn stored(id: &str, content_type: Option<String>, body: &Bytes) -> Option<Vec<u8>> {
+        // The stored form of a body is at least as long as the body.
+        let text = (body.len() <= MAX_KEPT).then(|| {
+            let kept = KeptResponse { content_type, body: Content::from(body.clone()) };
+            serde_json::to_vec(&kept).ok()
+        });
+        let text = text.flatten().filter(|text| text.len() <= MAX_KEPT);
+        if text.is_none() {
+            let bytes = body.len();
+            tracing::warn!(id, bytes, "the response to a job is not kept: the store keeps 16 MiB of one at most");
+        }
+        text
+    }
+
     /// The media type of the response, if the vendor stated one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
@@ -148,5 +170,23 @@ pub(super) fn reason_of(name: &str) -> Option<Reason> {
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receipt").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_is_kept_up_to_a_size_of_its_stored_form() {
+        let stored = |bytes: usize, byte: u8| KeptResponse::stored("1", None, &vec![byte; bytes].into());
+        let kept = stored(MAX_KEPT - 1_000, b'a').unwrap();
+        let read: KeptResponse = serde_json::from_slice(&kept).unwrap();
+        assert_eq!(read.body().len(), MAX_KEPT - 1_000);
+        for (bytes, byte) in [(MAX_KEPT, b'a'), (MAX_KEPT + 1, b'a'), (MAX_KEPT * 4 / 5, 0xff)] {
+            assert!(stored(bytes, byte).is_none(), "{bytes} of {byte}");
+        }
+        // As large as a response may be by default, and no text.
+        assert!(stored(8 << 20, 0xff).is_some());
     }
 }

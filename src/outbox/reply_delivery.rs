@@ -10,23 +10,17 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::replies::Reply;
+use super::reply_pace::{Attempted, Outcome, Pace};
 use super::{Outbox, OutboxState};
 use crate::error::{Error, ErrorKind};
-use crate::store::replies::{self, Claim, Settled, ToDeliver};
-use crate::store::{is_down, millis_of};
-use crate::transport::Cause;
+use crate::store::is_down;
+use crate::store::replies::{self, Settled, ToDeliver};
 use crate::{BoxError, BoxFuture};
 
-/// The most replies in one claim.
-const TOGETHER: usize = 64;
 /// How often the store is checked while no replies are due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The wait after a failure of the store.
 const AWAY: Duration = Duration::from_secs(1);
-/// The first and the longest wait before a reply is delivered again.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
-/// The longest wait while the target accepts no reply at all.
-const TARGET_AWAY: Duration = Duration::from_secs(30);
 
 /// Where replies go: a queue, a topic, a webhook. See [`Outbox::deliver_replies`].
 pub trait ReplyTarget: Send + Sync {
@@ -96,28 +90,26 @@ impl Outbox {
     /// most 10 minutes, for a week. A target that is unreachable delays nothing but its replies. Several processes may
     /// deliver: each reply is claimed by one process at a time. Replies are delivered in no particular order.
     ///
-    /// The oldest replies are claimed first. Do not take replies by [`replies`](Self::replies), or by SQL, at the same
-    /// time: both receivers would get them.
+    /// A reply that was never tried does not wait for replies that the target refuses: half of each call's replies are
+    /// new ones. While the target accepts none at all, it is called after 1, 2, 4 … s, at most 10 s with new replies and
+    /// 30 s with others.
+    ///
+    /// Do not take replies by [`replies`](Self::replies), or by SQL, at the same time: both receivers would get them.
     ///
     /// # Errors
     /// An error of the store that is not temporary, and [`ErrorKind::Shutdown`] if the client had been shut down before.
     pub async fn deliver_replies(self, target: &dyn ReplyTarget) -> Result<u64, Error> {
         let outbox = self.state()?.clone();
         outbox.check_open()?;
-        let (mut stop, mut delivered, mut failures) = (outbox.stop.subscribe(), 0, 0);
+        let (mut stop, mut delivered, mut pace) = (outbox.stop.subscribe(), 0, Pace::default());
         // Results that could not be written to the store yet.
         let mut unsettled = None;
         loop {
             let is_last = *stop.borrow();
-            let wait = match round(&outbox, target, &mut unsettled).await {
-                Ok(Round { delivered: some, failed, is_full }) => {
-                    delivered += some;
-                    failures = if failed > 0 && some == 0 { failures + 1 } else { 0 };
-                    match failures {
-                        0 if is_full => Duration::ZERO,
-                        0 => LOOK_EVERY,
-                        failures => wait_after(failures, TARGET_AWAY, fastrand::f64()),
-                    }
+            let wait = match round(&outbox, target, &mut pace, &mut unsettled).await {
+                Ok(Outcome { settled, is_full, .. }) => {
+                    delivered += settled.delivered.len() as u64;
+                    if is_full && !settled.delivered.is_empty() { Duration::ZERO } else { LOOK_EVERY }
                 }
                 Err(error) if error.kind() == ErrorKind::Shutdown => break,
                 Err(error) if is_down(&error) => AWAY,
@@ -135,67 +127,45 @@ impl Outbox {
     }
 }
 
-/// The result of one claim.
-struct Round {
-    delivered: u64,
-    failed: usize,
-    /// Whether further replies may be due.
-    is_full: bool,
-}
-
+/// Claims replies, delivers them, and writes the results.
 async fn round(
     outbox: &Arc<OutboxState>,
     target: &dyn ReplyTarget,
+    pace: &mut Pace,
     unsettled: &mut Option<Settled>,
-) -> Result<Round, Error> {
+) -> Result<Outcome, Error> {
     if let Some(settled) = &*unsettled {
         outbox.store.write(settled.clone(), replies::settle).await?;
         *unsettled = None;
     }
-    if !outbox.store.read((), replies::is_any_due).await? {
-        return Ok(Round { delivered: 0, failed: 0, is_full: false });
-    }
     let patience = target.patience();
-    let claim = Claim { most: TOGETHER as i64, held_ms: millis_of(patience.saturating_add(patience / 2)) };
-    let claimed = outbox.store.write(claim, replies::claim).await?;
-    let (mut settled, mut why) = (Settled::default(), None);
-    let is_full = claimed.len() == TOGETHER;
-    let split = |ToDeliver { kept, tries }| (tries, Reply { number: kept.seq, id: kept.id, json: kept.reply });
-    let (tried, to_deliver): (Vec<i64>, Vec<Reply>) = claimed.into_iter().map(split).unzip();
-    let results = tokio::time::timeout(patience, target.deliver(&to_deliver)).await;
-    let mut results = results.unwrap_or_default().into_iter();
-    for (tries, Reply { number, .. }) in tried.into_iter().zip(&to_deliver) {
-        match results.next() {
-            Some(Ok(())) => settled.delivered.push(*number),
-            failed => {
-                why = failed.and_then(Result::err).map(|error| Cause::of(&*error).to_string()).or(why);
-                let tries = u32::try_from(tries).unwrap_or(u32::MAX);
-                settled.later.push((*number, millis_of(wait_after(tries, AGAIN.1, fastrand::f64()))));
-            }
-        }
+    let Some(claim) = pace.claim(outbox.clock.now(), patience.saturating_add(patience / 2)) else {
+        return Ok(Outcome::default());
+    };
+    if !outbox.store.read(claim.clone(), replies::is_any_due).await? {
+        return Ok(Outcome::default());
     }
-    let round = Round { delivered: settled.delivered.len() as u64, failed: settled.later.len(), is_full };
-    if round.failed > 0 {
-        let why = why.unwrap_or_else(|| "no answer in time".to_owned());
+    let claimed = outbox.store.write(claim, replies::claim).await?;
+    let attempted: Vec<Attempted> = claimed.iter().map(Attempted::from).collect();
+    let reply = |ToDeliver { kept, .. }| Reply { number: kept.seq, id: kept.id, json: kept.reply };
+    let to_deliver: Vec<Reply> = claimed.into_iter().map(reply).collect();
+    let results = tokio::time::timeout(patience, target.deliver(&to_deliver)).await;
+    let outcome = Outcome::of(attempted, results.unwrap_or_default(), fastrand::f64);
+    pace.after(outbox.clock.now(), &outcome, fastrand::f64());
+    let failed = outcome.settled.later.len();
+    if failed > 0 {
         tracing::warn!(
             target = target.name(),
-            replies = round.failed,
-            why,
+            replies = failed,
+            why = outcome.why.as_deref().unwrap_or("no answer in time"),
             "replies could not be delivered; they are tried again"
         );
     }
     // Kept until it is written, so that a failing store does not cause replies to be delivered again.
-    *unsettled = Some(settled.clone());
-    outbox.store.write(settled, replies::settle).await?;
+    *unsettled = Some(outcome.settled.clone());
+    outbox.store.write(outcome.settled.clone(), replies::settle).await?;
     *unsettled = None;
-    Ok(round)
-}
-
-/// The wait after `failures` consecutive failures: doubled each time up to `longest`, less up to a quarter at random
-/// (jitter).
-fn wait_after(failures: u32, longest: Duration, random: f64) -> Duration {
-    let doubled = AGAIN.0.saturating_mul(1 << (failures.clamp(1, 20) - 1)).min(longest);
-    doubled.mul_f64(1.0 - 0.25 * random.clamp(0.0, 1.0))
+    Ok(outcome)
 }
 
 #[cfg(test)]
@@ -204,13 +174,6 @@ mod tests {
 
     fn reply(json: &str) -> Reply {
         Reply { number: 7, id: "job".to_owned(), json: json.to_owned() }
-    }
-
-    #[test]
-    fn waits_double_up_to_the_longest() {
-        let waits: Vec<u64> = (0..8).map(|failures| wait_after(failures, TARGET_AWAY, 0.0).as_secs()).collect();
-        assert_eq!(waits, [1, 1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(wait_after(u32::MAX, AGAIN.1, 1.0), Duration::from_secs(450));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The state of a client's outbox: the counts of its backlog, the refusals when it is full, and the messages to its
 //! worker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(crate) struct OutboxState {
     pub(super) starts: starts::Starts,
     /// Lanes that got jobs in this process since the worker last looked.
     pub(super) fresh: Mutex<Vec<LaneTier>>,
+    /// Lanes whose limits allow a claimed job nothing for longer than it waits. Their jobs go back into the store.
+    pub(super) refused: Mutex<HashSet<LaneTier>>,
     /// Outcomes to be written of jobs whose tasks still wait for the handler.
     pub(super) early: Mutex<Vec<JobEnd>>,
     pub(super) wake: Notify,
@@ -89,6 +91,7 @@ impl OutboxState {
             clock,
             starts: starts::Starts::new(clock),
             fresh: Mutex::default(),
+            refused: Mutex::default(),
             early: Mutex::default(),
             wake: Notify::new(),
             backlog: AtomicI64::new(0),

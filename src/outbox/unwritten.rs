@@ -1,10 +1,12 @@
 //! The queue of outcomes of jobs that are not written yet. Pure.
 //!
-//! While the store does not respond, outcomes are kept. If the write of one outcome fails for its own reason, and others
-//! can be written, it is repeated [`REPEATS`] times; when the last repetition fails too, `End::Dropped` is written in its
-//! place. If another program keeps the row of a job locked, the outcome of that job waits by itself, and the others are
-//! written.
+//! While the store does not respond, outcomes are kept. An outcome whose write fails for its own reason waits by
+//! itself, and takes turns with the others. After [`REPEATS`] repetitions that failed too, `End::Dropped` is written in
+//! its place. An outcome that says how an exchange ended is replaced only if another one of its kind has been written since
+//! it first failed: only such a write shows that the row is the cause and not the store, and only this process knows the
+//! outcome. If another program keeps the row of a job locked, the outcome of that job waits by itself too.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,11 +38,20 @@ pub(super) struct HeldJob {
     pub(super) amount: Amount,
 }
 
-/// How often the write of an outcome failed, and its job. The process holds the job until the outcome is written,
-/// unless the job's task is still running.
+/// An outcome's failures, and its job. The process holds the job until the outcome is written, unless the job's task is
+/// still running.
 struct About {
+    /// How often the write failed for the outcome's own reason.
     failed: u32,
+    /// Whether another outcome of its kind has been written since the first of these failures.
+    others_written: bool,
     hand: Option<HeldJob>,
+}
+
+impl About {
+    fn new(hand: Option<HeldJob>) -> About {
+        About { failed: 0, others_written: false, hand }
+    }
 }
 
 /// Why outcomes could not be written.
@@ -57,7 +68,7 @@ pub(super) enum Failure {
 #[derive(Default)]
 pub(super) struct Unwritten {
     waiting: Vec<(JobEnd, About)>,
-    /// Outcomes of which one or more met a lock, and when each may be written. They are written one by one.
+    /// Outcomes of which one or more met a lock or failed, and when each may be written. They are written one by one.
     apart: Vec<(Time, JobEnd, About)>,
     /// Whether the latest outcome to be written was one of those.
     is_apart: bool,
@@ -70,7 +81,7 @@ pub(super) struct Unwritten {
 
 impl Unwritten {
     pub(super) fn add(&mut self, finish: JobEnd, hand: Option<HeldJob>) {
-        self.waiting.push((finish, About { failed: 0, hand }));
+        self.waiting.push((finish, About::new(hand)));
     }
 
     /// Whether no outcome waits or is being written.
@@ -80,7 +91,7 @@ impl Unwritten {
 
     /// Whether none of the outcomes says more than that this process has ended.
     pub(super) fn say_nothing(&self) -> bool {
-        !self.is_writing() && self.not_writing().all(|finish| matches!(finish.end, End::Back | End::Dropped))
+        !self.is_writing() && self.not_writing().all(|finish| says_nothing(&finish.end))
     }
 
     fn not_writing(&self) -> impl Iterator<Item = &JobEnd> {
@@ -97,29 +108,28 @@ impl Unwritten {
         self.not_writing().map(|finish| finish.id)
     }
 
-    /// Whether the outcome that is being written may belong to a job that another program keeps locked.
+    /// Whether the outcome that is being written is written by itself, because it met a lock or failed: another program
+    /// may keep its job locked.
     pub(super) fn may_be_locked(&self) -> bool {
         self.is_apart
     }
 
     /// The outcomes to be written now: all that have gathered during the write before, or the first of them if they
-    /// have many bytes. An outcome that has failed is written alone, so that it cannot make the others fail. Those that
-    /// met a lock take turns with the others.
+    /// have many bytes. An outcome that has failed or met a lock is written alone, so that it cannot make the others
+    /// fail. Such outcomes take turns with the others.
     pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<JobEnd>>> {
         if self.is_writing() || now < self.not_before {
             return None;
         }
         let apart = self.apart.iter().position(|(from, ..)| *from <= now);
         self.is_apart = apart.is_some() && (!self.is_apart || self.waiting.is_empty());
-        let failed = self.waiting.iter().position(|(_, about)| about.failed > 0);
-        let ends = match (apart.filter(|_| self.is_apart), failed) {
-            (Some(place), _) => {
+        let ends = match apart.filter(|_| self.is_apart) {
+            Some(place) => {
                 let (_, finish, about) = self.apart.remove(place);
                 vec![(finish, about)]
             }
-            (None, _) if self.waiting.is_empty() => return None,
-            (None, Some(place)) => vec![self.waiting.swap_remove(place)],
-            (None, None) => {
+            None if self.waiting.is_empty() => return None,
+            None => {
                 let mut bytes = 0usize;
                 let fits = |(finish, _): &&(JobEnd, About)| {
                     bytes = bytes.saturating_add(finish.end.bytes());
@@ -140,31 +150,43 @@ impl Unwritten {
     pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
         self.failing_since = None;
         let (finishes, about) = self.writing.take().unwrap_or_default();
+        for (_, kept, about) in self.apart.iter_mut().filter(|(.., about)| about.failed > 0) {
+            let is_kind = |finish: &JobEnd| discriminant(&finish.end) == discriminant(&kept.end);
+            about.others_written = about.others_written || finishes.iter().any(is_kind);
+        }
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
 
     /// The outcomes could not be written. While the store itself fails or rows are locked they are kept, because
     /// nothing else knows them. An outcome that fails for its own reason is replaced after a few tries by one that says
-    /// that nothing is known of the job, as if this process had ended. Returns the outcomes for which even that could not
-    /// be written, with their jobs.
+    /// that nothing is known of the job, as if this process had ended; see the head of this file for the exception.
+    /// Returns the outcomes for which even that could not be written, with their jobs.
     pub(super) fn failed(&mut self, now: Time, why: Failure) -> Vec<(JobEnd, Option<HeldJob>)> {
-        if why != Failure::Locked {
+        // One outcome that fails for its own reason does not delay the others; a second failure in a row may be the
+        // store's.
+        let is_second = self.failing_since.is_some();
+        if why == Failure::Down || (why == Failure::Own && is_second) {
             self.not_before = now + WAIT;
         }
         let Some((finishes, about)) = self.writing.take() else { return Vec::new() };
         self.failing_since.get_or_insert(now);
+        let wait = if why == Failure::Locked { LOCKED } else { WAIT };
         // Of several, most can be written.
-        let from = if finishes.len() > 1 { now } else { now + LOCKED };
+        let from = if finishes.len() > 1 { now } else { now + wait };
         let mut lost = Vec::new();
         for (finish, about) in Arc::unwrap_or_clone(finishes).into_iter().zip(about) {
-            match (about.failed, &finish.end) {
-                _ if why == Failure::Down => self.waiting.push((finish, about)),
-                _ if why == Failure::Locked => self.apart.push((from, finish, about)),
-                (..REPEATS, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
-                (_, End::Dropped) => lost.push((finish, about.hand)),
-                _ => self
-                    .waiting
-                    .push((JobEnd { known: None, end: End::Dropped, ..finish }, About { failed: 1, ..about })),
+            match why {
+                Failure::Down if about.failed > 0 => self.apart.push((now, finish, about)),
+                Failure::Down => self.waiting.push((finish, about)),
+                Failure::Locked => self.apart.push((from, finish, about)),
+                Failure::Own if about.failed < REPEATS || !(about.others_written || says_nothing(&finish.end)) => {
+                    self.apart.push((from, finish, About { failed: about.failed.saturating_add(1), ..about }));
+                }
+                Failure::Own if matches!(finish.end, End::Dropped) => lost.push((finish, about.hand)),
+                Failure::Own => {
+                    let finish = JobEnd { known: None, end: End::Dropped, ..finish };
+                    self.apart.push((from, finish, About { failed: 1, ..about }));
+                }
             }
         }
         lost
@@ -187,8 +209,15 @@ impl Unwritten {
     }
 }
 
+/// Whether an outcome says no more than that this process has ended.
+fn says_nothing(end: &End) -> bool {
+    matches!(end, End::Back | End::Wait { .. } | End::Dropped)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn end(number: u128) -> JobEnd {
@@ -236,6 +265,71 @@ mod tests {
             }
         }
         assert_eq!((dropped, ends.is_empty()), (1, true));
+    }
+
+    fn delivered(number: u128) -> JobEnd {
+        JobEnd { end: End::Delivered { status: 200, attempts: 1, result: None, reply: None }, ..end(number) }
+    }
+
+    #[test]
+    fn known_outcome_is_kept_until_another_of_its_kind_is_written() {
+        let (mut ends, mut now) = (Unwritten::default(), Time::ZERO);
+        (1..=10).for_each(|number| ends.add(delivered(number), None));
+        let mut tries = BTreeMap::new();
+        // No delivery can be written for a minute. Ends of another kind can, and take their turns.
+        for step in 0..120 {
+            now = now + WAIT / 2;
+            if step % 20 == 10 {
+                ends.add(end(99), None);
+            }
+            let Some(next) = ends.next(now) else { continue };
+            if matches!(next[0].end, End::Back) {
+                ends.written();
+                continue;
+            }
+            assert!(next.iter().all(|finish| matches!(finish.end, End::Delivered { .. })), "{next:?}");
+            ids(&next).into_iter().for_each(|id| *tries.entry(id).or_insert(0) += 1);
+            assert!(ends.failed(now, Failure::Own).is_empty());
+        }
+        assert!(tries.len() == 10 && tries.values().all(|tries| *tries > REPEATS + 1), "tried again: {tries:?}");
+        // All but one can be written. That one is replaced in the end, because the others show that the store works.
+        let mut last = Vec::new();
+        for _ in 0..60 {
+            now = now + WAIT;
+            while let Some(next) = ends.next(now) {
+                if ids(&next) == [7] && matches!(next[0].end, End::Delivered { .. }) {
+                    assert!(ends.failed(now, Failure::Own).is_empty());
+                    break;
+                }
+                last.extend(ends.written().0.iter().map(|finish| (finish.id.as_u128(), finish.end.clone())));
+            }
+        }
+        assert!(ends.is_empty(), "{last:?}");
+        let (seventh, others): (Vec<_>, Vec<_>) = last.into_iter().partition(|(id, _)| *id == 7);
+        assert!(matches!(seventh[..], [(_, End::Dropped)]), "{seventh:?}");
+        assert!(others.len() == 9 && others.iter().all(|(_, end)| matches!(end, End::Delivered { .. })), "{others:?}");
+    }
+
+    #[test]
+    fn unwritable_outcome_delays_no_other() {
+        let (mut ends, now) = (Unwritten::default(), Time::ZERO + WAIT);
+        ends.add(delivered(1), None);
+        ends.next(now).unwrap();
+        assert!(ends.failed(now, Failure::Own).is_empty());
+        ends.add(delivered(2), None);
+        assert_eq!(ids(&ends.next(now).unwrap()), [2], "at once");
+        ends.written();
+        assert!(ends.next(now).is_none(), "the first one not at once");
+        ends.add(delivered(3), None);
+        assert_eq!(ids(&ends.next(now + WAIT).unwrap()), [1]);
+        assert!(ends.failed(now + WAIT, Failure::Down).is_empty());
+        // It still goes by itself, in turn with the others.
+        let later = now + WAIT + WAIT;
+        for expected in [vec![3], vec![1]] {
+            assert_eq!(ids(&ends.next(later).unwrap()), expected);
+            ends.written();
+        }
+        assert!(ends.is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! written are kept for as long as a shutdown waits for the worker. When nothing waits for it, it discards them after a
 //! lease in which no write has succeeded, so that a client that was dropped releases the file of a SQLite store.
 
+mod blocked;
 mod chores;
 mod claiming;
 mod heart;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
+use self::blocked::BlockedLanes;
 use super::OutboxState;
 use super::held_claims::HeldClaims;
 use super::in_hand::Pool;
@@ -42,6 +44,8 @@ const CLAIM_BYTES: usize = 8 << 20;
 const AT_ONCE: usize = 255;
 /// The wait before the next claim after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// When a client that sends its own jobs only claims them again, after limits that allow one of them nothing for long.
+const OWN_AGAIN: Duration = Duration::from_secs(5);
 /// The wait before claims whose rows another program kept locked are released.
 const AFTER_LOCK: Duration = Duration::from_secs(5);
 
@@ -99,6 +103,8 @@ struct Worker {
     claim_at: Time,
     /// When all lanes may be looked at again, after a look that found none with room.
     look_at: Time,
+    /// Lanes of which nothing is claimed, because a claimed job would only wait.
+    blocked: BlockedLanes,
     /// Whether a look was put off until `look_at`.
     is_look_due: bool,
     /// Set if a claim may have been committed whose result was lost, so that this process does not know its jobs: from
@@ -129,6 +135,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         unclaiming: false,
         claim_at: Time::ZERO,
         look_at: Time::ZERO,
+        blocked: BlockedLanes::default(),
         is_look_due: false,
         unclaim_at: None,
         seen: 0,
@@ -168,6 +175,15 @@ impl Worker {
             self.take_early();
             self.outbox.has_in_hand(self.running.len());
             let now = self.outbox.clock.now();
+            let refused = std::mem::take(&mut *self.outbox.refused.lock());
+            if self.outbox.own.is_some() && !refused.is_empty() {
+                self.set(Chore::Expire, now + OWN_AGAIN);
+            }
+            for lane in refused {
+                // Its jobs are due, and go back into the store.
+                self.lanes.due(lane.clone());
+                self.blocked.refused(lane, now);
+            }
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = core.is_none() || *stop.borrow_and_update();
             if stopping {

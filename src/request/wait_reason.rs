@@ -30,6 +30,11 @@ impl fmt::Display for WaitReason {
             Some(BlockedBy::NotHeld) => {
                 write!(f, "this process holds too few units of limit `{limit}`, which several processes share")
             }
+            Some(BlockedBy::OutOfReach) => write!(
+                f,
+                "this process cannot get so many units of limit `{limit}`: another process that shares it has a lower \
+                 figure, or others keep some for when the store does not answer"
+            ),
             Some(BlockedBy::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
             Some(BlockedBy::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
             Some(BlockedBy::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),

@@ -20,7 +20,7 @@ use http::{HeaderMap, StatusCode};
 /// # drop(builder);
 /// ```
 pub trait Classifier: Send + Sync + 'static {
-    /// The meaning of the response; `None` to go by its status.
+    /// The meaning of the response; `None` to go by its status, as after a panic.
     fn classify(&self, status: StatusCode, headers: &HeaderMap) -> Option<Class>;
 }
 

@@ -2,24 +2,25 @@
 
 use std::time::Duration;
 
-use crate::clock::Time;
+use crate::clock::Moment;
 
 /// Since when a vendor may have acted on a request. It is kept as an age at a moment, because an exchange of an earlier
 /// process may have begun before the origin of this process's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Since {
-    age: Duration,
-    at: Time,
+    pub(crate) age: Duration,
+    pub(crate) at: Moment,
 }
 
 impl Since {
     /// The first exchange with an unknown outcome had begun `age` before `at`.
-    pub(crate) fn new(age: Duration, at: Time) -> Since {
+    pub(crate) fn new(age: Duration, at: Moment) -> Since {
         Since { age, at }
     }
 
-    /// How long ago that was, at `now`.
-    pub(crate) fn age(self, now: Time) -> Duration {
+    /// How long ago that was, at `now`. The vendor's clock goes on while this machine is suspended. So this is too long
+    /// rather than too short, where the clocks of the machine differ.
+    pub(crate) fn age(self, now: Moment) -> Duration {
         self.age.saturating_add(now.since(self.at))
     }
 }

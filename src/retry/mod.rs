@@ -112,9 +112,16 @@ pub(crate) enum GiveUpReason {
     Budget,
 }
 
-/// Whether a request may be sent twice without harm, by its method or because it carries a key that the vendor knows.
-pub(crate) fn idempotent(method: &Method, has_key: bool) -> bool {
-    has_key || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+/// Whether a request may be sent twice without harm: it carries a key that the vendor knows, or its method is
+/// idempotent by RFC 9110. A vendor that takes keys with this PUT (`takes_key`: with its method and its path) says by
+/// this that the PUT is not idempotent: at Xero it creates.
+pub(crate) fn idempotent(method: &Method, takes_key: impl FnOnce() -> bool, knows_key: bool) -> bool {
+    knows_key
+        || match *method {
+            Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE => true,
+            Method::PUT => !takes_key(),
+            _ => false,
+        }
 }
 
 /// Whether a request on which the vendor may have acted may be sent again: because a second execution has no further

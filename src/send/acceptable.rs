@@ -61,10 +61,8 @@ pub(crate) fn acceptable(
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
     let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
-    for name in [http::header::AUTHORIZATION, http::header::COOKIE] {
-        if prepared.headers().contains_key(&name) {
-            return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
-        }
+    if prepared.has_own_credential() {
+        return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
     }
     let path = prepared.path_below_base(&tenant);
     if let AuthScheme::Query { name } = &vendor.auth {

@@ -5,11 +5,11 @@
 //! the next one, and makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
 //! waits for the response, `durable` for a job of the outbox.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::Outgoing;
 use super::attempt_end::{Answered, AttemptEnd, NotSent};
-use crate::clock::{Time, nanos};
+use crate::clock::{Moment, Time, nanos};
 use crate::core::Core;
 use crate::core::refusal;
 use crate::dispatch::Grant;
@@ -23,20 +23,28 @@ impl Outgoing {
     pub(super) async fn attempt(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         if self.past.is_some() {
             self.renew(core)?;
-            if !self.may_begin(core.clock.now()) {
+            if !self.may_begin(core.clock.moment()) {
                 return Err(NotSent::KeyForgotten);
             }
         }
         // Rarely taken branches are boxed: every send would carry their state, and thousands of sends may wait.
         if !core.egress.hosts.are_well() {
-            Box::pin(self.wait_for_host(core)).await?;
+            Box::pin(core.sends.wait(self.wait_for_host(core))).await??;
         }
         // The credential comes before the permit, because reading a secret may take long.
         let mut now = core.clock.now();
         let authorization = match core.egress.credentials.cached_auth(&self.route, now) {
             Some(authorization) => authorization,
+            // An operator may have paused the tenant because its credential is missing. Reading it would make the jobs
+            // fail, and in the end give them up.
+            None if self.stored.is_some() && self.is_paused(core) => {
+                Box::pin(self.wait_for_turn(core, now)).await?;
+                // The pause may have been for a correction of the tenant.
+                self.renew(core)?;
+                return Ok(AttemptEnd::AtOnce);
+            }
             None => {
-                let authorization = Box::pin(self.authorization(core)).await?;
+                let authorization = Box::pin(core.sends.wait(self.authorization(core))).await??;
                 if self.renew(core)? {
                     return Ok(AttemptEnd::AtOnce);
                 }
@@ -68,11 +76,12 @@ impl Outgoing {
             held.not_sent();
             return Ok(AttemptEnd::AtOnce);
         }
+        let began = self.begins(core, began);
         // Without a stated deadline, an exchange that has begun gets its whole time.
         let before = self.deadline;
         if self.patience_ns > 0 {
             let whole = self.patience_ns.max(nanos(self.attempt_timeout));
-            self.deadline = self.deadline.max(began.plus_nanos(whole));
+            self.deadline = self.deadline.max(began.at.plus_nanos(whole));
         }
         let exchange = match self.exchange(core, authorization.as_deref(), began) {
             Ok(exchange) => exchange,
@@ -81,7 +90,7 @@ impl Outgoing {
                 return Err(why);
             }
         };
-        if !core.egress.signers.is_empty() && self.was_signed_late(core, began) {
+        if !core.egress.signers.is_empty() && self.was_signed_late(core, began.at) {
             self.prepared.take_back(exchange);
             held.not_sent();
             (self.host_pass, self.deadline) = (None, before);
@@ -90,15 +99,18 @@ impl Outgoing {
         if let Some(pass) = &mut self.host_pass {
             pass.leaves(self.route.vendor.connect_timeout);
         }
+        if let Some(stored) = &mut self.stored {
+            stored.authorization.clone_from(&authorization);
+        }
         self.dispatched(core, waited);
         if self.route.vendor.keeps_usage {
             self.remember(core, true);
         }
-        let listed = Listed::new(&core.telemetry.under_way, self.entry(began));
+        let listed = Listed::new(&core.telemetry.under_way, self.entry(began.at));
         let result = self.in_span(core.egress.transport.execute(exchange), waited).await;
         drop(listed);
         let ended = core.clock.now();
-        self.exchanged(core, &result, ended, began);
+        self.exchanged(core, &result, ended, began.at);
         self.tell_breaker(core, &result, ended);
         let reason = reason.map(WaitReason::new);
         let answer = match result {
@@ -119,6 +131,19 @@ impl Outgoing {
         }
         let answered = Answered { answer, held, waited, reason, began, authorization };
         Ok(Box::pin(self.classify_answer(core, answered)).await)
+    }
+
+    /// Whether an operator has paused the tenant at the vendor.
+    fn is_paused(&self, core: &Core) -> bool {
+        let place = core.registry.place(&self.route);
+        place.is_ok_and(|place| place.shard.look(|engine, now| engine.paused_until(now, place.lane)) == Some(Time::MAX))
+    }
+
+    /// The moment at which an exchange begins. Its wall clock is read only where the age of a key or a signature may
+    /// need it.
+    fn begins(&self, core: &Core, at: Time) -> Moment {
+        let needs_wall = self.has_key || !core.egress.signers.is_empty();
+        Moment { at, wall: if needs_wall { core.clock.wall() } else { SystemTime::UNIX_EPOCH } }
     }
 
     /// The attempt's entry in the list of exchanges in flight.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Time;
+use crate::clock::{Moment, Time};
 use crate::dispatch::PermitGuard;
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
@@ -76,7 +76,7 @@ pub(super) struct Answered {
     pub(super) held: PermitGuard,
     pub(super) waited: Duration,
     pub(super) reason: Option<WaitReason>,
-    pub(super) began: Time,
+    pub(super) began: Moment,
     pub(super) authorization: Option<Arc<Authorization>>,
 }
 
@@ -204,4 +204,23 @@ async fn last_response(answered: Answered) -> LastResponse {
     let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
     held.finish();
     LastResponse::new(answer.status, answer.headers, excerpt.into())
+}
+
+/// The longest wait for a body that is only kept in a letter.
+const READ: Duration = Duration::from_secs(1);
+
+/// The beginning of a response body.
+pub(super) async fn excerpt(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(data)) = response.chunk().await {
+            let room = EXCERPT - body.len();
+            body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() >= room {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(READ, read).await;
+    body
 }

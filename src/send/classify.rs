@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::attempt_end::{Again, Answered, AttemptEnd, Cause};
 use super::feedback::Reading;
 use super::{Outgoing, letter};
-use crate::clock::{Time, millis, nanos};
+use crate::clock::{Moment, millis, nanos};
 use crate::config::{OnAmbiguous, RetryPolicy};
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
@@ -20,14 +20,16 @@ use crate::transport::{Sent, TransportError};
 impl Outgoing {
     /// Whether an execution that begins at `at` has no further effect, if the vendor has acted before: by the request's
     /// method, or because the vendor still knows its key.
-    pub(super) fn is_idempotent(&self, at: Time) -> bool {
-        let age = self.past.as_ref().and_then(|past| past.may_have_acted).map_or(Duration::ZERO, |since| since.age(at));
-        let knows_key = || retry::knows_key(self.route.vendor.idempotency.keeps, age, self.attempt_timeout);
-        retry::idempotent(self.prepared.method(), self.has_key && knows_key())
+    pub(super) fn is_idempotent(&self, at: Moment) -> bool {
+        let since = self.past.as_ref().and_then(|past| past.may_have_acted);
+        let age = || since.map_or(Duration::ZERO, |since| since.age(at));
+        let knows_key = || retry::knows_key(self.route.vendor.idempotency.keeps, age(), self.attempt_timeout);
+        let takes_key = || self.prepared.takes_key(&self.route);
+        retry::idempotent(self.prepared.method(), takes_key, self.has_key && knows_key())
     }
 
     /// Whether another exchange may begin at `at`: certainly no earlier one had an effect, or a repetition does no harm.
-    pub(super) fn may_begin(&self, at: Time) -> bool {
+    pub(super) fn may_begin(&self, at: Moment) -> bool {
         let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
         !self.may_have_acted() || retry::may_resend(self.is_idempotent(at), resend, &self.route.vendor.retry)
     }
@@ -39,19 +41,19 @@ impl Outgoing {
 
     /// The end of an attempt after which the policy allows another one. If the vendor may have acted, and may have
     /// forgotten the request's key by then, there is none.
-    fn again(&self, again: Again) -> AttemptEnd {
-        match self.may_begin(again.earliest) {
+    fn again(&self, now: Moment, again: Again) -> AttemptEnd {
+        match self.may_begin(now.after(again.earliest.since(now.at))) {
             true => AttemptEnd::Again(Box::new(again)),
             false => AttemptEnd::Ambiguous { park: self.is_parked(), cause: Box::new(again.cause) },
         }
     }
 
     /// Remembers that an exchange that began at `began` left open whether the vendor acted.
-    fn left_open(&mut self, began: Time) {
+    fn left_open(&mut self, began: Moment) {
         self.past().may_have_acted.get_or_insert(Since::new(Duration::ZERO, began));
     }
 
-    fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
+    fn judge(&self, outcome: &Outcome, now: Moment, had_credential: bool) -> Verdict {
         let policy = &self.route.vendor.retry;
         // An immediate request is never retried. `classify_answer` leaves out the attempt after a refresh, which
         // `max_retries` does not cover.
@@ -64,7 +66,7 @@ impl Outgoing {
         let idempotent = self.is_idempotent(now);
         let traits = RetryInput { idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
         let tried = self.past.as_ref().map(|past| past.tried).unwrap_or_default();
-        match (retry::decide(outcome, &traits, &tried, policy, now), *outcome) {
+        match (retry::decide(outcome, &traits, &tried, policy, now.at), *outcome) {
             // Without retries a caller reads in the response that the vendor did not act. A stored job has no such
             // caller, so the job is given up: the status alone may look like a success.
             (Verdict::Done, Outcome::Answered { status, class, .. }) if is_stored && retry::may_pass(status, class) => {
@@ -77,7 +79,8 @@ impl Outgoing {
     /// Classifies a response that is not simply returned to the caller: reports it to the limits, and decides what
     /// follows.
     pub(super) async fn classify_answer(&mut self, core: &Core, mut answered: Answered) -> AttemptEnd {
-        let (now, wall) = (core.clock.now(), core.clock.wall());
+        let ended = core.clock.moment();
+        let (now, wall) = (ended.at, ended.wall);
         let status = answered.answer.status;
         let signals = self.signals(&mut answered.answer, wall).await;
         self.settle(core, &answered.held, &signals);
@@ -89,8 +92,8 @@ impl Outgoing {
         if is_ambiguous {
             self.left_open(answered.began);
         }
-        let verdict = self.judge(&outcome, now, answered.authorization.is_some());
-        let took = now.since(answered.began);
+        let verdict = self.judge(&outcome, ended, answered.authorization.is_some());
+        let took = now.since(answered.began.at);
         let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());
         record.retry_after_ms = stated.map(millis);
@@ -148,13 +151,14 @@ impl Outgoing {
                 let past = self.past();
                 past.tried.retries += 1;
                 past.exchanges += 1;
-                self.again(Again {
+                let again = Again {
                     wait,
                     earliest: now + told.unwrap_or(wait),
                     is_stated: told.is_some(),
                     takes_budget: verdict == Verdict::Again,
                     cause: Cause::Answer { answered: Box::new(answered), is_ambiguous },
-                })
+                };
+                self.again(ended, again)
             }
             Verdict::Ambiguous | Verdict::Park => AttemptEnd::Ambiguous {
                 park: verdict == Verdict::Park,
@@ -178,17 +182,18 @@ impl Outgoing {
         core: &Core,
         error: TransportError,
         held: PermitGuard,
-        began: Time,
+        began: Moment,
         had_credential: bool,
     ) -> AttemptEnd {
-        let now = core.clock.now();
+        let ended = core.clock.moment();
+        let now = ended.at;
         let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(core, error.is_closing()));
         let error = if self.route.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         if retry::is_ambiguous(&outcome, &self.route.vendor.retry) {
             self.left_open(began);
         }
-        let verdict = self.judge(&outcome, now, had_credential);
+        let verdict = self.judge(&outcome, ended, had_credential);
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => {
                 held.not_sent();
@@ -203,7 +208,7 @@ impl Outgoing {
             (_, ErrorKind::Timeout) => drop(held),
             _ => held.finish(),
         }
-        let took = now.since(began);
+        let took = now.since(began.at);
         let phase = match error.sent() {
             Sent::NotSent => Phase::NotSent,
             Sent::Unprocessed => Phase::Unprocessed,
@@ -216,7 +221,7 @@ impl Outgoing {
         past.records.push(record);
         past.again = false;
         if matches!(error.sent(), Sent::NotSent | Sent::Unprocessed) {
-            past.tried.failing_since.get_or_insert(began);
+            past.tried.failing_since.get_or_insert(began.at);
             past.connects += 1;
         } else {
             past.tried.failing_since = None;
@@ -231,13 +236,14 @@ impl Outgoing {
         match verdict {
             Verdict::Again | Verdict::RetryUncounted | Verdict::Refused => {
                 self.past().tried.retries += u32::from(counts);
-                self.again(Again {
+                let again = Again {
                     wait,
                     earliest: now + wait,
                     is_stated: false,
                     takes_budget: counts,
                     cause: Cause::Failure(error),
-                })
+                };
+                self.again(ended, again)
             }
             Verdict::GiveUp(why @ (GiveUpReason::Retries | GiveUpReason::Age | GiveUpReason::Budget)) => {
                 AttemptEnd::GaveUp(why, Box::new(Cause::Failure(error)))

@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::attempt_end::EXCERPT;
-use super::attempt_end::{AttemptEnd, Cause, NotSent};
+use super::attempt_end::{AttemptEnd, Cause, EXCERPT, NotSent, excerpt};
 use super::events::End;
 use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
 use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
-use crate::config::{AtRest, Keep, OnAmbiguous};
+use crate::config::{AtRest, Keep, OnAmbiguous, Tenant};
 use crate::core::{Core, Used};
 use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
-use crate::engine::Refusal;
+use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::{Refusal, Until};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::retry::{self, Class, FailedEnd, failed_end};
+use crate::route::Authorization;
 use crate::send::response::Response;
 use crate::transport::TransportError;
 
@@ -34,6 +35,9 @@ pub(crate) enum ClaimEnd {
     Later { wait: Duration, history: History },
     /// The job was not tried and is due at once, for any process with room for it.
     Back,
+    /// As `Back`, because the lane's limits allow nothing for longer than a claim waits. A job that was tried before is
+    /// due later instead: its record leaves the wait out of the time for which it has failed.
+    Blocked,
     /// Another process has taken over the job.
     Gone,
 }
@@ -56,6 +60,9 @@ pub(crate) struct Sending {
 const HOLD: Duration = Duration::from_secs(60);
 /// The wait of a job that the store or the limits cannot take now, if they state none.
 const SOON: Duration = Duration::from_secs(1);
+/// The longest wait of a job at a limit that does not stop its whole lane, such as one of its endpoint, or an eighth of what
+/// the limit states: a reload, a resumed lane or another process may have room earlier.
+const ASK_AGAIN: Duration = Duration::from_secs(900);
 /// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
 /// The wait of a job that does not fit the configuration.
@@ -68,6 +75,8 @@ enum Next {
     Later(Duration),
     /// Due after the wait that the limits state.
     AsStated,
+    /// Due when this or another process has room in the lane's limits.
+    Blocked,
     /// Due after the backoff of a connection that fails.
     WhenMended,
     /// Due when the host may be connected to.
@@ -98,39 +107,56 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     outgoing.give_up = outgoing.deadline.min(outgoing.began + HOLD);
     outgoing.tries = history.exchanges;
     outgoing.past = history.into_past(core, clock);
-    outgoing.stored = Some(Box::new(StoredJob { id, clock, records, begun, recorded: None }));
+    outgoing.stored = Some(Box::new(StoredJob { id, clock, records, begun, recorded: None, authorization: None }));
     outgoing.open_span();
-    let end = match outgoing.span.as_deref().cloned() {
+    let (end, noted) = match outgoing.span.as_deref().cloned() {
         None => Box::pin(outgoing.attempt_once(core)).await,
         Some(span) => Box::pin(outgoing.attempt_once(core).instrument(span)).await,
     };
-    let (ending, told) = outgoing.ending(core, end).await;
+    let (ending, told) = outgoing.ending(core, end, noted).await;
     outgoing.ended(core, told);
     ending
+}
+
+/// Whether a lane's limits allow no request of this priority for longer than a claimed job waits. Limits of single
+/// endpoints do not count.
+pub(crate) fn is_blocked(core: &Core, tenant: &Tenant, priority: Priority) -> bool {
+    let Some(place) = core.registry.dispatch.find(tenant) else { return false };
+    place.shard.look(|engine, now| {
+        // A check says first which exchanges a request has to wait for, whatever pauses there are.
+        if engine.paused_until(now, place.lane).is_some_and(|at| at > now + HOLD) {
+            return true;
+        }
+        let check = engine.check(now, place.lane, NO_ENDPOINT, priority.into());
+        let until = check.and_then(|check| check.stop).map(|(_, until)| until);
+        matches!(until, Some(Until::At(at) | Until::Turn(at)) if at > now + HOLD)
+    })
 }
 
 /// Ends a claim whose job does not fit the configuration: it is tried again later, because the configuration may be
 /// corrected.
 fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
-    let now = letter::timestamp(core.clock, Duration::ZERO);
-    history.failing_since.get_or_insert(now);
-    let mut record = AttemptRecord::new(now, Phase::NotSent, 0);
+    let mut record = AttemptRecord::new(letter::timestamp(core.clock, Duration::ZERO), Phase::NotSent, 0);
     record.error = Some(error.to_string());
     // The same error is recorded once.
     if history.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
         history.note(record);
     }
-    history.leave_out(UNKNOWN);
+    history.leave_out(UNKNOWN, false);
+    // The next claim leaves out the time since `due`. Without this it would leave out the wait a second time.
+    history.due = history.due.and_then(|due| due.checked_add(UNKNOWN).ok());
     ClaimEnd::Later { wait: UNKNOWN, history }
 }
 
 impl Outgoing {
-    /// Attempts the job until an attempt ends in something that the store has to know.
-    async fn attempt_once(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
+    /// Attempts the job until an attempt ends in something that the store has to know. Returns that end, and the number
+    /// of records before that attempt.
+    async fn attempt_once(&mut self, core: &Core) -> (Result<AttemptEnd, NotSent>, usize) {
         loop {
+            let noted = self.past.as_ref().map_or(0, |past| past.records.len());
             match self.attempt(core).await {
-                Ok(AttemptEnd::AtOnce) => {}
-                end => return end,
+                Ok(AttemptEnd::AtOnce) => drop(self.take_authorization()),
+                end => return (end, noted),
             }
         }
     }
@@ -152,13 +178,22 @@ impl Outgoing {
         Ok(())
     }
 
-    fn has_begun(&self) -> bool {
+    /// Whether no attempt of the job, in this claim or an earlier one, has to be remembered.
+    fn is_untried(&self) -> bool {
+        self.past.is_none() && !self.has_begun()
+    }
+
+    fn take_authorization(&mut self) -> Option<Arc<Authorization>> {
+        self.stored.as_mut().and_then(|stored| stored.authorization.take())
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.begun.load(Ordering::Acquire))
     }
 
     /// Converts the end of an attempt into the end of the claim for the store, and the end for metrics, spans and
-    /// events.
-    async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>) -> (ClaimEnd, End) {
+    /// events. `noted`: the number of records before the attempt.
+    async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>, noted: usize) -> (ClaimEnd, End) {
         let end = match end {
             Ok(end) => end,
             Err(why) => return self.ending_unsent(core, why),
@@ -177,7 +212,7 @@ impl Outgoing {
         match end {
             AttemptEnd::Done(response) => {
                 let told = Ok(response.status());
-                (self.answered(core, response).await, told)
+                (self.answered(core, response, noted).await, told)
             }
             AttemptEnd::AtOnce => (ClaimEnd::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
             AttemptEnd::Again(again) => {
@@ -202,7 +237,7 @@ impl Outgoing {
             }
             AttemptEnd::Failed(failure) => {
                 let (sent, kind) = (failure.sent(), failure.kind());
-                let ending = match failed_end(sent, kind, self.is_idempotent(core.clock.now())) {
+                let ending = match failed_end(sent, kind, self.is_idempotent(core.clock.moment())) {
                     FailedEnd::Invalid => self.bury_unsent(core, Reason::Rejected, failure.to_string()),
                     FailedEnd::NotPossibleNow => self.not_possible_now(core, failure.to_string(), None),
                     FailedEnd::Rejected => self.bury(core, Reason::Rejected),
@@ -223,22 +258,31 @@ impl Outgoing {
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) => Next::Back,
             NotSent::Store(_) => Next::Later(SOON),
             NotSent::Refused(Refusal::Retired | Refusal::NoLane) => Next::Later(REMOVED),
-            NotSent::Refused(Refusal::TooExpensive { .. } | Refusal::UnknownEndpoint) | NotSent::Invalid(_) => {
-                Next::Rejected
-            }
+            // The next claim looks for the endpoint of the request's path anew.
+            NotSent::Refused(Refusal::UnknownEndpoint) => Next::Later(UNKNOWN),
+            NotSent::Refused(Refusal::TooExpensive { .. }) | NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,
+            NotSent::Refused(Refusal::TooLate { .. } | Refusal::RetryLater { .. })
+                if self.is_untried() && is_blocked(core, self.route.tenant(), self.priority) =>
+            {
+                Next::Blocked
+            }
             NotSent::Refused(_) => Next::AsStated,
             NotSent::HostShut { .. } if self.outlasts_outages() => Next::WhenReachable,
             NotSent::HostShut { .. } | NotSent::Credential(_) => Next::WhenMended,
         };
         let error = self.not_sent_error(core, why);
         let (told, wait) = (Err((error.kind(), error.delivery())), error.retry_after());
-        let is_outage = matches!(next, Next::WhenReachable);
+        let (is_outage, is_failure) = (matches!(next, Next::WhenReachable), matches!(next, Next::WhenMended));
         let mut ending = match next {
             Next::Nothing => ClaimEnd::Gone,
             Next::Back => ClaimEnd::Back,
             Next::Later(wait) => self.later(core, wait),
-            Next::AsStated => self.later(core, wait.unwrap_or(SOON)),
+            Next::AsStated => {
+                let stated = wait.unwrap_or(SOON);
+                self.later(core, stated.min(ASK_AGAIN.max(stated / 8)))
+            }
+            Next::Blocked => ClaimEnd::Blocked,
             Next::WhenMended => self.not_possible_now(core, error.to_string(), wait),
             Next::WhenReachable => {
                 self.note_unsent(core, error.to_string());
@@ -248,7 +292,7 @@ impl Outgoing {
             Next::Ambiguous => self.bury_unsent(core, Reason::Ambiguous, error.to_string()),
         };
         if !is_outage && let ClaimEnd::Later { wait, history } = &mut ending {
-            history.leave_out(core.clock.now().since(self.began).saturating_add(*wait));
+            history.leave_out(core.clock.now().since(self.began).saturating_add(*wait), is_failure);
         }
         (ending, told)
     }
@@ -343,19 +387,16 @@ impl Outgoing {
         ClaimEnd::Later { wait, history }
     }
 
-    /// The end after a response that is not retried: accepted, or refused for good.
-    async fn answered(&mut self, core: &Core, response: Response) -> ClaimEnd {
+    /// The end after a response that is not retried: accepted, or refused for good. `noted`: the number of records
+    /// before the attempt.
+    async fn answered(&mut self, core: &Core, response: Response, noted: usize) -> ClaimEnd {
         let status = response.status();
-        let class = core.egress.classifier(&self.route);
-        let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
+        let class = core.egress.class_of(&self.route, status, response.headers());
         if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
             return ClaimEnd::Delivered(Box::new(response));
         }
-        let noted = self
-            .past
-            .as_ref()
-            .map_or(0, |past| past.records.iter().filter(|record| record.phase != Phase::NotSent).count());
-        if noted < response.attempts() as usize {
+        // Only a response that had to be classified has a record already.
+        if self.past().records.len() == noted {
             self.note(core, Phase::Answered, Some(status.as_u16()), None);
         }
         let body = excerpt(response).await;
@@ -366,12 +407,14 @@ impl Outgoing {
         self.bury(core, Reason::Rejected)
     }
 
-    /// The part of a response body that the letter keeps: usually the reason of a refusal.
-    fn words(&self, status: u16, body: &[u8]) -> Option<String> {
+    /// The part of a response body that the letter keeps: usually the reason of a refusal. The tenant's secret is
+    /// replaced before the text is cut, so that no part of it is left at the cut.
+    fn words(&mut self, status: u16, body: &[u8]) -> Option<String> {
+        let authorization = self.take_authorization();
         let vendor = &self.route.vendor;
         let most = match vendor.dead_letters {
             Keep::Whole => EXCERPT,
-            // A response about a credential may repeat it.
+            // A response about a credential may repeat a part of it, which cannot be found.
             Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
             Keep::Redacted => WORDS,
             Keep::NoAnswer => return None,
@@ -381,7 +424,9 @@ impl Outgoing {
         }
         // The body may have been cut within a character of up to four bytes.
         let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-        let is_text = body.len() - text.len() < 4;
+        // A text with zeros is not UTF-8 but UTF-16, in which no secret would be found.
+        let is_text = body.len() - text.len() < 4 && !text.contains('\0');
+        let text = authorization.map_or_else(|| text.to_owned(), |known| known.conceal(&vendor.auth, text));
         let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
         let text: String = text.trim().chars().take(most).map(plain).collect();
         (is_text && !text.is_empty()).then_some(text)
@@ -390,21 +435,3 @@ impl Outgoing {
 
 /// Characters of a response body that a redacted letter keeps.
 const WORDS: usize = 200;
-/// The longest wait for a body that is only kept in a letter.
-const READ: Duration = Duration::from_secs(1);
-
-/// The beginning of a response body.
-async fn excerpt(mut response: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    let read = async {
-        while let Ok(Some(data)) = response.chunk().await {
-            let room = EXCERPT - body.len();
-            body.extend_from_slice(&data[..data.len().min(room)]);
-            if data.len() >= room {
-                break;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(READ, read).await;
-    body
-}

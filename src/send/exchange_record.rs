@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::BoxFuture;
-use crate::clock::{Time, millis};
+use crate::clock::{Moment, Time, millis};
 use crate::core::{Remembers, Used};
 use crate::error::Error;
-use crate::route::Route;
+use crate::retry::Since;
+use crate::route::{Authorization, Route};
 
 /// Records exchanges that are about to begin.
 pub(crate) trait RecordExchange: Send + Sync {
@@ -30,7 +31,7 @@ pub(crate) trait RecordExchange: Send + Sync {
 /// What the store's clock showed at a moment of this process. It compares times of rows with those of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreTime {
-    pub(crate) at: Time,
+    pub(crate) at: Moment,
     /// Milliseconds since 1970.
     pub(crate) ms: i64,
 }
@@ -41,10 +42,11 @@ impl StoreTime {
         Duration::from_millis(u64::try_from(self.ms.saturating_sub(ms)).unwrap_or(0))
     }
 
-    /// What the store's clock showed `age` before `now`.
-    pub(super) fn before(self, now: Time, age: Duration) -> i64 {
+    /// What the store's clock showed when the vendor may first have acted, or less: a time in which the machine was
+    /// suspended since the claim is left out, because no clock of the process shows it for certain.
+    pub(super) fn of(self, since: Since) -> i64 {
         let whole = |time: Duration| i64::try_from(millis(time)).unwrap_or(i64::MAX);
-        self.ms.saturating_add(whole(now.since(self.at))).saturating_sub(whole(age))
+        self.ms.saturating_add(whole(since.at.at.since(self.at.at))).saturating_sub(whole(since.age))
     }
 }
 
@@ -58,6 +60,9 @@ pub(crate) struct StoredJob {
     pub(super) begun: Arc<AtomicBool>,
     /// The record of the latest exchange, if the usage of its limits is kept.
     pub(super) recorded: Option<Recorded>,
+    /// What the latest exchange was authenticated with, until its attempt ends. A letter must not hold this secret if
+    /// the vendor repeats it.
+    pub(super) authorization: Option<Arc<Authorization>>,
 }
 
 /// The usage of an exchange that is recorded in the store. An exchange that never leaves must not count after a

@@ -117,8 +117,7 @@ impl AnswerReader<'_> {
     /// The class that the program's classifier or else the response's signals give to a response; `None` if its status
     /// decides.
     pub(super) fn class(&self, status: StatusCode, headers: &HeaderMap, signals: &Signals) -> Option<Class> {
-        let class = self.core.egress.classifier(self.route).and_then(|classifier| classifier.classify(status, headers));
-        class.or(match signals.throttled {
+        self.core.egress.class_of(self.route, status, headers).or(match signals.throttled {
             true => Some(Class::RateLimited),
             // The vendor's dialect says that this status is no refusal here, so a retry would not help.
             false if signals::is_refusal(status) => Some(Class::Rejected),

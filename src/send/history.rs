@@ -20,7 +20,8 @@ pub(crate) struct History {
     pub(crate) retries: u32,
     pub(crate) connects: u32,
     pub(crate) exchanges: u32,
-    /// The start of the current run of attempts that the vendor did not process, by the wall clock.
+    /// The start of the current run of attempts that the vendor did not process, or whose credential could not be read,
+    /// by the wall clock. Times in which the job waited for anything else are left out: they move it forward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
     /// Since when the vendor was not reached for a job that outlasts an outage, by the wall clock. It begins with a
@@ -56,8 +57,10 @@ impl History {
     }
 
     /// Leaves `time` out of the outage, because the job waited for something else: for its limits, or for a credential.
-    pub(super) fn leave_out(&mut self, time: Duration) {
-        for since in [&mut self.unreachable_since, &mut self.tried_since].into_iter().flatten() {
+    /// Unless `is_failure`, as for a credential that cannot be read, it leaves `time` out of the run of failures too.
+    pub(super) fn leave_out(&mut self, time: Duration, is_failure: bool) {
+        let outage = [&mut self.unreachable_since, &mut self.tried_since].into_iter().flatten();
+        for since in outage.chain(self.failing_since.as_mut().filter(|_| !is_failure)) {
             *since = since.checked_add(time).unwrap_or(*since);
         }
     }
@@ -96,7 +99,7 @@ impl History {
             failing_since: past.tried.failing_since.map(since),
             unreachable_since: past.unreachable.map(|outage| since(outage.since)),
             tried_since: past.unreachable.map(|outage| since(outage.tried_since)),
-            may_have_acted_at: past.may_have_acted.zip(clock).map(|(since, clock)| clock.before(now, since.age(now))),
+            may_have_acted_at: past.may_have_acted.zip(clock).map(|(since, clock)| clock.of(since)),
             // A job may be tried for days, and its credential may have to be replaced more than once in that time.
             refreshed: past.tried.refreshed && past.records.last().is_some_and(|last| last.status == Some(401)),
             due: None,
@@ -119,16 +122,20 @@ fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Time;
+    use crate::clock::{Moment, Time};
 
     #[test]
     fn moment_of_doubt_stays_over_claims() {
-        let at = Time::from_nanos(3_600_000_000_000);
+        let wall = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let at = Moment { at: Time::from_nanos(3_600_000_000_000), wall };
         let clock = StoreTime { at, ms: 2_000_000 };
         let since = Since::new(clock.age(1_400_000), at);
-        let later = at + Duration::from_micros(5_000_700);
-        assert_eq!(since.age(later), Duration::from_micros(605_000_700));
-        assert_eq!(clock.before(later, since.age(later)), 1_400_000);
+        assert_eq!(since.age(at.after(Duration::from_micros(5_000_700))), Duration::from_micros(605_000_700));
+        assert_eq!(clock.of(since), 1_400_000);
+        assert_eq!(clock.of(Since::new(Duration::ZERO, at.after(Duration::from_secs(5)))), 2_005_000);
+        let later_wall = Moment { wall: wall + Duration::from_secs(3_600), ..at };
+        let why = "suspended, or a wall clock that was set forward: the doubt must not look younger to the next claim";
+        assert_eq!(clock.of(Since::new(Duration::ZERO, later_wall)), 2_000_000, "{why}");
         assert_eq!(clock.age(3_000_000), Duration::ZERO, "the store's clock went back");
     }
 

@@ -21,7 +21,8 @@ impl Outgoing {
         let (prepared, tenant) = (&self.prepared, &self.route);
         let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
-            (Keep::Whole, Some(body)) => {
+            // An outline has no headers, and so no credential.
+            (Keep::Whole, Some(body)) if !prepared.has_own_credential() => {
                 LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone())
             }
             _ => LetterRequest::outline(prepared.method(), &path, prepared.body_bytes()),
@@ -54,7 +55,8 @@ impl Request {
         };
         if !matches!(letter.request, LetterRequest::Whole { .. }) {
             return refuse(
-                "it holds only an outline of the request; set dead_letters = \"whole\" for the vendor, or make the request anew",
+                "it holds only an outline of the request; set dead_letters = \"whole\" for the vendor, or make the request \
+                 anew, as for every request that brings an Authorization or Cookie header of its own",
             );
         }
         let Some(mut request) = letter.request.request(&letter.vendor) else { return refuse("its method is invalid") };

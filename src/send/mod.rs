@@ -49,7 +49,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::Priority;
-use crate::clock::{Time, nanos};
+use crate::clock::{Moment, Time, nanos};
 use crate::config::{MAX_COSTS, OnAmbiguous, Tenant};
 use crate::core::refusal;
 use crate::core::{Core, Egress, HostPass, Remembers, Used};
@@ -361,6 +361,9 @@ impl Outgoing {
             let path = self.prepared.path_below_base(&now);
             let found = known.or_else(|| now.vendor.match_endpoint(self.prepared.method().as_str(), &path));
             self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
+            // The key stays where it was put. The vendor reads it only if the new entry names that place too.
+            let (how, before) = (&now.vendor.idempotency, &self.route.vendor.idempotency);
+            self.has_key &= how.carrier == before.carrier && self.prepared.takes_key(&now);
         }
         self.route = now;
         Ok(has_changed)
@@ -386,7 +389,9 @@ impl Outgoing {
         // `max_wait` is a hard bound: pauses do not extend it. An immediate request waits for no pause.
         let waits_for_pauses = !self.immediate && (retry || self.give_up == self.deadline);
         let patience_ns = if waits_for_pauses { self.patience_ns } else { 0 };
-        Ask { immediate: self.immediate, retry, patience_ns, ..ask }
+        // Jobs that have not begun go back into the store at a shutdown.
+        let admitted = retry || self.stored.is_none();
+        Ask { immediate: self.immediate, admitted, retry, patience_ns, ..ask }
     }
 
     fn whole_cost(&self) -> Cost {
@@ -405,20 +410,18 @@ impl Outgoing {
         &mut self,
         core: &Core,
         authorization: Option<&Authorization>,
-        began: Time,
+        began: Moment,
     ) -> Result<Exchange, NotSent> {
-        if began >= self.deadline {
+        if began.at >= self.deadline {
             // The permit was granted in time, but its future was polled too late.
             return Err(Refusal::Deadline.into());
         }
         if !self.may_begin(began) {
             return Err(NotSent::KeyForgotten);
         }
-        let ends = self.deadline.min(began + self.attempt_timeout);
+        let ends = self.deadline.min(began.at + self.attempt_timeout);
         let signer = core.egress.signers.get(&*self.route.vendor.name).map(|signer| &**signer);
-        // Only signers need the wall clock.
-        let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| core.clock.wall());
-        let attempt = Attempt { authorization, signer, wall, deadline: core.clock.instant(ends) };
+        let attempt = Attempt { authorization, signer, wall: began.wall, deadline: core.clock.instant(ends) };
         let as_not_sent = |error: Error| match error.kind() {
             ErrorKind::Credential => NotSent::Credential(error),
             _ => NotSent::Invalid(error),

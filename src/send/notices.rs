@@ -76,7 +76,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
         }
         Notice::Longer { until } => return series.paused_longer(&of.id, until),
         Notice::Held => {
-            tracing::warn!(tenant, vendor, "paused by an operator");
+            tracing::warn!(tenant, vendor, "paused until it is resumed");
             EventKind::Paused
         }
         Notice::Recovered => {

@@ -9,6 +9,7 @@ use super::{AttemptLog, Outgoing};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::Reason;
+use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::retry::GiveUpReason;
 use crate::send::response::Response;
@@ -23,9 +24,11 @@ pub(crate) fn send(
         match outgoing {
             Ok(ref mut outgoing) => {
                 outgoing.open_span();
-                let result = match outgoing.span.as_deref().cloned() {
-                    None => outgoing.run(core).await,
-                    Some(span) => Box::pin(outgoing.run(core).instrument(span)).await,
+                let under_way = core.sends.begin();
+                let result = match (&under_way, outgoing.span.as_deref().cloned()) {
+                    (None, _) => Err(outgoing.not_sent(core, Refusal::Shutdown.into())),
+                    (Some(_), None) => outgoing.run(core).await,
+                    (Some(_), Some(span)) => Box::pin(outgoing.run(core).instrument(span)).await,
                 };
                 let result = result.map_err(|error| outgoing.of_all_attempts(error));
                 if let Err(error) = &result {
@@ -79,7 +82,9 @@ impl Outgoing {
                 None
             }
         };
-        tokio::time::sleep(again.wait).await;
+        if let Err(shutdown) = core.sends.wait(tokio::time::sleep(again.wait)).await {
+            return Err(self.not_sent(core, shutdown.into()));
+        }
         // A busy machine wakes the request late. The failure says more than that the time is over.
         match failure.filter(|_| self.patience_ns == 0 && core.clock.now() >= self.deadline) {
             Some(failure) => Err(self.or_expired(core, failure.into_error(&self.route))),
@@ -108,11 +113,17 @@ impl Outgoing {
         let error = match cause {
             Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.route)),
             Cause::Answer { .. } => {
+                let bound = match self.patience_ns {
+                    0 => "after the request's deadline".to_owned(),
+                    _ => {
+                        let max_hold = rounded_up(self.route.vendor.retry.max_hold);
+                        format!("longer than the {max_hold} for which the vendor's `max_hold` lets a request wait")
+                    }
+                };
                 let why = format!(
-                    "{}, and the next attempt is due in {} ms, which is after the request's deadline or longer than the \
-                     vendor's `max_hold` lets a request wait; send it again after that time",
+                    "{}, and the next attempt is due in {}, which is {bound}; send it again after that time",
                     cause.text(),
-                    wait.as_millis()
+                    rounded_up(wait)
                 );
                 self.route.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)
             }
@@ -123,8 +134,10 @@ impl Outgoing {
 
     fn not_sent(&mut self, core: &Core, why: NotSent) -> Error {
         let (may_be_sent_later, is_ambiguous) = (why.may_be_sent_later(), matches!(why, NotSent::KeyForgotten));
+        let is_shutdown = matches!(why, NotSent::Refused(Refusal::Shutdown));
         let error = self.not_sent_error(core, why);
         match () {
+            () if is_shutdown && self.was_to_go_again() => self.dead_letter(core, Reason::Expired, error),
             () if may_be_sent_later => self.or_expired(core, error),
             () if is_ambiguous && self.is_parked() => self.dead_letter(core, Reason::Ambiguous, error),
             () => error,
@@ -134,8 +147,12 @@ impl Outgoing {
     /// Writes a dead letter for a request that ran out of time although its caller stated no deadline, if its next
     /// attempt was due: a caller that only logs the error would lose the request otherwise.
     fn or_expired(&mut self, core: &Core, error: Error) -> Error {
-        let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
-        if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }
+        let is_expired = self.patience_ns > 0 && self.was_to_go_again();
+        if is_expired { self.dead_letter(core, Reason::Expired, error) } else { error }
+    }
+
+    fn was_to_go_again(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| past.again)
     }
 
     /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes
@@ -176,10 +193,10 @@ impl Outgoing {
     /// Hands a dead letter of the request to the sink, and names it in the error.
     fn dead_letter(&mut self, core: &Core, reason: Reason, error: Error) -> Error {
         let letter = self.letter(core, reason);
-        let error = error.with_letter(&letter.id);
         self.dead_lettered(core, &letter);
-        core.telemetry.dead_letters.offer(letter);
-        error
+        let id = letter.id.clone();
+        // A letter that is named will be in the sink, so that the caller need not send the request again.
+        if core.telemetry.dead_letters.offer(letter) { error.with_letter(&id) } else { error }
     }
 
     /// Whether the vendor may have acted on one of the attempts so far.
@@ -210,4 +227,15 @@ impl Outgoing {
     pub(super) fn spend_budget(&self, core: &Core, now: Time) -> bool {
         core.egress.budgets.try_retry(core.registry.dispatch.hash(&self.route.id, &self.route.vendor.name), now)
     }
+}
+
+/// A wait for a person to read, in whole seconds, minutes or hours: never shorter than the wait itself.
+fn rounded_up(wait: Duration) -> String {
+    let seconds = wait.as_millis().div_ceil(1_000);
+    let (number, unit) = match seconds {
+        0..=120 => (seconds, "second"),
+        121..=7_200 => (seconds.div_ceil(60), "minute"),
+        _ => (seconds.div_ceil(3_600), "hour"),
+    };
+    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
+use crate::error::panic::catch_panic;
 use crate::error::{Error, ErrorKind};
 use crate::request::{Parts, Request, Target};
 use crate::route::{Authorization, Route};
@@ -90,6 +91,11 @@ impl Prepared {
         &self.parts.headers
     }
 
+    /// Whether the request brings a credential of its own. Such a request is never stored.
+    pub(super) fn has_own_credential(&self) -> bool {
+        [AUTHORIZATION, COOKIE].iter().any(|name| self.headers().contains_key(name))
+    }
+
     /// The stated costs by kind of points.
     pub(super) fn stated_costs(&self) -> impl Iterator<Item = (&str, u32)> {
         self.parts.costs.iter().map(|(kind, units)| (&**kind, *units))
@@ -114,6 +120,13 @@ impl Prepared {
             (!path.is_empty()).then(|| path.to_owned())
         };
         route.base().ok().and_then(|base| below(&base)).unwrap_or_else(|| "/".to_owned())
+    }
+
+    /// Whether the vendor takes an idempotency key with a request of this method and path.
+    pub(super) fn takes_key(&self, route: &Route) -> bool {
+        let path = self.path_below_base(route);
+        let path = path.split_once('?').map_or(&*path, |(path, _)| path);
+        route.vendor.idempotency.covers(self.method(), path)
     }
 
     /// The body, unless it is a stream.
@@ -167,8 +180,9 @@ impl Prepared {
             let origin = url.origin();
             let mut parts = SigningParts::new(method, url, headers, body.bytes());
             let secret = attempt.authorization.map(|authorization| &*authorization.secret);
-            signer
-                .sign(&mut parts, secret, attempt.wall)
+            let signed = catch_panic(|| signer.sign(&mut parts, secret, attempt.wall));
+            signed
+                .unwrap_or_else(|| Err("the signer panicked".into()))
                 .map_err(|why| refuse(ErrorKind::Credential, "the request could not be signed").with_source(why))?;
             if url.origin() != origin {
                 return Err(refuse(ErrorKind::Credential, "the signer changed the scheme, host or port"));

@@ -13,10 +13,34 @@ use super::exchange_record::RecordExchange;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::{Grant, LaneRef, Waiting, Whose, acquire_deferred};
-use crate::engine::Refusal;
+use crate::engine::plan::EndpointId;
+use crate::engine::{Ask, Refusal};
+use crate::route::Route;
+use crate::telemetry::metrics::Series;
 
 #[cfg(all(test, feature = "testing"))]
 mod tests;
+
+/// The present place of a tenant's lane, whose endpoints a reload may have renumbered.
+fn place_anew(core: &Core, tenant: &Route, endpoint: EndpointId, ask: &mut Ask) -> Result<LaneRef, Refusal> {
+    ask.endpoint = core.registry.endpoint_now(tenant, endpoint)?;
+    core.registry.place(tenant)
+}
+
+/// Asks for a permit at a lane's known place, or else at the place that the tenant's configuration implies.
+fn ask_at<'a>(
+    core: &'a Core,
+    place: &'a Option<LaneRef>,
+    tenant: &Route,
+    ask: &Ask,
+    now: Time,
+    series: &'a Series,
+) -> Result<Waiting<'a>, Refusal> {
+    match place {
+        Some(place) => acquire_deferred(&place.shard, Whose::Lane(place.lane), ask, now, series),
+        None => core.registry.dispatch.acquire_deferred(tenant, ask, now, series),
+    }
+}
 
 impl Outgoing {
     /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a
@@ -31,11 +55,7 @@ impl Outgoing {
         let mut record = None;
         loop {
             let ended = {
-                let waiting = match &place {
-                    Some(place) => acquire_deferred(&place.shard, Whose::Lane(place.lane), &ask, asked, &series),
-                    None => core.registry.dispatch.acquire_deferred(&tenant, &ask, asked, &series),
-                };
-                match waiting {
+                match ask_at(core, &place, &tenant, &ask, asked, &series) {
                     Ok(waiting) => self.start(core, &*records, waiting, &mut record).await,
                     Err(refusal) => Err(refusal.into()),
                 }
@@ -50,14 +70,33 @@ impl Outgoing {
                 }
                 // The lane was evicted while idle, or has moved.
                 Err(NotSent::Refused(Refusal::NoLane)) => {
-                    let now = core.registry.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
-                        ask.endpoint = endpoint;
-                        core.registry.place(&tenant)
-                    });
-                    place = Some(now?);
+                    place = Some(place_anew(core, &tenant, endpoint, &mut ask)?);
                     asked = core.clock.now();
                 }
                 Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Waits until the limits grant a permit, which goes back at once: nothing is recorded.
+    pub(super) async fn wait_for_turn(&self, core: &Core, now: Time) -> Result<(), NotSent> {
+        let Some(records) = self.stored.as_ref().map(|stored| stored.records.clone()) else { return Ok(()) };
+        let (series, tenant, mut ask) = (self.running.series().clone(), self.route.clone(), self.ask());
+        let (endpoint, mut place, mut asked) = (ask.endpoint, None::<LaneRef>, now);
+        loop {
+            let granted = {
+                match ask_at(core, &place, &tenant, &ask, asked, &series) {
+                    Ok(mut waiting) => self.unless_stopped(&*records, false, waiting.granted()).await?,
+                    Err(refusal) => Err(refusal),
+                }
+            };
+            match granted {
+                // The lane was evicted while idle, or has moved.
+                Err(Refusal::NoLane) => {
+                    place = Some(place_anew(core, &tenant, endpoint, &mut ask)?);
+                    asked = core.clock.now();
+                }
+                granted => return Ok(granted?),
             }
         }
     }
@@ -102,15 +141,15 @@ impl Outgoing {
         }
     }
 
-    /// Ends early when the worker stops, if the exchange was recorded: the job then returns to the store as not sent.
-    /// The worker itself drops jobs without a record.
+    /// Ends early when the worker stops, if an exchange was recorded: the job then returns to the store as not sent. The
+    /// worker itself drops jobs without a record.
     async fn unless_stopped<T>(
         &self,
         records: &dyn RecordExchange,
         is_written: bool,
         future: impl Future<Output = T>,
     ) -> Result<T, NotSent> {
-        if !is_written {
+        if !is_written && !self.has_begun() {
             return Ok(future.await);
         }
         tokio::select! {

@@ -1,6 +1,8 @@
 //! The SQL of batches: numbered requests of one source, accepted together with the mark up to which the source was
 //! read, and their outcomes. Also the SQL of queues and of workers' statuses.
 
+use std::collections::BTreeMap;
+
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::{self, NewJob};
 use super::records::JobState;
@@ -137,6 +139,9 @@ pub(crate) struct Counts {
 /// Requests that are counted in one transaction, which takes some tens of milliseconds.
 const COUNTED: i64 = 50_000;
 
+/// The first request behind those that are counted together.
+const NEXT_JOB: &str = "SELECT id FROM ic_job WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3";
+
 /// Counts a batch's requests by their states.
 pub(crate) async fn counts(store: &Opened, run: Run) -> Result<Counts, Error> {
     counts_by(store, run, COUNTED).await
@@ -155,6 +160,40 @@ pub(super) async fn counts_by(store: &Opened, run: Run, page: i64) -> Result<Cou
 /// Counts a batch's requests that are in the outbox, without those that have ended: there may be millions of them.
 pub(crate) async fn waiting(store: &Opened, run: Run) -> Result<i64, Error> {
     Ok(count_in(Table::Jobs, store, run, COUNTED).await?.0)
+}
+
+/// Counts a batch's requests that are in the outbox, by lane and tier.
+pub(crate) async fn waiting_by_lane(store: &Opened, run: Run) -> Result<BTreeMap<LaneTier, i64>, Error> {
+    let (mut all, mut from) = (BTreeMap::new(), Some(Id::from_bytes(range(&run).0)));
+    while let Some(first) = from {
+        let part = Part { table: Table::Jobs, run, first, most: COUNTED };
+        let (lanes, next) = store.read(part, count_by_lane).await?;
+        for (lane, jobs) in lanes {
+            let sum: &mut i64 = all.entry(lane).or_default();
+            *sum = sum.saturating_add(jobs);
+        }
+        from = next;
+    }
+    Ok(all)
+}
+
+/// Requests by lane and tier, and the first request that was not counted.
+type CountedByLane = (Vec<(LaneTier, i64)>, Option<Id>);
+
+fn count_by_lane<'a>(part: &'a Part, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<CountedByLane, DbError>> {
+    Box::pin(async move {
+        let (first, last) = (part.first.into_bytes(), range(&part.run).1);
+        let next = db.fetch(NEXT_JOB, args![first.as_slice(), last.as_slice(), part.most]).await?;
+        let next = next.into_iter().next().map(|mut row| row.id()).transpose()?;
+        let last = next.map_or(last, Id::into_bytes);
+        let sql = "SELECT tenant, vendor, tier, count(*) FROM ic_job WHERE id >= $1 AND id < $2 \
+                   GROUP BY tenant, vendor, tier";
+        let mut lanes = Vec::new();
+        for mut row in db.fetch(sql, args![first.as_slice(), last.as_slice()]).await? {
+            lanes.push((LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? }, row.int()?));
+        }
+        Ok((lanes, next))
+    })
 }
 
 /// Counts a batch's requests in one table: all, and those that are cancelled.
@@ -194,10 +233,7 @@ struct Counted {
 fn count<'a>(part: &'a Part, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counted, DbError>> {
     Box::pin(async move {
         let (next, all) = match part.table {
-            Table::Jobs => (
-                "SELECT id FROM ic_job WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3",
-                "SELECT count(*), 0 FROM ic_job WHERE id >= $1 AND id < $2",
-            ),
+            Table::Jobs => (NEXT_JOB, "SELECT count(*), 0 FROM ic_job WHERE id >= $1 AND id < $2"),
             Table::Done => (
                 "SELECT id FROM ic_done WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1 OFFSET $3",
                 "SELECT count(*), count(CASE WHEN outcome = 1 THEN 1 END) FROM ic_done WHERE id >= $1 AND id < $2",
@@ -227,8 +263,24 @@ pub(crate) fn goes_on<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Res
     })
 }
 
+/// The most bytes of the results in one page of [`ended`], unless its first result alone has more: a page is in memory
+/// as a whole, and must be read in time.
+const PAGE_BYTES: i64 = 8 << 20;
+
+/// The last of the requests whose results go into one page, if there are more results. `sizes` are those of the next
+/// results, in their order.
+fn last_of_page(sizes: &[(Id, i64)]) -> Option<Id> {
+    let mut bytes = 0i64;
+    let fits = |(_, size): &&(Id, i64)| {
+        bytes = bytes.saturating_add(*size);
+        bytes <= PAGE_BYTES
+    };
+    let count = sizes.iter().take_while(fits).count().max(1);
+    if count < sizes.len() { sizes.get(count - 1).map(|(id, _)| *id) } else { None }
+}
+
 /// Returns the outcomes of a batch's requests after the id `after`, in the order of the requests' numbers; at most
-/// `most`.
+/// `most`, and fewer if their results have many bytes. Behind the last one it returns none.
 pub(crate) fn ended<'a>(
     (run, after, most): &'a (Run, Option<Id>, i64),
     db: Db<'a>,
@@ -237,6 +289,13 @@ pub(crate) fn ended<'a>(
     Box::pin(async move {
         let (first, last) = range(run);
         let after = after.map_or(first, Id::into_bytes);
+        let sql = "SELECT id, length(result) FROM ic_done WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3";
+        let mut sizes = Vec::new();
+        for mut row in db.fetch(sql, args![after.as_slice(), last.as_slice(), *most]).await? {
+            sizes.push((row.id()?, row.maybe_int()?.unwrap_or(0)));
+        }
+        // Dead letters behind the page's last result come with the results behind it.
+        let last = last_of_page(&sizes).map_or(last, Id::into_bytes);
         let sql =
             "SELECT id, outcome, status, attempts, result FROM ic_done WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3";
         let args = args![after.as_slice(), last.as_slice(), *most];
@@ -272,7 +331,7 @@ pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, R
         // Two queries, each answered from an index alone, because a row may be large.
         let sql = "SELECT tenant, vendor, tier, count(*), min(run_at) FROM ic_job WHERE state = 0 \
                    GROUP BY vendor, tenant, tier ORDER BY vendor, tenant, tier LIMIT $1";
-        let mut queues = std::collections::BTreeMap::new();
+        let mut queues = BTreeMap::new();
         for mut row in db.fetch(sql, args![*most]).await? {
             let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
             let (waiting, due) = (row.int()?, row.int()?.saturating_sub(now));

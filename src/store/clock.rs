@@ -5,8 +5,8 @@
 //! origin is taken from the wall clock once for each boot; a step of the wall clock has no effect until the next boot.
 //! Then a new origin is taken, no earlier than the latest time that the file has recorded.
 //!
-//! On a machine that does not report its boot (any but Linux) each process starts from the wall clock and continues by
-//! its own monotonic clock.
+//! On a machine that does not report its boot (any but Linux) each process starts from the wall clock and continues by a
+//! monotonic clock. On Linux and macOS the time in which the machine is suspended counts.
 
 use super::driver::{Db, DbError, Row, args};
 

@@ -14,7 +14,7 @@ use super::schema;
 use crate::BoxFuture;
 use crate::config::{
     ConfigProblem, ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, SourceContent, SourceKind,
-    SourceRecord, Sources, TakenFuture, run_blocking,
+    SourceRecord, Sources, TakenFuture, join_fingerprints, run_blocking,
 };
 use crate::error::Error;
 
@@ -109,9 +109,12 @@ impl StoreSource {
         let rows = read.map_err(failed)?;
         let mut hasher = DefaultHasher::new();
         rows.hash(&mut hasher);
+        let of_under = under.fingerprint();
         let (sources, problem) = self.laid(under, rows).await?;
-        self.record.loaded(SourceContent { hash: hasher.finish(), copy_age: None, problem });
-        Ok(sources)
+        // One server holds the rows, so they are those of the version that it stated last, or later ones.
+        let content = SourceContent { hash: hasher.finish(), fingerprint: None, copy_age: None, problem };
+        let fingerprints = of_under.zip(self.record.loaded(content));
+        Ok(sources.with_fingerprint(fingerprints.map(|(under, version)| join_fingerprints(under, version))))
     }
 
     async fn version(&self) -> Result<i64, DbError> {
@@ -163,9 +166,7 @@ impl ConfigSource for StoreSource {
             let under = self.under.fingerprint().await?;
             let version = self.version().await.ok()?;
             self.record.stated(version as u64);
-            // Both numbers change rarely; the version is multiplied by a large odd number so that equal changes do not
-            // cancel out.
-            Some(under ^ (version as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            Some(join_fingerprints(under, version as u64))
         })
     }
 }

@@ -37,7 +37,7 @@ const MAX_TOGETHER: usize = 16 * 1024;
 
 /// Whether the end can be written together with others.
 fn is_small(end: &End) -> bool {
-    !matches!(end, End::Dropped) && end.bytes() <= MAX_TOGETHER
+    !matches!(end, End::Wait { .. } | End::Dropped) && end.bytes() <= MAX_TOGETHER
 }
 
 /// Ends claims. Returns for each whether it took effect.
@@ -116,6 +116,14 @@ async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbErr
                 return Ok(true);
             }
             dead::revive(id, fence, known, (run_at, *expires_at, history), db, now).await
+        }
+        End::Wait { after_ms } => {
+            // A row of schema 12 does not say when its first exchange without an outcome was recorded: `run_at`, which
+            // changes here, stands for it.
+            let sql = "UPDATE ic_job SET state = 0, run_at = $3, started_at = coalesce(started_at, run_at), \
+                       claims = claims - 1, owner = NULL, lease_until = NULL \
+                       WHERE id = $1 AND fence = $2 AND state + 0 = 1";
+            Ok(db.execute(sql, args![id, fence, now.saturating_add(*after_ms)]).await? > 0)
         }
         End::Back | End::Dropped => {
             // `run_at` stays, so that the job keeps its position in the queue.

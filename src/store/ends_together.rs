@@ -31,7 +31,7 @@ impl<'a> Groups<'a> {
             End::Dead(_) => self.dead.push(end),
             End::Later { .. } => self.later.push(end),
             End::Back => self.back.push(end),
-            End::Dropped => {}
+            End::Wait { .. } | End::Dropped => {}
         }
     }
 
@@ -199,11 +199,13 @@ async fn later(ends: &[&JobEnd], db: Db<'_>, now: i64) -> Result<Vec<Id>, DbErro
     columns.extend([Column::Ints(known), Column::Ints(times), Column::Blobs(histories)]);
     let sql = match db.dialect() {
         Dialect::Sqlite => {
-            "UPDATE ic_job SET state = 0, claims = 0, started = 0, owner = NULL, lease_until = NULL, run_at = c.run_at, \
-             history = unhex(c.history), fence = ic_job.fence + c.known FROM (SELECT j.seq AS place, o.value ->> 2 AS known, \
-             o.value ->> 3 AS run_at, o.value ->> 4 AS history FROM json_each($1) o \
+            // `MATERIALIZED`: with a plain subquery, SQLite reads all given rows for each row of the table.
+            "WITH c AS MATERIALIZED (SELECT j.seq AS place, o.value ->> 2 AS known, o.value ->> 3 AS run_at, \
+             o.value ->> 4 AS history FROM json_each($1) o \
              CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 ON j.id = unhex(o.value ->> 0) \
-             WHERE j.fence = o.value ->> 1 AND j.state + 0 = 1) c WHERE ic_job.seq = c.place RETURNING id"
+             WHERE j.fence = o.value ->> 1 AND j.state + 0 = 1) \
+             UPDATE ic_job SET state = 0, claims = 0, started = 0, owner = NULL, lease_until = NULL, run_at = c.run_at, \
+             history = unhex(c.history), fence = ic_job.fence + c.known FROM c WHERE ic_job.seq = c.place RETURNING id"
         }
         Dialect::Postgres => {
             "WITH o AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) \

@@ -30,6 +30,8 @@ pub enum Fault {
     Full,
     /// The connection breaks, before the statement or before its reply.
     Broken,
+    /// The statement fails with an error that does not say whether the store or the data is the cause.
+    Refused,
     /// This SQL runs first, on the same connection.
     First(&'static str),
 }
@@ -111,6 +113,7 @@ fn fault(fault: Fault) -> Result<(), DbError> {
         Fault::None | Fault::First(_) => Ok(()),
         Fault::Full => Err(DbError::new(DbKind::Storage, "a test: the disk is full")),
         Fault::Broken => Err(DbError::new(DbKind::Unreachable, "a test: the connection broke")),
+        Fault::Refused => Err(DbError::new(DbKind::Other, "a test: the statement was refused")),
     }
 }
 

@@ -40,6 +40,11 @@ pub(crate) enum End {
     },
     /// Nothing was tried: the claim is undone and not counted.
     Back,
+    /// As `Back`, and the job is not claimed again for `after_ms` milliseconds. Everything else that its row says stays,
+    /// exchanges without an outcome and a history that this process cannot read included.
+    Wait {
+        after_ms: i64,
+    },
     /// It is unknown what was tried: the claim is treated as if the process had ended.
     Dropped,
 }
@@ -52,7 +57,7 @@ impl End {
             End::Delivered { result, .. } => len(result),
             End::Dead(dead) => dead.letter.len() + len(&dead.request),
             End::Later { history, .. } => history.len(),
-            End::Back | End::Dropped => 0,
+            End::Back | End::Wait { .. } | End::Dropped => 0,
         };
         content + self.reply().map_or(0, str::len)
     }
@@ -62,7 +67,7 @@ impl End {
         match self {
             End::Delivered { reply, .. } => reply.as_deref(),
             End::Dead(dead) => dead.reply.as_deref(),
-            End::Later { .. } | End::Back | End::Dropped => None,
+            End::Later { .. } | End::Back | End::Wait { .. } | End::Dropped => None,
         }
     }
 }

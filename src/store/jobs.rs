@@ -45,8 +45,12 @@ pub(crate) struct NewJob {
     pub(crate) keep_result: bool,
     /// The stored request: JSON, or sealed JSON.
     pub(crate) request: Vec<u8>,
-    /// The idempotency key that the caller chose, and the fingerprint of the request.
+    /// The idempotency key that the caller chose, and the fingerprint of the request; both as they are, or both as
+    /// keyed hashes.
     pub(crate) key: Option<(String, String)>,
+    /// `key` in the other form: the same request may have been accepted while `at_rest` said otherwise. `None` if the
+    /// store has no key for hashes.
+    pub(crate) other_key: Option<(String, String)>,
     /// The message from which the job was made. The job's id holds a hash of the message and the request.
     pub(crate) message: Option<Message>,
 }
@@ -94,7 +98,21 @@ enum KeyTaken {
 /// How often a key is looked for that another process deletes meanwhile.
 const TAKES: u32 = 3;
 
-/// Takes the key for `job`, with its `(fingerprint, expires, now)`, unless another job has it.
+/// The SQL of the row of a key, if a job has the key: no row if the key is NULL. `$1` and `$2` are the lane. Equality
+/// alone lets PostgreSQL find the row by the whole primary key, whatever its statistics say.
+macro_rules! row_of_taken_key {
+    ($key:literal, $now:literal) => {
+        concat!(
+            "SELECT job, fingerprint, key FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = ",
+            $key,
+            " AND (expires_at > ",
+            $now,
+            " OR EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job))"
+        )
+    };
+}
+
+/// Takes the key for `job`, with its `(fingerprint, expires, now)`, unless another job has it, in either of its forms.
 async fn take_key(
     db: Db<'_>,
     job: &NewJob,
@@ -103,29 +121,44 @@ async fn take_key(
 ) -> Result<KeyTaken, DbError> {
     let id = job.id.as_bytes().as_slice();
     let LaneTier { tenant, vendor, .. } = &job.lane;
+    let (other, other_fingerprint) =
+        job.other_key.as_ref().map(|(key, fingerprint)| (key.as_str(), fingerprint.as_str())).unzip();
     for _ in 0..TAKES {
-        let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
-                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
-        if db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await? > 0 {
+        let args = || args![tenant, vendor, key, id, fingerprint, expires, now, other];
+        let take = concat!(
+            "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
+             SELECT $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (",
+            row_of_taken_key!("$8", "$7"),
+            ") ON CONFLICT (tenant, vendor, key) DO NOTHING"
+        );
+        if db.execute(take, args()).await? > 0 {
             return Ok(KeyTaken::ByThis);
         }
         // The key of an ended job has expired, and no process has deleted it yet.
-        let renew = "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
-                     WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
-                     AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
-        if db.execute(renew, args![tenant, vendor, key, id, fingerprint, expires, now]).await? > 0 {
+        let renew = concat!(
+            "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
+             WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
+             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job) AND NOT EXISTS (",
+            row_of_taken_key!("$8", "$7"),
+            ")"
+        );
+        if db.execute(renew, args()).await? > 0 {
             return Ok(KeyTaken::ByThis);
         }
-        let look = "SELECT job, fingerprint FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = $3";
-        let mut rows = db.fetch(look, args![tenant, vendor, key]).await?;
-        if let Some(row) = rows.first_mut() {
-            let (before, known) = (row.id()?, row.text()?);
-            return Ok(match () {
-                () if known != fingerprint => KeyTaken::ByAnother,
+        let look = concat!(row_of_taken_key!("$3", "$5"), " UNION ALL ", row_of_taken_key!("$4", "$5"));
+        let mut is_taken = false;
+        for mut row in db.fetch(look, args![tenant, vendor, key, other, now]).await? {
+            let (before, known, form) = (row.id()?, row.text()?, row.text()?);
+            let expected = if form == key { Some(fingerprint) } else { other_fingerprint };
+            match () {
+                () if expected != Some(known.as_str()) => is_taken = true,
                 // With this job's id, an earlier run of this step was committed and its reply was lost.
-                () if before == job.id => KeyTaken::ByThis,
-                () => KeyTaken::Before(before),
-            });
+                () if before == job.id => return Ok(KeyTaken::ByThis),
+                () => return Ok(KeyTaken::Before(before)),
+            }
+        }
+        if is_taken {
+            return Ok(KeyTaken::ByAnother);
         }
         // Another process has deleted the expired key since the first statement.
     }

@@ -235,14 +235,16 @@ impl Store {
     /// The store seals the request with its path, metadata and idempotency key, the history of attempts, the response
     /// and the dead letter. For an idempotency key that a caller chose, it keeps a keyed hash, made with the oldest
     /// seal key: remove an old key only when nothing is sealed with it any more. Tenant, vendor, priority, times,
-    /// statuses and reasons stay readable. A job that no key opens waits for its key. For a dead letter that no key
-    /// opens, only the readable fields are shown.
+    /// statuses and reasons stay readable. A job that no key opens waits for its key; at its deadline it is given up,
+    /// with the reason `ambiguous` if it was tried before. For a dead letter that no key opens, only the readable fields
+    /// are shown.
     pub fn seal_key(mut self, key: impl Into<SecretString>) -> Store {
         self.seal_keys.push(key.into());
         self
     }
 
-    /// How long the outcome of a request is kept, so that its receipt can report it; a day by default.
+    /// How long the outcome of a request is kept, so that its receipt can report it; a day by default. Outcomes of a batch
+    /// are kept for longer if it has [notes](crate::outbox::Batch::accept_with_note).
     pub fn keep_done(mut self, time: Duration) -> Store {
         self.limits.keep_done = time;
         self

@@ -275,7 +275,13 @@ fn error(error: sqlx::Error) -> DbError {
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => DbKind::Unreachable,
             _ => DbKind::Other,
         };
-        return DbError::new(kind, format!("PostgreSQL: {error}"));
+        let hint = match &error {
+            sqlx::Error::Tls(cause) if cause.to_string() == "server does not support TLS" => {
+                "; connections to another machine use TLS: switch it on at the server, or set sslmode=disable in the URL"
+            }
+            _ => "",
+        };
+        return DbError::new(kind, format!("PostgreSQL: {error}{hint}"));
     };
     let code = database.code().unwrap_or_default();
     let (kind, hint) = match code.as_ref() {
@@ -288,6 +294,7 @@ fn error(error: sqlx::Error) -> DbError {
         code if code.starts_with("08") => (DbKind::Unreachable, ""),
         "53300" => (DbKind::Unreachable, "; raise max_connections, or run fewer clients"),
         "53100" => (DbKind::Storage, "; the server's disk is full"),
+        code if code.starts_with("53") => (DbKind::Storage, "; the server is short of memory or of another resource"),
         // Nothing was written, and nothing can be while this connection is used.
         "25006" => (DbKind::Unreachable, "; connect to the primary"),
         "58030" => (DbKind::Storage, "; the server's disk fails"),
@@ -298,4 +305,26 @@ fn error(error: sqlx::Error) -> DbError {
         _ => (DbKind::Other, ""),
     };
     DbError::new(kind, format!("PostgreSQL: {}{hint}", database.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn server_without_tls_is_said_with_advice() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://ic@{}/jobs?sslmode=require", listener.local_addr().unwrap());
+        let server = open(&url).unwrap();
+        let refusing = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // A request for TLS is eight bytes; "N" refuses it.
+            stream.read_exact(&mut [0; 8]).await.unwrap();
+            stream.write_all(b"N").await.unwrap();
+        };
+        let (connected, ()) = tokio::join!(server.connect(), refusing);
+        let Err(failed) = connected else { panic!("a connection without TLS") };
+        assert!(failed.to_string().contains("set sslmode=disable"), "{failed}");
+    }
 }

@@ -32,11 +32,13 @@ const GOAL: Duration = Duration::from_millis(10);
 const LETTERS: i64 = 100_000;
 /// By how much an expired key is extended if its job has not ended.
 const KEY_AGAIN_MS: i64 = 3_600_000;
+/// By how much the time of an expired outcome is extended if its batch keeps it.
+const OUTCOME_AGAIN_MS: i64 = 86_400_000;
 
 /// What a step deletes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
-    /// Jobs that were delivered or cancelled.
+    /// Outcomes of jobs that were delivered or cancelled.
     Done,
     Keys,
     Usage,
@@ -93,6 +95,15 @@ macro_rules! expired {
                  ORDER BY until LIMIT $2)) AND until <= $1"
             ),
         }
+    };
+}
+
+/// The condition that the batch of a row of `ic_done` keeps it: the row is of the batch's present run, and the batch has
+/// notes of that run. Takes two look-ups by keys, however many batches and notes there are.
+macro_rules! batch_keeps_it {
+    () => {
+        "EXISTS (SELECT 1 FROM ic_batch WHERE ic_batch.run = substr(ic_done.id, 1, 8) AND ic_batch.name = \
+         (SELECT ic_note.batch FROM ic_note WHERE ic_note.run = substr(ic_done.id, 1, 8) ORDER BY ic_note.page LIMIT 1))"
     };
 }
 
@@ -163,19 +174,7 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
         let began = clock.now();
         let is_sqlite = db.dialect() == Dialect::Sqlite;
         let settled = match what {
-            What::Done => {
-                let sql = match is_sqlite {
-                    true => {
-                        "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
-                         ORDER BY finished_at LIMIT $2)"
-                    }
-                    false => {
-                        "DELETE FROM ic_done WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
-                         ORDER BY finished_at LIMIT $2))"
-                    }
-                };
-                db.execute(sql, args![now.saturating_sub(keep.done_ms), rows]).await?
-            }
+            What::Done => outcomes(db, now.saturating_sub(keep.done_ms), rows).await?,
             What::Keys => keys(db, now, rows).await?,
             What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![now, rows]).await?,
             What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![now, rows]).await?,
@@ -238,6 +237,46 @@ const LEFT_FREE: i64 = 4_096;
 
 async fn count(db: Db<'_>, sql: &'static str) -> Result<i64, DbError> {
     Ok(db.fetch(sql, Vec::new()).await?.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+}
+
+/// Handles outcomes of the time up to `until`. Those that their batches keep are extended, as keys are below. Nothing but
+/// this purge reads the time of an outcome.
+async fn outcomes(db: Db<'_>, until: i64, rows: i64) -> Result<u64, DbError> {
+    let (keep, delete) = match db.dialect() {
+        Dialect::Sqlite => (
+            concat!(
+                "UPDATE ic_done SET finished_at = $3 WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
+                 ORDER BY finished_at LIMIT $2) AND ",
+                batch_keeps_it!()
+            ),
+            concat!(
+                "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
+                 ORDER BY finished_at LIMIT $2) AND NOT ",
+                batch_keeps_it!()
+            ),
+        ),
+        Dialect::Postgres => (
+            concat!(
+                "UPDATE ic_done SET finished_at = $3 WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
+                 ORDER BY finished_at LIMIT $2)) AND ",
+                batch_keeps_it!()
+            ),
+            // Another process may delete rows between the two statements, and others are then the oldest.
+            concat!(
+                "DELETE FROM ic_done WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
+                 ORDER BY finished_at LIMIT $2)) AND NOT ",
+                batch_keeps_it!()
+            ),
+        ),
+    };
+    let has_notes = !db.fetch("SELECT 1 FROM ic_note LIMIT 1", Vec::new()).await?.is_empty();
+    let kept = match has_notes {
+        true => db.execute(keep, args![until, rows, until.saturating_add(OUTCOME_AGAIN_MS)]).await?,
+        false => 0,
+    };
+    let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
+    let deleted = if left > 0 { db.execute(delete, args![until, left]).await? } else { 0 };
+    Ok(kept + deleted)
 }
 
 /// Handles expired keys: the key of an ended job is deleted, that of another job is extended. If such keys were only

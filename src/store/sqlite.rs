@@ -264,6 +264,7 @@ fn error(error: sqlx::Error) -> DbError {
     let code = database.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default() & 0xff;
     let (kind, hint) = match code {
         5 | 6 => (DbKind::Again, "; another process has kept it locked for long"),
+        7 => (DbKind::Storage, "; this process has no memory left"),
         8 => (DbKind::Storage, "; make the file and its folder writable for this process"),
         10 => (DbKind::Storage, "; the disk fails"),
         11 => (
@@ -272,6 +273,8 @@ fn error(error: sqlx::Error) -> DbError {
         ),
         13 => (DbKind::Storage, "; the disk is full"),
         14 => (DbKind::Storage, "; does its folder exist, and may this process write there?"),
+        // The locks of processes that began at the same moment were in each other's way.
+        15 => (DbKind::Again, ""),
         26 => (DbKind::Storage, "; name another file, or move this one away"),
         _ => (DbKind::Other, ""),
     };

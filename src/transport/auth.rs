@@ -51,7 +51,7 @@ pub trait Signer: Send + Sync + 'static {
     /// # Errors
     ///
     /// The attempt is not made; the error becomes the source of an
-    /// [`ErrorKind::Credential`](crate::ErrorKind::Credential), so it must hold no secret.
+    /// [`ErrorKind::Credential`](crate::ErrorKind::Credential), so it must hold no secret. A panic counts as an error.
     fn sign(
         &self,
         parts: &mut SigningParts<'_>,

@@ -1,8 +1,8 @@
-//! Resolves and caches secrets: concurrent requests for the same secret share one read. Access tokens of OAuth are
-//! refreshed in `oauth/`.
+//! Caches secrets: concurrent requests for the same secret share one call or read, which `resolutions.rs` keeps under
+//! way. Where secrets come from is in `secret_sources.rs`; access tokens of OAuth are refreshed in `oauth/`.
 //!
-//! Both caches are moka's. Its `try_get_with` lets one caller do the work for all concurrent callers; if that caller
-//! is dropped, another takes over. moka reads its own clock, so paused time in tests does not move these expiries.
+//! The caches are moka's, and hold what was resolved, no errors. moka reads its own clock, so paused time in tests does
+//! not move these expiries. Its `try_get_with` is not used: it resolves within the future of one caller.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use hashbrown::DefaultHashBuilder;
 use moka::future::Cache;
 use moka::ops::compute::Op;
-use secrecy::SecretString;
+use tokio::sync::Semaphore;
 
 use super::Transport;
 use super::oauth::Tokens;
-use super::tokens::{OAuthSecrets, TokenKeeper, TokenView, margin};
+use super::resolutions::{Resolutions, Resolved, in_words};
+use super::secret_sources::{CredentialResolver, FILES_AT_ONCE, Secret, Token, TokenSource, call, read_file};
+use super::tokens::{OAuthSecrets, TokenKeeper, TokenView};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
@@ -24,106 +26,13 @@ use crate::config::{AuthScheme, CredentialRef, OAuth, Tenant};
 use crate::error::{Error, ErrorKind};
 use crate::route::{Authorization, Route};
 
-/// A resolved secret. Shared, so that no copies are made; zeroed when the last reference is dropped.
-pub type Secret = Arc<SecretString>;
-
 /// How long a resolved reference is used before it is read again.
 const TTL: Duration = Duration::from_secs(60);
 /// How long a route uses a secret without asking the caches. Shorter than the margin by which a [`Token`] is replaced
 /// before its expiry, except for tokens that live less than ten seconds.
 const CACHED_FOR: Duration = Duration::from_secs(1);
-/// A token without a stated expiry is replaced after this time, or at once after a 401.
-const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The most entries in each cache. Above it the least used are evicted, which costs another look-up.
 const MAX_CACHED: u64 = 100_000;
-
-/// Finds secrets in a place of the application's own: a vault, a database, a secret manager.
-///
-/// Register one under a name; a tenant's credential `NAME:KEY` then asks it for `KEY`. Closures are resolvers:
-///
-/// ```
-/// use integration_client::IntegrationClient;
-/// use integration_client::transport::SecretString;
-///
-/// # async fn read_from_vault(_: &str) -> Result<String, std::io::Error> { Ok(String::new()) }
-/// let builder = IntegrationClient::builder()
-///     .credential_resolver("vault", |key: String| async move { Ok(SecretString::from(read_from_vault(&key).await?)) });
-/// # drop(builder);
-/// ```
-pub trait CredentialResolver: Send + Sync + 'static {
-    /// Returns the secret called `key`.
-    ///
-    /// # Errors
-    ///
-    /// The request is not sent. The error becomes a source, so it must hold no secret.
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>>;
-}
-
-impl<F, R> CredentialResolver for F
-where
-    F: Fn(String) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<SecretString, BoxError>> + Send + 'static,
-{
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
-        Box::pin(self(key.to_owned()))
-    }
-}
-
-/// Gets access tokens, for vendors with OAuth.
-///
-/// Called once per tenant and vendor while a token is fresh, however many requests wait for it. Closures are token
-/// sources:
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use integration_client::IntegrationClient;
-/// use integration_client::config::Tenant;
-/// use integration_client::transport::Token;
-///
-/// # async fn refresh(_: &str) -> Result<String, std::io::Error> { Ok(String::new()) }
-/// let builder = IntegrationClient::builder().token_source("hubspot", |tenant: Tenant| async move {
-///     Ok(Token::new(refresh(&tenant.id).await?, Some(Duration::from_secs(3600))))
-/// });
-/// # drop(builder);
-/// ```
-pub trait TokenSource: Send + Sync + 'static {
-    /// Gets a new token for `tenant` at [`Tenant::vendor`].
-    ///
-    /// # Errors
-    ///
-    /// The request is not sent. The error becomes a source, so it must hold no secret.
-    fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>>;
-}
-
-impl<F, R> TokenSource for F
-where
-    F: Fn(Tenant) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<Token, BoxError>> + Send + 'static,
-{
-    fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>> {
-        Box::pin(self(tenant.clone()))
-    }
-}
-
-/// An access token.
-#[derive(Clone, Debug)]
-pub struct Token {
-    secret: Secret,
-    expires_in: Option<Duration>,
-}
-
-impl Token {
-    /// A token, and how long it is valid from now on, if the vendor states it.
-    pub fn new(secret: impl Into<SecretString>, expires_in: Option<Duration>) -> Token {
-        Token { secret: Arc::new(secret.into()), expires_in }
-    }
-
-    fn fresh_for(&self) -> Duration {
-        let life = self.expires_in.unwrap_or(TOKEN_TTL);
-        life - margin(life)
-    }
-}
 
 struct TokenExpiry;
 
@@ -169,7 +78,15 @@ pub struct Credentials {
     resolvers: HashMap<String, Arc<dyn CredentialResolver>>,
     sources: HashMap<String, Arc<dyn TokenSource>>,
     secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
+    /// The secrets that vendors refused last: only the first of a hundred refusals of one secret has an effect.
+    refused: Cache<CredentialRef, Secret, DefaultHashBuilder>,
+    /// The references that are being resolved.
+    reading: Resolutions<CredentialRef, Secret>,
+    /// A place for each file that may be read at once.
+    files: Arc<Semaphore>,
     tokens: Cache<TokenKey, Token>,
+    /// The calls of token sources.
+    asking: Resolutions<TokenKey, Token>,
     oauth: Tokens,
     cached_for: Duration,
 }
@@ -187,7 +104,11 @@ impl Credentials {
             resolvers: HashMap::new(),
             sources: HashMap::new(),
             secrets: secrets(TTL),
+            refused: secrets(TTL),
+            reading: Resolutions::default(),
+            files: Arc::new(Semaphore::new(FILES_AT_ONCE)),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
+            asking: Resolutions::default(),
             oauth: Default::default(),
             cached_for: CACHED_FOR,
         }
@@ -218,13 +139,14 @@ impl Credentials {
     }
 
     /// Returns the secret that authenticates `tenant` at its vendor; `None` if it has none and the vendor needs none.
+    /// Needs a tokio runtime with time enabled. What has to be called or read for it goes on if this future is dropped.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Credential`], not sent: no credential is configured, it cannot be read, or its source failed.
     pub async fn secret(&self, tenant: &Tenant) -> Result<Option<Secret>, Error> {
         if let Some(source) = self.sources.get(&*tenant.vendor.name) {
-            return self.token(source, tenant).await.map(Some);
+            return self.token(source, tenant).await.map(Some).map_err(|why| failed(tenant, why));
         }
         if let Some(oauth) = &tenant.oauth {
             return self.oauth_token(oauth, tenant).await.map(Some).map_err(|why| failed(tenant, why));
@@ -232,22 +154,41 @@ impl Credentials {
         match &tenant.credential {
             Some(reference) => self.read(reference).await.map(Some).map_err(|why| failed(tenant, why)),
             None if tenant.vendor.auth == AuthScheme::None => Ok(None),
-            None => Err(failed(tenant, Arc::new("none is configured for this tenant".into()))),
+            None => Err(failed(tenant, in_words("none is configured for this tenant"))),
         }
     }
 
     /// Reads the secret behind a reference, bypassing the cache.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway reads its callers' tokens"))]
-    pub(crate) async fn reference(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {
-        self.resolve(reference).await
+    pub(crate) async fn reference(&self, reference: &CredentialRef) -> Result<Secret, Arc<BoxError>> {
+        match reference {
+            // Otherwise each reading would occupy a further thread with a file that hangs.
+            CredentialRef::File(_) => self.reading.outcome(reference, self.resolve(reference)).await,
+            _ => self.resolve(reference).await,
+        }
     }
 
-    async fn read(&self, reference: &CredentialRef) -> Result<Secret, Arc<BoxError>> {
+    async fn read(&self, reference: &CredentialRef) -> Resolved<Secret> {
         // The secret is usually cached; this look-up avoids building the future that would read it.
         if let Some(known) = self.secrets.get(reference).await {
             return Ok(known);
         }
-        self.secrets.try_get_with_by_ref(reference, self.resolve(reference)).await
+        let (secrets, refused) = (self.secrets.clone(), self.refused.clone());
+        let (key, resolving) = (reference.clone(), self.resolve(reference));
+        let resolution = async move {
+            // Another resolution may have ended since the look-up.
+            if let Some(known) = secrets.get(&key).await {
+                return Ok(known);
+            }
+            let before = refused.get(&key).await;
+            let secret = resolving.await?;
+            // If a vendor refused a secret meanwhile, this may be the same one.
+            if is_same(&before, &refused.get(&key).await) {
+                secrets.insert(key, secret.clone()).await;
+            }
+            Ok(secret)
+        };
+        self.reading.outcome(reference, resolution).await
     }
 
     async fn oauth_token(&self, oauth: &OAuth, tenant: &Tenant) -> Result<Secret, Arc<BoxError>> {
@@ -285,9 +226,9 @@ impl Credentials {
         (tenant.oauth.is_some() && !by_source).then(|| self.oauth.view(tenant))
     }
 
-    /// Waits for token refreshes that are in progress.
+    /// Waits for token refreshes and calls of token sources that are in progress.
     pub(crate) async fn settle(&self, grace: Duration) {
-        self.oauth.settle(grace).await;
+        let _ = tokio::join!(self.oauth.settle(grace), tokio::time::timeout(grace, self.asking.settle()));
     }
 
     /// Returns the authorization if the route has it cached. `Some(None)` means that the vendor needs none.
@@ -306,14 +247,30 @@ impl Credentials {
         known
     }
 
-    async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Result<Secret, Error> {
-        let token = self.tokens.try_get_with(TokenKey::of(tenant), source.token(tenant)).await;
-        token.map(|token| token.secret).map_err(|why| failed(tenant, why))
+    async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Resolved<Secret> {
+        let key = TokenKey::of(tenant);
+        if let Some(known) = self.tokens.get(&key).await {
+            return Ok(known.secret);
+        }
+        let (tokens, source, owner, tenant) = (self.tokens.clone(), source.clone(), key.clone(), tenant.clone());
+        let resolution = async move {
+            // Another call may have ended since the look-up.
+            if let Some(known) = tokens.get(&owner).await {
+                return Ok(known);
+            }
+            let token = call("the token source", async { source.token(&tenant).await }).await?;
+            tokens.insert(owner, token.clone()).await;
+            Ok(token)
+        };
+        self.asking.outcome(&key, resolution).await.map(|token| token.secret)
     }
 
     /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
     ///
     /// A secret that has been replaced since is kept: a hundred requests refused with one old token cause one refresh.
+    /// A resolver that was called before the refusal may return `stale` again, so the next request calls it once more.
+    /// A token source is not called twice at once: its token is a new one, and two calls might use one refresh token.
+    ///
     /// Returns `false` if the next request is certain to get `stale` again.
     pub(crate) async fn invalidate(&self, route: &Route, stale: &Secret) -> bool {
         route.forget_authorization(stale);
@@ -328,6 +285,11 @@ impl Credentials {
         } else if route.oauth.is_some() {
             return self.oauth.refused(route, stale);
         } else if let Some(reference) = &route.credential {
+            let last = self.refused.get(reference).await;
+            let is_first = last.is_none_or(|last| !Arc::ptr_eq(&last, stale));
+            if is_first {
+                self.refused.insert(reference.clone(), stale.clone()).await;
+            }
             let entry = self.secrets.entry_by_ref(reference);
             entry
                 .and_compute_with(async |entry| match entry {
@@ -335,24 +297,31 @@ impl Credentials {
                     _ => Op::Nop,
                 })
                 .await;
+            // A file is read in a moment, or its mount hangs: a second read would occupy a second thread.
+            if is_first && !matches!(reference, CredentialRef::File(_)) {
+                self.reading.outdate(reference);
+            }
         }
         true
     }
 
-    async fn resolve(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {
-        let secret = match reference {
-            CredentialRef::Env(_) => reference.read()?,
-            CredentialRef::File(_) => {
-                let reference = reference.clone();
-                // A file may be on a slow mount, and reading it must not block the runtime's thread.
-                tokio::task::spawn_blocking(move || reference.read()).await.map_err(|_| "the reader was stopped")??
+    /// A future that resolves a reference, without the cache.
+    fn resolve(&self, reference: &CredentialRef) -> BoxFuture<'static, Resolved<Secret>> {
+        match reference {
+            CredentialRef::Env(_) => {
+                let read = reference.read().map(Arc::new).map_err(|why| in_words(&why));
+                Box::pin(std::future::ready(read))
             }
-            CredentialRef::Resolver { resolver, key } => match self.resolvers.get(resolver) {
-                Some(found) => found.resolve(key).await?,
-                None => return Err(format!("no credential resolver called {resolver} is registered").into()),
-            },
-        };
-        Ok(Arc::new(secret))
+            CredentialRef::File(_) => Box::pin(read_file(reference.clone(), self.files.clone())),
+            CredentialRef::Resolver { resolver: name, key } => {
+                let Some(resolver) = self.resolvers.get(name).cloned() else {
+                    let why = in_words(&format!("no credential resolver called {name} is registered"));
+                    return Box::pin(std::future::ready(Err(why)));
+                };
+                let (name, key) = (format!("the credential resolver {name}"), key.clone());
+                Box::pin(async move { call(&name, async { resolver.resolve(&key).await }).await.map(Arc::new) })
+            }
+        }
     }
 }
 
@@ -368,6 +337,10 @@ impl fmt::Debug for Credentials {
 /// Uses hashbrown's hasher: SipHash over the reference cost more than the look-up.
 fn secrets(ttl: Duration) -> Cache<CredentialRef, Secret, DefaultHashBuilder> {
     Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build_with_hasher(DefaultHashBuilder::default())
+}
+
+fn is_same(one: &Option<Secret>, other: &Option<Secret>) -> bool {
+    one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
 }
 
 fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {

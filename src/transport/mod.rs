@@ -14,6 +14,7 @@ mod answer_body;
 pub(crate) mod auth;
 mod body;
 mod cause;
+mod conceal;
 pub(crate) mod credentials;
 #[cfg(feature = "oauth")]
 pub(crate) mod oauth;
@@ -21,6 +22,8 @@ pub(crate) mod oauth;
 #[path = "oauth/off.rs"]
 pub(crate) mod oauth;
 mod reqwest;
+mod resolutions;
+mod secret_sources;
 mod sync_body;
 pub(crate) mod target;
 #[cfg(test)]
@@ -48,8 +51,9 @@ pub use self::answer_body::AnswerBody;
 pub use self::auth::{Signer, SigningParts};
 pub use self::body::Body;
 pub(crate) use self::cause::Cause;
-pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
+pub use self::credentials::Credentials;
 pub use self::reqwest::ReqwestTransport;
+pub use self::secret_sources::{CredentialResolver, Secret, Token, TokenSource};
 pub use self::tokens::{KeptToken, TokenKeeper, TokenOwner};
 /// A string that is zeroed when dropped and does not print; a [`CredentialResolver`] returns it.
 pub use secrecy::{ExposeSecret, SecretString};

@@ -353,7 +353,20 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
         }
         source = cause.source();
     }
-    (Sent::MaybeSent, ErrorKind::Protocol, "the connection broke before the response")
+    match error.source() {
+        Some(cause) if found_no_connection(cause) => {
+            (Sent::NotSent, ErrorKind::Protocol, "the connection closed before the request got it")
+        }
+        _ => (Sent::MaybeSent, ErrorKind::Protocol, "the connection broke before the response"),
+    }
+}
+
+/// Whether the pool of connections gave up before the request had one: another request was making an HTTP/2 connection
+/// to the host, and this one waited for a connection that had closed by then. hyper-util shows in the text of its error
+/// alone that it canceled the request, which it does only if nothing of the request was written: in this case, and if a
+/// connection returns a request (then hyper's own error is the cause).
+fn found_no_connection(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.to_string() == "client error (Canceled)"
 }
 
 fn connect_message(error: &reqwest::Error) -> &'static str {
@@ -398,5 +411,32 @@ mod tests {
         for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR] {
             assert_eq!(not_processed(&reason.into()), None, "{reason:?}");
         }
+    }
+
+    /// The server closes each connection at once, so that it ends before it takes its request, and returns it. The text
+    /// is the same if there was no connection.
+    #[tokio::test]
+    async fn canceled_by_the_pool_is_known_by_its_text() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let closing = async {
+            loop {
+                drop(listener.accept().await.unwrap());
+            }
+        };
+        let asking = async {
+            let mut builder = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new());
+            let client = builder.retry_canceled_requests(false).build_http::<http_body_util::Empty<bytes::Bytes>>();
+            let mut errors = Vec::new();
+            for _ in 0..50 {
+                errors.push(client.get(url.parse().unwrap()).await.unwrap_err());
+            }
+            errors
+        };
+        let errors = tokio::select! {
+            errors = asking => errors,
+            () = closing => unreachable!(),
+        };
+        assert!(errors.iter().any(|error| found_no_connection(error)), "{errors:?}");
     }
 }

@@ -57,6 +57,23 @@ fn largest_request_fits_its_bucket() {
 }
 
 #[test]
+fn catalogue_named_as_a_file_is_one_error() {
+    let why = "vendors.toml:1:1: this is the shipped catalogue itself, or a copy of it, which is built in: name a file of \
+               your own, which states what differs";
+    let error = |text: &str| Config::load(&Sources::new().file("vendors.toml", text), 1).unwrap_err().to_string();
+    assert_eq!(error(CATALOGUE), why);
+    // A copy may have a vendor that the catalogue does not have, and tenants. Both are checked as elsewhere.
+    let more = "[vendors.own]\nbase_url = \"https://own.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                [[tenants]]\nid = \"acme\"\nvendor = \"own\"\n";
+    assert_eq!(error(&format!("{CATALOGUE}\n{more}")), why);
+    let found = error(&format!("{CATALOGUE}\n{more}weight = 5000\n"));
+    assert_eq!(found.lines().count(), 2, "{found}");
+    assert!(found.starts_with(why) && found.contains("tenants[0].weight"), "{found}");
+    // Without the catalogue, its file is a configuration like any other.
+    assert!(Config::load(&Sources::new().without_catalogue().file("vendors.toml", CATALOGUE), 1).is_ok());
+}
+
+#[test]
 fn another_name_leads_to_one_vendor() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let live = || config.vendors().iter().filter(|vendor| &*vendor.environment == "live");

@@ -53,9 +53,8 @@ struct StartedPermits {
     never_left: AtomicU64,
     /// The permits whose exchange the vendor disowned: it said that it did not process the request.
     unprocessed: AtomicU64,
-    /// The exchanges that ended at their deadline without a response. If such an exchange found no connection, it was
-    /// not sent either, but that cannot be known: now and then reqwest's pool forgets an exchange when a connection
-    /// ends.
+    /// The exchanges that ended at their deadline without a response. hyper may have forgotten one that it was about to
+    /// write when its connection ended (see docs/DESIGN.md), which the client cannot know.
     late: AtomicU64,
 }
 
@@ -371,8 +370,12 @@ async fn disowned_streams_spend_permits_and_are_resent() {
         let (counts, most) = (&vendor.counts, vendor.counts.most_within(secs(1)));
         println!("GOAWAY({code}): {} streams, {} disowned", counts.heads.load(Relaxed), counts.disowned.load(Relaxed));
         assert!(most <= 20, "{most} streams within a second at a limit of 20");
-        assert_eq!((posts.answered, posts.letters), (40, 0), "GOAWAY({code}): {:?}", posts.errors.first());
-        assert_eq!(counts.processed.load(Relaxed), 40, "each was processed once");
+        assert_eq!(posts.letters, 0);
+        let late = posts.errors.iter().filter(|error| error.kind() == ErrorKind::Timeout).count();
+        // hyper may forget requests that are being handed to a connection while it ends (see docs/DESIGN.md).
+        assert!(late <= 2, "GOAWAY({code}): {late} ended at their timeout");
+        assert_eq!(posts.answered + late, 40, "GOAWAY({code}): {:?}", posts.errors);
+        assert_eq!(counts.processed.load(Relaxed), posts.answered as u64, "each was processed once");
         assert!(counts.disowned.load(Relaxed) > 0);
     }
 }

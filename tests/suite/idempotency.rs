@@ -11,6 +11,8 @@ use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+use crate::support::text_source::TextSource;
+
 fn builder(entry: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
     let vendor = format!("[vendors.v]\nbase_url = \"https://v.example/base\"\nunpublished = true\n{entry}\n");
     IntegrationClient::builder()
@@ -167,6 +169,40 @@ async fn wait_for_a_permit_outlasts_the_key() {
     let error = client.send("a", Priority::Normal, request).await.unwrap_err();
     assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "{error}");
     assert!(error.to_string().contains("may no longer know the idempotency key"), "{error}");
+}
+
+/// The entry says no more that the vendor reads keys, or not there or not on that path, when the second attempt is due.
+#[tokio::test(start_paused = true)]
+async fn key_that_the_entry_no_longer_names_allows_no_retry() {
+    let vendor = |how: &str| {
+        let entry = format!("[vendors.v]\nbase_url = \"https://v.example/base\"\nunpublished = true\n{how}\n");
+        format!("{entry}[[tenants]]\nid = \"a\"\nvendor = \"v\"\n")
+    };
+    let keyed = "[vendors.v.idempotency]\nheader = \"idempotency-key\"";
+    let other_paths = format!("{keyed}\npaths = [\"/payments/**\"]");
+    let other_place = keyed.replace("idempotency-key", "x-key");
+    let orders = format!("attempt_timeout = \"29s\"\n{keyed}\npaths = [\"/orders\"]");
+    let still = format!("attempt_timeout = \"29s\"\n{keyed}");
+    for (later, calls) in [("", 1), (&*other_paths, 1), (&*other_place, 1), (&*still, 2), (&*orders, 2)] {
+        let transport = FakeTransport::new(|call| match call.number {
+            0 => FakeAnswer::status(503).header("retry-after", "10"),
+            _ => FakeAnswer::status(200),
+        });
+        let source = TextSource::new(vendor(keyed));
+        let client = IntegrationClient::builder().config_source(source.clone()).transport(transport.clone());
+        let client = client.build().await.unwrap();
+        let reload = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            source.set(vendor(later));
+            client.config().reload().await.unwrap();
+        };
+        let (sent, ()) = tokio::join!(client.send("a", Priority::Normal, order().query("x", "1")), reload);
+        assert_eq!(transport.calls().len(), calls, "{later}: {sent:?}");
+        match calls {
+            1 => assert_eq!(sent.unwrap_err().delivery(), Delivery::Ambiguous, "{later}"),
+            _ => assert_eq!(sent.unwrap().status(), 200),
+        }
+    }
 }
 
 #[tokio::test]

@@ -19,9 +19,13 @@ use integration_client::testing::{
 use integration_client::transport::SecretString;
 use integration_client::{Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+mod blocked;
+mod changed_sealing;
 mod costs;
 mod forgotten_keys;
+mod missing_key;
 mod missing_lane;
+mod outcomes;
 mod own_jobs;
 mod refusals;
 mod rolled_back;
@@ -545,11 +549,12 @@ fn possibly_sent_job_expires_as_ambiguous() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_in_no_file() {
-    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 404)).await;
+    let echo = Reply::json(400, format!("{{\"authorization\":\"Bearer {CANARY}-acme\"}}"));
+    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 404).reply_at("/echo", echo)).await;
     let folder = folder();
     let store = Store::sqlite(folder.join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    for path in ["/a", "/gone"] {
+    for path in ["/a", "/gone", "/echo"] {
         until_ended(&client.outbox().enqueue("acme", Priority::Normal, post(path)).await.unwrap()).await;
     }
     for header in ["authorization", "cookie"] {
@@ -558,6 +563,18 @@ async fn secrets_are_in_no_file() {
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
     assert!(vendor.arrivals().iter().all(|arrival| arrival.key.contains(CANARY)), "it was sent with it");
+    // A plain send may bring a credential of its own, and leaves a letter.
+    let open = format!("[vendors.open]\nbase_url = \"{}\"\nauth = {{ scheme = \"none\" }}\n", vendor.url());
+    let open =
+        open + "unpublished = true\ndead_letters = \"whole\"\nretry = { max_retries = 1, first_wait = \"1ms\" }\n";
+    let other = IntegrationClient::builder().without_catalogue().vendors_toml(open).store(store.clone());
+    let other = other.tenant(TenantEntry::new("acme", "open")).build().await.unwrap();
+    vendor.set_outage(Outage::Unavailable);
+    for header in ["authorization", "cookie"] {
+        let error = other.send("acme", Priority::Normal, Request::get("open", "/a").header(header, CANARY)).await;
+        assert!(error.unwrap_err().letter_id().is_some(), "{header}");
+    }
+    other.shutdown(Duration::from_secs(5)).await;
     let mut looked = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();

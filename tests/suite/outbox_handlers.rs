@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use integration_client::BoxError;
@@ -150,6 +150,35 @@ async fn outcome_is_stored_while_the_handler_runs() {
         assert_eq!(&kept.body()[..], b"{}");
     }
     assert_eq!(vendor.arrivals().len(), 5);
+}
+
+/// A handler that says whether it keeps what it takes.
+#[derive(Clone, Default)]
+struct KeepingHandler(Arc<AtomicBool>);
+
+impl ResponseHandler for KeepingHandler {
+    fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn keeps(&self, _: &str) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_that_the_handler_keeps_is_not_stored() {
+    let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).start().await.unwrap();
+    let handler = KeepingHandler::default();
+    let client = client(&vendor, Store::sqlite(folder("keeps").join("s.db")), handler.clone()).await;
+    for keeps in [true, false] {
+        handler.0.store(keeps, Relaxed);
+        let request = Request::post("v", "/1").json(&["work"]).keep_response();
+        let receipt = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+        let status = wait_for_end(&receipt, Duration::from_secs(8)).await;
+        let Status::Delivered { status: 200, response, .. } = status else { panic!("{status:?}") };
+        assert_eq!(response.is_some(), !keeps);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Jobs of one vendor or tenant that hang do not delay those of others, in one worker with one store.
+//! Jobs of one vendor or tenant that hang or are paused do not delay those of others, in one worker with one store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
+use integration_client::dead_letter::Reason;
+use integration_client::outbox::Status;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
@@ -50,16 +52,11 @@ fn client(transport: &FakeTransport) -> IntegrationClientBuilder {
     builder.transport(transport.clone()).store(store()).work()
 }
 
-async fn enqueue(
-    client: &IntegrationClient,
-    tenant: &'static str,
-    vendor: &str,
-    requests: Vec<(Priority, String, String)>,
-) {
+async fn enqueue(client: &IntegrationClient, tenant: &str, vendor: &str, requests: Vec<(Priority, String, String)>) {
     let mut calls = JoinSet::new();
     for (priority, path, body) in requests {
-        let (client, request) = (client.clone(), Request::post(vendor, path).body(body));
-        calls.spawn(async move { client.outbox().enqueue(tenant, priority, request).await.map(drop) });
+        let (client, tenant, request) = (client.clone(), tenant.to_owned(), Request::post(vendor, path).body(body));
+        calls.spawn(async move { client.outbox().enqueue(&tenant, priority, request).await.map(drop) });
     }
     for result in calls.join_all().await {
         result.unwrap();
@@ -113,6 +110,32 @@ async fn hanging_tenant_delays_no_other() {
     let jobs = (0..1_000).map(|number| (Priority::High, format!("/hangs/{number}"), String::new())).collect();
     let (hangs, well) = (enqueue(&client, "acme", "one", jobs), assert_sent_soon(&client, &transport, "one"));
     tokio::join!(hangs, well);
+}
+
+/// An operator pauses most tenants of a vendor.
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_tenants_delay_no_other() {
+    let transport = transport();
+    let tenants: Vec<String> = (0..20).map(|number| format!("paused-{number}")).collect();
+    let entries = tenants.iter().map(|tenant| TenantEntry::new(tenant, "one"));
+    let builder = entries.fold(client(&transport).max_jobs(40), IntegrationClientBuilder::tenant);
+    let client = builder.build().await.unwrap();
+    for tenant in &tenants {
+        client.tenants().pause(tenant, "one").unwrap();
+        let jobs = (0..20).map(|number| (Priority::High, format!("/paused/{number}"), String::new())).collect();
+        enqueue(&client, tenant, "one", jobs).await;
+    }
+    let late = Request::post("one", "/paused/late").deadline(Duration::from_millis(500));
+    let late = client.outbox().enqueue(&tenants[0], Priority::High, late).await.unwrap();
+    assert_sent_soon(&client, &transport, "one").await;
+    let began = now();
+    while !matches!(late.status().await.unwrap(), Status::Dead { reason: Some(Reason::Expired), .. }) {
+        assert!(began.elapsed() < Duration::from_secs(30), "a deadline passes in a pause too");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(calls_below(&transport, "/paused"), 0);
+    tenants.iter().for_each(|tenant| client.tenants().resume(tenant, "one").unwrap());
+    wait_until("all are sent after the pauses", || calls_below(&transport, "/paused") == 400).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

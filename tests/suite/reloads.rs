@@ -5,32 +5,20 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
 
 use std::collections::{BTreeMap, HashSet};
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use integration_client::config::{ConfigSource, Sources};
 use integration_client::testing::checker::{Definition, Event, check};
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::{Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+
+use crate::support::text_source::TextSource;
 
 const RELOADS: usize = 10_000;
 const TENANTS: usize = 8;
 /// How many requests the vendor allows each tenant in 100 ms.
 const LIMIT: u32 = 40;
-
-/// A configuration source whose text a test can replace.
-#[derive(Clone, Debug, Default)]
-struct TextSource(Arc<Mutex<String>>);
-
-impl ConfigSource for TextSource {
-    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
-        let sources = Sources::new().without_catalogue().file("vendors.toml", self.0.lock().unwrap().as_str());
-        Box::pin(async { Ok(sources) })
-    }
-}
 
 /// A vendor with its tenants. `number` chooses weights, safety, endpoints, further tenants and shared limits.
 fn configuration(number: usize) -> String {
@@ -92,7 +80,7 @@ async fn ten_thousand_reloads_lose_and_credit_nothing() {
         let delay = Duration::from_micros(call.number as u64 % 5 * 700);
         FakeAnswer::status(200).delay(delay).body("done")
     });
-    let source = TextSource(Arc::new(Mutex::new(configuration(0))));
+    let source = TextSource::new(configuration(0));
     let client = IntegrationClient::builder().config_source(source.clone()).transport(transport.clone()).shards(8);
     let client = client.build().await.unwrap();
     let load = Arc::new(LoadCounters { sent: 0.into(), retired: 0.into(), stop: false.into() });
@@ -107,12 +95,12 @@ async fn ten_thousand_reloads_lose_and_credit_nothing() {
     for number in 1..=RELOADS {
         let text = configuration(number);
         let malformed = number % 3 == 0;
-        *source.0.lock().unwrap() = match number % 9 {
+        source.set(match number % 9 {
             0 => text[..text.rfind("v\"").unwrap()].to_owned(),
             3 => text.replace("limit = ", "limt = "),
             6 => text.replace("vendor = \"v\"", "vendor = \"w\""),
             _ => text,
-        };
+        });
         let before = client.config().current().version();
         let began = Instant::now();
         match client.config().reload().await {

@@ -125,6 +125,10 @@ async fn replies_keep_ids_after_a_kill() {
     let (client, transport) = client(&store).await;
     enqueue(&client, 3).await;
     wait_until("the jobs end", || transport.calls().len() == 3).await;
+    // The target gets what has been written when it asks.
+    while client.outbox().replies(10).await.unwrap().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let killed = Target { hangs: true, ..Target::default() };
     {
         let delivering = client.outbox().deliver_replies(&killed);

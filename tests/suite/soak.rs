@@ -124,7 +124,7 @@ fn soak_judge_counts_lost_jobs() {
 #[test]
 fn soak_judge_counts_jobs_buried_without_cause() {
     let path = "/other/job-0.0-1";
-    let dead = || Some(Place::Dead("ambiguous".to_owned()));
+    let dead = || Some(Place::Dead { reason: "ambiguous".to_owned(), letter: String::new() });
     let mut record = record_with_job(MAIL, path, dead(), &[seen_request(path, 10)]);
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the vendor answered, and nobody was killed");
     record.kills.push(20 * MS);

@@ -81,6 +81,32 @@ async fn jobs_known_to_another_worker_are_kept() {
     assert_eq!((ours.calls().len() as u64, theirs.calls().len()), (JOBS, 0));
 }
 
+/// Each of two workers gets a part of a day's units. A job that one of them has no unit for goes to the other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_use_a_shared_day_up() {
+    const LIMIT: u64 = 40;
+    let url = database("shared").await;
+    let limit = "safety = 1.0\n[[vendors.v.limits]]\nname = \"daily\"\nalgorithm = \"fixed_window\"\nlimit = 40\nwindow = \"1d\"\n";
+    let (ours, theirs) = (answering(), answering());
+    let build = |transport: &FakeTransport| {
+        let builder = builder(&Store::postgres(url.clone()), &["acme"], limit, transport);
+        builder.share_through(url.clone()).sharing_lease(Duration::from_secs(2)).work().build()
+    };
+    let (one, two) = (build(&ours).await.unwrap(), build(&theirs).await.unwrap());
+    let batch = accept(&one, "acme", LIMIT + 10).await;
+    until_delivered(&batch, LIMIT, Duration::from_secs(60)).await;
+    // Both workers look for jobs meanwhile. The ten jobs beyond the limit stay in the store.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let counts = batch.counts().await.unwrap();
+    assert_eq!((counts.delivered, counts.waiting, counts.dead), (LIMIT, 10, 0));
+    let (ours, theirs) = (ours.calls().len() as u64, theirs.calls().len() as u64);
+    assert_eq!(ours + theirs, LIMIT);
+    assert!(ours > 0 && theirs > 0, "{ours} and {theirs}");
+    for client in [one, two] {
+        client.shutdown(Duration::from_secs(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn sole_worker_gives_missing_lane_up() {
     let store = Store::postgres(database("shared").await);

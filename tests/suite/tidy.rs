@@ -201,6 +201,22 @@ fn toml_examples_of_the_docs_are_valid() {
     }
 }
 
+/// The configuration that compose.yaml and the Dockerfile name can be served at all addresses: it has callers, and
+/// compose.yaml sets each variable that it refers to.
+#[test]
+fn container_has_a_configuration_with_callers() {
+    let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
+    let (compose, dockerfile) = (read("compose.yaml"), read("Dockerfile"));
+    let mounted = compose.split("volumes: [\"./").nth(1).unwrap().split(':').next().unwrap();
+    assert!(dockerfile.contains(&format!("-v ./{mounted}:/etc/integration-client/vendors.toml:ro")), "{mounted}");
+    let text = read(mounted);
+    let config = Config::load(&Sources::new().file(mounted, text.as_str()), 1).unwrap();
+    assert!(!config.callers().is_empty() && config.tenants().len() > 0);
+    for name in text.split("\"env:").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(compose.contains(&format!("\n      {name}: ")), "compose.yaml does not set {name}");
+    }
+}
+
 /// The page of the configuration format shows every key that the parser knows.
 #[test]
 fn format_page_shows_every_key() {

@@ -193,6 +193,23 @@ async fn queued_requests_wait_for_their_accounts_pause() {
     assert!(waited[0] >= Duration::from_secs(10) && waited[1] < Duration::from_secs(2), "{waited:?}");
 }
 
+/// The error states the wait in words, and only the bound that ends the request.
+#[tokio::test(start_paused = true)]
+async fn wait_that_ends_a_request_is_explained() {
+    let deadline = Duration::from_secs(60);
+    for (request, bound) in [
+        (Request::get("v", "/x").deadline(deadline), "after the request's deadline"),
+        (Request::get("v", "/x"), "longer than the 15 minutes for which the vendor's `max_hold` lets a request wait"),
+    ] {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "10000"));
+        let client = client(&scoped("account"), &transport, &TENANTS).await;
+        let error = client.send("a", Priority::Normal, request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::RetryLater);
+        let said = format!("the next attempt is due in 3 hours, which is {bound}; send it again after that time");
+        assert!(error.to_string().contains(&said), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn long_pause_is_reported_at_once() {
     let transport = FakeTransport::new(|call| match call.number {

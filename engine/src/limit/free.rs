@@ -36,6 +36,9 @@ pub enum BlockedBy {
     Slots,
     /// This process holds too few units of a limit that several processes share.
     NotHeld,
+    /// The request needs more units of such a limit than this process can get, because another process has a lower
+    /// figure of it, or others keep some as their floors.
+    OutOfReach,
     /// The vendor refused a request or asked for a wait, or exchanges failed in a row.
     Paused,
     /// One request is in flight to find out whether the vendor accepts requests again.

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use super::free::BlockedBy;
 use super::guard::GuardSpec;
 use super::spec::{LimitKind, LimitSpec};
 use crate::tier::Tier;
@@ -41,6 +42,11 @@ pub(crate) struct Holding {
     pub(super) keep: u32,
     /// Whether used units are returned to the store at once, because there are too few for each process to keep some.
     pub(super) travels: bool,
+    /// Units that requests used beyond those held, because they cost more than they were assumed to, and that the pool
+    /// has not given since.
+    pub(super) owed: u32,
+    /// Those of `owed` that are to be taken from the bucket when they come.
+    pub(super) uncharged: u32,
     /// Units taken since the last call to the store, by tier.
     pub(super) taken: [u32; 3],
     /// Units taken between two calls to the store, by tier, smoothed.
@@ -59,6 +65,8 @@ pub(crate) struct Holding {
     pub(super) met: bool,
     /// Whether the processes together want more units than there are, by the store's last answer.
     pub(super) is_scarce: bool,
+    /// Units of the limit that the process cannot get, by the store's last answer.
+    pub(super) out_of_reach: u32,
     /// Units wanted at the last call to the store, by tier. They fall slowly while requests wait.
     pub(super) wanted: [u32; 3],
     pub(super) looked_at: Time,
@@ -73,7 +81,7 @@ pub struct Wish {
     pub claim: u32,
     /// Returned units, each with the nanoseconds after which it no longer counts anywhere.
     pub returned: Vec<(u64, u32)>,
-    /// Units that the process would use, by tier.
+    /// Units that the process would use, or has used beyond those held, by tier.
     pub want: [u32; 3],
     /// The units that the process must hold for the largest of the waiting requests.
     pub need: u32,
@@ -131,6 +139,9 @@ pub struct Got {
     /// Units of those held now that stay until `floor_until`, after the rest of the lease has ended.
     pub floor: u32,
     pub floor_until: Time,
+    /// Units of the limit, by this process's figure, that it cannot get: another process has a lower figure, or others
+    /// keep some as their floors.
+    pub out_of_reach: u32,
 }
 
 impl Holding {
@@ -148,6 +159,8 @@ impl Holding {
             ends_pause: false,
             keep: u32::MAX,
             travels: false,
+            owed: 0,
+            uncharged: 0,
             taken: [0; 3],
             rate: [0.0; 3],
             at_once: 0,
@@ -157,6 +170,7 @@ impl Holding {
             asked_at: Time::ZERO,
             met: true,
             is_scarce: false,
+            out_of_reach: 0,
             wanted: [0; 3],
             looked_at: Time::ZERO,
             wanted_at: Time::ZERO,
@@ -192,6 +206,12 @@ impl Holding {
     #[inline]
     pub(super) fn stops(&self, now: Time, units: u32) -> bool {
         self.has_ended(now) || units > self.largest.min(self.units.saturating_sub(self.surplus()))
+    }
+
+    /// Why the units held stop a request.
+    pub(super) fn lack(&self, spec: &LimitSpec, units: u32) -> BlockedBy {
+        let most = spec.total().saturating_sub(self.out_of_reach);
+        if spec.held_for(units) > most { BlockedBy::OutOfReach } else { BlockedBy::NotHeld }
     }
 
     /// How many of the units held are not used again once they are free, because the process may not keep so many:
@@ -249,6 +269,7 @@ impl Holding {
         let mut changed = self.clone();
         changed.set_units(new, self.units);
         changed.floor = self.floor.min(new.floor().each);
+        changed.out_of_reach = 0;
         Box::new(changed)
     }
 

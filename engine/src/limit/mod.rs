@@ -10,6 +10,7 @@ mod full;
 pub mod guard;
 mod holding;
 mod lower;
+mod overdraft;
 mod pooled_cell;
 mod reserve;
 mod slots;
@@ -270,6 +271,9 @@ impl Cell {
         let actual = spec.units(actual).min(spec.largest(true).max(taken));
         if actual == taken {
             return 0;
+        }
+        if actual > taken && self.is_pooled() {
+            return self.overdraw(spec, actual - taken, now);
         }
         let spec = in_force(&self.beside, spec);
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =

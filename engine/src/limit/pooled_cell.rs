@@ -43,6 +43,11 @@ impl Cell {
         self.holding().is_some_and(|holding| holding.units > 0)
     }
 
+    /// Whether the process holds units, or owes some to the pool.
+    pub(crate) fn has_dealings(&self) -> bool {
+        self.holding().is_some_and(|holding| holding.units > 0 || holding.owed > 0)
+    }
+
     /// The units held are in another engine now, with what was used of them.
     pub(crate) fn let_units_go(&mut self, spec: &LimitSpec, now: Time) {
         if self.holds_units() {
@@ -121,7 +126,7 @@ impl Cell {
             return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
         }
         if holding.stops(now, units) {
-            return Some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld });
+            return Some(Room::No { free: Free::OnSettle(Time::MAX), lack: holding.lack(spec, units) });
         }
         match holding.surplus() {
             0 => None,
@@ -175,7 +180,7 @@ impl Cell {
         let Room::No { lack, .. } = self.pooled_room(spec, now, units, need.high()) else { return None };
         let used = self.in_use(spec, now);
         let are_used = self.holding().is_some_and(|holding| holding.units < spec.total() && holding.units <= used);
-        Some(lack == BlockedBy::NotHeld || (lack != BlockedBy::Paused && are_used))
+        Some(matches!(lack, BlockedBy::NotHeld | BlockedBy::OutOfReach) || (lack != BlockedBy::Paused && are_used))
     }
 
     /// Has units wanted for a request that does not wait, if it lacks nothing else (`lacks_units`). Where another
@@ -221,6 +226,7 @@ impl Cell {
         let used = self.in_use(spec, now);
         let is_starved = self.is_starved(spec, now);
         let holding = self.holding_mut()?;
+        let owed = holding.still_owed(used);
         let since = holding.looked_at;
         let every = now.as_nanos().saturating_sub(since.as_nanos());
         holding.look(now);
@@ -249,17 +255,12 @@ impl Cell {
         };
         let mut want = holding.want(now, used as f32 * spec.per_used(), more, (queued, waits), total);
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
-        let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
+        let is_idle = sum == 0 && owed == 0 && now > holding.wanted_at.plus_nanos(2 * every);
         let floor = spec.floor();
         // The process holds its floor for as long as the limit may be wanted while the store does not answer. A unit that the
         // store has not granted as a floor is given back like any other, or processes without a floor would get none.
         let rests = now > holding.wanted_at.plus_nanos(FLOOR_RESTS);
         let least = if rests || holding.wanted_at == Time::ZERO { 0 } else { floor.each.min(holding.floor) };
-        if sum < least {
-            let wanted = (0..3).filter(|tier| want[*tier] > 0).max_by_key(|tier| want[*tier]);
-            let tier = wanted.unwrap_or(Tier::Normal.index());
-            want[tier] += least - sum;
-        }
         let (held, travels) = (holding.units, holding.travels);
         let is_away = holding.is_away;
         let ends_pause = std::mem::take(&mut holding.ends_pause);
@@ -284,6 +285,12 @@ impl Cell {
         }
         if claim != held {
             self.resize(spec, claim, now);
+        }
+        // Units that are owed are wanted although nothing waits: others would be given them too.
+        let wanted = least.max(if owed > 0 { claim.saturating_add(owed).min(total) } else { 0 });
+        if sum < wanted {
+            let most = (0..3).filter(|tier| want[*tier] > 0).max_by_key(|tier| want[*tier]);
+            want[most.unwrap_or(Tier::Normal.index())] += wanted - sum;
         }
         if claim == 0 && returned.is_empty() && want == [0; 3] && !ends_pause {
             return None;
@@ -351,12 +358,15 @@ impl Cell {
         holding.keep = got.keep;
         let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         holding.met = got.keep >= wanted.min(total);
-        (holding.travels, holding.is_scarce) = (got.travels, got.is_scarce);
+        (holding.travels, holding.is_scarce, holding.out_of_reach) = (got.travels, got.is_scarce, got.out_of_reach);
         let before = if got.is_lost { 0 } else { holding.units };
         let more = got.units.iter().fold(0u32, |sum, (_, units)| sum.saturating_add(*units));
-        let units = before.saturating_add(more);
+        let (units, uncharged) = (before.saturating_add(more), holding.pay(more));
         if units != holding.units {
             self.resize(spec, units, now);
+        }
+        if uncharged > 0 {
+            self.charge(spec, uncharged, now);
         }
         for (free_in, units) in got.units.iter().filter(|(free_in, _)| *free_in > 0) {
             self.bring_in(spec, now, *free_in, *units);
@@ -385,7 +395,7 @@ impl Cell {
     }
 
     /// Units of the guard or the slots that count now.
-    fn in_use(&mut self, spec: &LimitSpec, now: Time) -> u32 {
+    pub(super) fn in_use(&mut self, spec: &LimitSpec, now: Time) -> u32 {
         let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {

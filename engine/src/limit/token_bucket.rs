@@ -55,6 +55,11 @@ impl BucketSpec {
         self.interval.saturating_mul(units as u64)
     }
 
+    /// How long it takes until `units` have come back, in nanoseconds.
+    pub(super) fn nanos(&self, units: u32) -> u64 {
+        self.span(units).div_ceil(SUBDIVISION)
+    }
+
     /// `now` as the bucket counts it: rounded down to a multiple of the release interval, if there is one.
     fn ticks(&self, now: Time) -> u64 {
         let nanos = now.as_nanos();
@@ -107,11 +112,13 @@ impl Bucket {
         self.full_at = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
     }
 
-    /// Takes `units` that were used already, even if they are not there, down to one capacity below empty.
-    pub(crate) fn owe(&mut self, spec: &BucketSpec, now: Time, units: u32) {
+    /// Takes `units` that were used already, even if they are not there, down to one capacity below empty. Returns how
+    /// many it has taken.
+    pub(crate) fn owe(&mut self, spec: &BucketSpec, now: Time, units: u32) -> u32 {
+        let before = self.full_at.max(spec.ticks(now));
         let most = Bucket::empty(spec, now).full_at.saturating_add(spec.span(spec.capacity));
-        let owed = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
-        self.full_at = self.full_at.max(owed.min(most));
+        self.full_at = self.full_at.max(before.saturating_add(spec.span(units)).min(most));
+        u32::try_from(self.full_at.saturating_sub(before) / spec.interval).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn give_back(&mut self, spec: &BucketSpec, units: u32) {

@@ -107,9 +107,15 @@ impl WindowLog {
         self.pending.units + before.map(|slot| slot.units).sum::<u32>()
     }
 
-    /// Adopts a changed limit, after which `lost_due` must be worked out again.
+    /// Adopts a changed limit, after which `lost_due` must be worked out again. A window that slides has no end at which
+    /// the vendor forgets its units.
     pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec, now: Time) {
         self.lost_due = 0;
+        if !new.fixed
+            && let Some(before) = &mut self.before
+        {
+            before.edge = None;
+        }
         self.change_share(old, new, now);
     }
 

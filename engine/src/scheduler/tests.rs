@@ -197,6 +197,35 @@ fn parking_lasts_until_ended_or_replaced() {
     assert!(!tree.is_parked(Key::NONE, 1));
 }
 
+/// Accounts weigh as much as all their waiting lanes together.
+#[test]
+fn turns_of_large_weights_are_shared_exactly() {
+    for (weights, share) in [
+        ([1_442_000, 721_000], [200, 100]),
+        ([721_000, 1_000], [72_100, 100]),
+        ([u32::MAX - 1, u32::MAX / 2], [200, 100]),
+    ] {
+        let mut tree = Tree::default();
+        let root = tree.add_root();
+        let leaves = weights.map(|weight| {
+            let account = tree.add_branch(root, weight, 0);
+            tree.add_leaf(account)
+        });
+        let all: usize = share.iter().sum();
+        leaves.iter().for_each(|leaf| (0..all).for_each(|_| tree.arrive(*leaf)));
+        let of_first = (0..all).filter(|_| turn(&mut tree, root, &leaves, 1) == Some(0)).count();
+        assert!(of_first.abs_diff(share[0]) <= 1, "{weights:?}: {of_first} of {all}");
+    }
+}
+
+/// More turns of the largest cost than a process gives in its life.
+#[test]
+fn largest_costs_overflow_no_turn() {
+    let years = step(u32::MAX, 1).saturating_mul(1 << 40);
+    assert!(years < u128::MAX / 2);
+    assert!(step(1, u32::MAX) > 0);
+}
+
 #[test]
 fn parking_ends_when_the_last_request_leaves() {
     let mut tree = Tree::default();
@@ -244,7 +273,7 @@ fn copied(tree: &Tree, lanes: &[NodeKey], waiting: usize) -> (Tree, NodeKey, Vec
         copy.set_lead(node, lead);
         (0..waiting).for_each(|_| copy.arrive(leaves[lane]));
         // Somebody waits there: its place is not to be changed any more.
-        copy.set_lead(node, 1_000 * SCALE);
+        copy.set_lead(node, step(1_000, 1));
         assert_eq!(copy.lead(node).0, lead);
     }
     (copy, root, leaves)
@@ -281,9 +310,9 @@ fn lead_counts_from_the_present() {
     let (root, _, lanes, leaves) = two_lanes(&mut tree);
     (0..2).for_each(|_| tree.arrive(leaves[0]));
     (0..2).for_each(|_| assert_eq!(turn(&mut tree, root, &leaves, 5), Some(0)));
-    assert_eq!(tree.lead(lanes[0]).0, 5 * SCALE);
-    tree.set_lead(lanes[1], 7 * SCALE);
-    assert_eq!((tree.lead(lanes[1]).0, tree.nodes[lanes[1]].start), (7 * SCALE, 12 * SCALE));
+    assert_eq!(tree.lead(lanes[0]).0, step(5, 1));
+    tree.set_lead(lanes[1], step(7, 1));
+    assert_eq!((tree.lead(lanes[1]).0, tree.nodes[lanes[1]].start), (step(7, 1), step(12, 1)));
 }
 
 #[test]

@@ -77,3 +77,26 @@ fn lane_that_waits_again_and_again_lingers_once() {
     let lingering: usize = branches.map(|branch| branch.lingering.len()).sum();
     assert!(lingering <= 3, "{lingering}");
 }
+
+/// An account weighs as much as all its waiting lanes, here 721,000.
+#[test]
+fn heavy_account_starves_no_other() {
+    let with_weight_1000 = Plan { weight: 1_000, ..plan(vec![]) };
+    let (account, vendor) = (vec![bucket("account", 10_000, 10_000.0)], vec![bucket("vendor", 1, 1_000.0)]);
+    let plan = Arc::new(with_shared(with_weight_1000, account, vendor));
+    let mut bench = Bench::new();
+    let other = bench.lane("other", "small", &plan);
+    bench.submit_granted(other, ask(Tier::Normal));
+    let of_other: Vec<WaiterKey> = (0..10).map(|_| bench.submit_waiting(other, ask(Tier::Normal)).0).collect();
+    for tenant in 0..721 {
+        let lane = bench.lane(&format!("tenant {tenant}"), "large", &plan);
+        for _ in 0..5 {
+            bench.submit_waiting(lane, ask(Tier::Normal));
+        }
+    }
+    let until = bench.now + Duration::from_millis(3_000);
+    let grants = bench.serve(until, 0);
+    let found = grants.iter().filter(|(_, waiter)| of_other.contains(waiter)).count();
+    assert!((2_990..=3_010).contains(&grants.len()), "{}", grants.len());
+    assert!((4..=6).contains(&found), "{found} of {} grants, where a 722nd is its share", grants.len());
+}

@@ -104,7 +104,7 @@ fn abandoned_exchange_keeps_slot_for_service_time() {
 #[test]
 fn started_permit_ends_at_its_deadline() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 1)]));
-    bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    bench.submit_granted(lane, Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) });
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     let start = bench.now;
     let woken = bench.run(start + std::time::Duration::from_secs(6));
@@ -115,7 +115,7 @@ fn started_permit_ends_at_its_deadline() {
 #[test]
 fn unanswered_exchange_keeps_slot_until_noticed() {
     let closing = Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) };
-    let five_seconds = Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) };
+    let five_seconds = Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) };
     // Its caller says nothing, goes away at its deadline or a second after it, or went away before: the vendor is expected
     // to be busy with it for a second.
     for (abandoned_at, free_at) in [(None, 7_000), (Some(5_000), 7_000), (Some(6_000), 7_000), (Some(1_000), 4_000)] {
@@ -136,7 +136,7 @@ fn unanswered_exchange_keeps_slot_until_noticed() {
 #[test]
 fn late_answer_frees_the_slot_at_once() {
     let (mut bench, lane) = Bench::with(Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) });
-    let permit = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    let permit = bench.submit_granted(lane, Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) });
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     bench.run(bench.now + std::time::Duration::from_millis(5_500));
     bench.engine.finished(bench.now, permit);
@@ -150,7 +150,7 @@ fn late_answer_frees_the_slot_at_once() {
 fn outlasting_permit_keeps_slot_and_settles() {
     for outlasts_first in [true, false] {
         let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100), slots("slots", 1)]));
-        let permit = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+        let permit = bench.submit_granted(lane, Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) });
         let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
         if outlasts_first {
             bench.engine.outlasts(permit);
@@ -178,7 +178,7 @@ fn outlasting_probe_is_replaced_and_keeps_slot() {
     let refused = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(refused, Feedback::Refused(Wait::Stated(SECOND), None));
     bench.advance_to(ms(1_000));
-    let hanging = bench.submit_granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    let hanging = bench.submit_granted(lane, Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) });
     bench.engine.outlasts(hanging);
     let waiter = bench.submit_waiting(lane, ask(Tier::High)).0;
     let woken = bench.run(ms(60_000));
@@ -195,7 +195,7 @@ fn outlasting_permit_of_moved_lane_ends() {
     let shared = Arc::new(with_shared(plan(vec![]), vec![slots("account", 2)], vec![]));
     let mut bench = Bench::new();
     let [moving, staying] = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &shared));
-    let hanging = bench.submit_granted(moving, Ask { attempt_ns: 5 * SECOND, ..ask(Tier::High) });
+    let hanging = bench.submit_granted(moving, Ask { attempt: Attempt::within(5 * SECOND), ..ask(Tier::High) });
     bench.engine.outlasts(hanging);
     drop(bench.engine.move_out(bench.now, moving).expect("the lane exists"));
     bench.now = bench.now.plus_nanos(120 * SECOND);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::throttle::{About, Mode, Report};
 
 fn two_lanes(limit: LimitSpec) -> (Bench, LaneKey, LaneKey) {
     let mut bench = Bench::new();
@@ -45,6 +46,18 @@ fn overdrawing_lane_goes_after_the_others() {
     let place = grants.iter().position(|key| *key == first);
     assert_eq!((grants.len(), place.is_some_and(|place| place >= 45)), (46, true), "{place:?}");
     assert!(others.iter().all(|key| grants.contains(key)));
+}
+
+#[test]
+fn operator_ends_the_wait_of_an_overdrawing_lane() {
+    let (mut bench, dear, _) = two_lanes(bucket("points", 100, 100.0));
+    let permits: Vec<PermitKey> = (0..51).map(|_| bench.submit_granted(dear, ask(Tier::High))).collect();
+    answer_with_cost(&mut bench, permits[0], 100);
+    // Half a second's points were lacking, so the others may go again, and the lane only half a second later.
+    bench.now = bench.now + Duration::from_millis(600);
+    let (waiter, _) = bench.submit_waiting(dear, ask(Tier::High));
+    bench.engine.resume(bench.now, dear);
+    assert_eq!(bench.run(bench.now), [(bench.now, waiter)]);
 }
 
 #[test]
@@ -117,4 +130,39 @@ fn quota_end_is_forecast_from_recent_use() {
     );
     bench.now = bench.now + Duration::from_secs(3 * 3_600);
     assert_eq!(ends_in(&mut bench), None, "nothing went in the last hour");
+}
+
+/// A limit that only responses state counts requests, unless it is named like a kind of points.
+#[test]
+fn discovered_limit_counts_in_its_own_unit() {
+    for mode in [Mode::Adaptive, Mode::Bands, Mode::Pace] {
+        for (name, units) in [("", 1), ("images", 1), ("input-tokens", 200)] {
+            let kinds = ["points", "input_tokens"].map(Label::of).into();
+            let mut plan = Plan { has_slots: false, kinds, ..plan(vec![bucket("points", 10_000, 10_000.0)]) };
+            plan.pace.mode = mode;
+            let (mut bench, lane) = Bench::with(plan);
+            let expensive = Ask { cost: Cost::of([500, 200, 1, 1]), ..ask(Tier::High) };
+            let permit = bench.submit_granted(lane, expensive);
+            let about = About { name: Label::of(name), is_special: !name.is_empty(), window_ns: None };
+            let report = Report { about, limit: 300, remaining: 299, reset_ns: Some(60 * SECOND) };
+            bench.on_response(permit, Feedback::Passed(Some(report)));
+            bench.submit_granted(lane, expensive);
+            let seen = bench.engine.view(bench.now, lane).unwrap();
+            let found = seen.limits.iter().find(|limit| limit.is_discovered).unwrap();
+            assert_eq!((found.left, found.limit), (299 - units, 300), "{mode:?}: {name}");
+        }
+    }
+}
+
+#[test]
+fn discovered_limit_in_points_holds_what_exceeds_it() {
+    let kinds = ["points", "tokens"].map(Label::of).into();
+    let (mut bench, lane) = Bench::with(Plan { has_slots: false, kinds, ..plan(vec![]) });
+    let of_tokens = |tokens: u32| Ask { cost: Cost::of([1, tokens, 1, 1]), ..ask(Tier::High) };
+    let permit = bench.submit_granted(lane, of_tokens(500));
+    let about = About { name: Label::of("tokens"), is_special: true, window_ns: None };
+    let report = Report { about, limit: 1_000, remaining: 499, reset_ns: Some(60 * SECOND) };
+    bench.on_response(permit, Feedback::Passed(Some(report)));
+    let (_, until) = bench.submit_waiting(lane, of_tokens(500));
+    assert!(matches!(until, Until::At(at) if at >= bench.now + Duration::from_secs(60)), "{until:?}");
 }

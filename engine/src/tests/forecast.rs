@@ -89,7 +89,7 @@ fn measure(mut s: Situation) -> Duration {
     }
     let mut ours = HashSet::new();
     for _ in 0..s.batch.requests {
-        match s.bench.submit(s.lane, Ask { attempt_ns: u64::MAX / 4, ..ask(s.batch.tier) }) {
+        match s.bench.submit(s.lane, Ask { attempt: Attempt::within(u64::MAX / 4), ..ask(s.batch.tier) }) {
             Answer::Granted(permit) => ends.push(Reverse((start.plus_nanos(service()), permit, true))),
             Answer::Wait { waiter, .. } => drop(ours.insert(waiter)),
             other => panic!("{other:?}"),

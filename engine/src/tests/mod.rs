@@ -12,14 +12,18 @@ mod drain;
 mod figures;
 mod forecast;
 mod learning;
+mod long_windows;
+mod moved_units;
 mod notices;
 mod pauses;
 mod pool;
 mod pool_asks;
+mod pool_costs;
 mod pushback;
 mod scopes;
 mod slots;
 mod slots_model;
+mod stopped_lanes;
 mod tiers;
 mod vendor_figure;
 mod waits;
@@ -38,6 +42,7 @@ use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
 use super::plan::{EndpointHash, EndpointPlan, NO_ENDPOINT, Pace, Plan, SharedSpec};
 use super::slab::Key;
+use super::throttle::Label;
 use super::*;
 use crate::tier::Tier;
 
@@ -110,6 +115,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         max_waiting: 100_000,
         service_ns: SECOND,
         usual: 1.into(),
+        kinds: [Label::of("points")].into(),
         closing_ns: 0,
         pace: Default::default(),
         max_hold_ns: 900 * SECOND,
@@ -147,16 +153,7 @@ pub(super) fn endpoint_spec(name: &str, spec: LimitSpec) -> SharedSpec {
 }
 
 pub(super) fn ask(tier: Tier) -> Ask {
-    Ask {
-        tier,
-        endpoint: NO_ENDPOINT,
-        cost: 1.into(),
-        retry: false,
-        immediate: false,
-        give_up: Time::MAX,
-        patience_ns: 0,
-        attempt_ns: 30 * SECOND,
-    }
+    Ask::new(tier, NO_ENDPOINT, 1, Attempt::within(30 * SECOND))
 }
 
 /// An engine and the time.

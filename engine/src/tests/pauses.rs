@@ -97,7 +97,7 @@ fn patient_request(bench: &Bench) -> Ask {
     Ask {
         give_up: bench.now + Duration::from_secs(60),
         patience_ns: 60 * SECOND,
-        attempt_ns: 3_600 * SECOND,
+        attempt: Attempt::within(3_600 * SECOND),
         ..ask(Tier::High)
     }
 }
@@ -325,4 +325,42 @@ fn moved_tenants_host_stops_nobody_else() {
     bench.lane_at("moves", "elsewhere", &plan, Some("https://evil"));
     bench.on_response(permit, Feedback::RefusedFor(Whose::Account, Wait::Stated(DAY), None));
     bench.submit_granted(stays, ask(Tier::High));
+}
+
+/// The vendor's refusal pauses the limit that tenants share, or the lane alone if there is no limit.
+#[test]
+fn unpausing_keeps_the_vendors_pause() {
+    let wait = Wait::Stated(30 * SECOND);
+    let (shared, [lane, other]) = lanes_of_daily_limit(Mode::Adaptive, ["acme", "umbra"], 900 * SECOND);
+    let (alone, only) = Bench::with(Plan { has_slots: false, max_hold_ns: u64::MAX, ..plan(Vec::new()) });
+    for (mut bench, lane, other, word) in [
+        (shared, lane, Some(other), Feedback::RefusedFor(Whose::Account, wait, None)),
+        (alone, only, None, Feedback::Refused(wait, None)),
+    ] {
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.engine.pause(bench.now, lane);
+        bench.on_response(permit, word);
+        let stands = bench.engine.stands_until(lane, NO_ENDPOINT);
+        assert!(stands.since(bench.now) >= Duration::from_secs(30), "{word:?}");
+        let of_other = other.map(|other| paused_for(&bench, other));
+        assert!(of_other.is_none_or(|wait| wait >= Duration::from_secs(30)), "{word:?}: {of_other:?}");
+        bench.engine.unpause(bench.now, lane);
+        assert!(!bench.engine.is_held(lane));
+        assert_eq!(bench.engine.stands_until(lane, NO_ENDPOINT), stands, "{word:?}");
+        assert_eq!(bench.engine.paused_until(bench.now, lane), Some(stands), "{word:?}");
+        assert_eq!(other.map(|other| paused_for(&bench, other)), of_other, "{word:?}");
+    }
+}
+
+#[test]
+fn unpaused_lane_goes_on_at_once() {
+    let mut bench = Bench::new();
+    let [lane] = lanes_of_tenants(&mut bench, ["acme"]);
+    assert!(bench.engine.unpause(bench.now, lane).is_empty(), "there is nothing to end");
+    bench.engine.pause(bench.now, lane);
+    let mut waiters = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
+    assert!(bench.start_granted(&mut waiters).is_empty());
+    assert_eq!(bench.engine.unpause(bench.now, lane).len(), 1, "its end is told");
+    assert_eq!(bench.start_granted(&mut waiters).len(), 1);
+    assert_eq!(bench.engine.paused_until(bench.now, lane), None);
 }

@@ -117,7 +117,7 @@ fn outer_limit_asks_after_the_inner_one() {
 }
 
 /// Lets the store answer every 250 ms: it gives what is wanted, of so many units. Returns what was sent, and the most that was held.
-fn serve_with_store(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
+pub(super) fn serve_with_store(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
     let (mut sent, mut most) = (0, 0);
     for _ in 0..looks {
         for (limit, _, wish) in wishes(bench) {
@@ -396,7 +396,7 @@ fn resting_process_keeps_floor_ten_minutes() {
 }
 
 /// A limit of 1,000 points a minute that processes share.
-fn plan_in_points(guard: GuardSpec) -> Plan {
+pub(super) fn plan_in_points(guard: GuardSpec) -> Plan {
     let pooled = Some(Pooled { lasts_ns: 30 * SECOND, floor: None });
     let kind = LimitKind::Rate { bucket: BucketSpec::new(800, 800.0, 60 * SECOND, 0), guard };
     let pace = Pace { unit_ns: 60 * SECOND / 800, limit: 1_000, window_ns: 60 * SECOND, ..Pace::default() };

@@ -1,7 +1,7 @@
-//! When the store of pooled limits is called for units, or for the end of a pause, although no request waits; and how
-//! long such units stay.
+//! When the store of pooled limits is called for units, or for the end of a pause, although no request waits; how long
+//! such units stay; and of which pauses the store is not told.
 
-use super::pool::{plan_with_pooled_limit, wishes};
+use super::pool::{give, plan_with_pooled_limit, wishes};
 use super::*;
 use crate::limit::{BlockedBy, FloorPart, Got, Pooled};
 
@@ -211,4 +211,25 @@ fn end_of_pause_is_told_without_units() {
     let (_, _, wish) = wishes(&mut bench).remove(0);
     assert_eq!((wish.claim, wish.want, wish.ends_pause), (0, [0; 3], true));
     assert_eq!(wishes(&mut bench), vec![]);
+}
+
+/// The requests of other processes may pass, as from another address or to another server of the vendor's.
+#[test]
+fn pause_after_failures_is_not_passed_on() {
+    let (mut bench, lane) = Bench::with(plan_with_pooled_limit());
+    bench.submit_waiting(lane, ask(Tier::High));
+    give(&mut bench, 10, 10);
+    bench.serve(ms(1), 1_000_000);
+    let paused_ns = |bench: &mut Bench| wishes(bench).remove(0).2.paused_ns;
+    for _ in 0..5 {
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.engine.answered_with(bench.now, permit, Feedback::Failed, &[], true);
+    }
+    assert!(bench.engine.paused_until(bench.now, lane).is_some());
+    assert_eq!(paused_ns(&mut bench), 0);
+    bench.now = ms(1_500);
+    let probe = bench.submit_granted(lane, ask(Tier::High));
+    assert_eq!(paused_ns(&mut bench), 0, "nor that a probe is under way");
+    bench.engine.answered_with(bench.now, probe, Feedback::PassedFor(5 * SECOND, None), &[], true);
+    assert_eq!(paused_ns(&mut bench), 5 * SECOND, "what the vendor states is");
 }

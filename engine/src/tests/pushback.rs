@@ -428,7 +428,11 @@ fn stated_time_is_never_undercut() {
         for _ in 0..200 {
             match bench.submit(
                 lane,
-                Ask { tier: Tier::ALL[usize::from(random.u8(0..3))], attempt_ns: u64::MAX, ..ask(Tier::High) },
+                Ask {
+                    tier: Tier::ALL[usize::from(random.u8(0..3))],
+                    attempt: Attempt::within(u64::MAX),
+                    ..ask(Tier::High)
+                },
             ) {
                 Answer::Granted(permit) => {
                     assert!(bench.now >= not_before);

@@ -351,6 +351,39 @@ fn lower_tier_at_its_share_holds_up_high_at_no_shared_endpoint() {
     }
 }
 
+/// Low waits for a limit of its tenant, of its tenant's endpoint or of its account. Then another tenant has used up what
+/// the lower tiers may take from a limit of the account or the vendor.
+#[test]
+fn lower_tier_at_its_share_holds_up_high_at_no_narrower_limit() {
+    let all = || vec![windowed("all", 3_600 * SECOND)];
+    let narrow = || bucket("narrow", 1, 1.0);
+    let of_lane = || with_endpoint(plan(vec![narrow()]), "b", slots("slots", 100));
+    let of_endpoint = || with_endpoint(plan(vec![]), "b", narrow());
+    let of_none = || with_endpoint(plan(vec![]), "b", slots("slots", 100));
+    let in_account = |plan: Plan| with_shared(plan, all(), vec![]);
+    let in_vendor = |plan: Plan| with_shared(plan, vec![], all());
+    for (plan, other_plan, other_account) in [
+        (in_account(of_lane()), in_account(of_none()), "account"),
+        (in_account(of_endpoint()), in_account(of_none()), "account"),
+        (in_vendor(of_lane()), in_vendor(of_none()), "account"),
+        (in_vendor(of_endpoint()), in_vendor(of_none()), "account"),
+        (with_shared(of_none(), vec![narrow()], all()), in_vendor(of_none()), "another"),
+    ] {
+        let mut bench = Bench::new();
+        let lane = bench.lane("one", "account", &Arc::new(plan));
+        let other = bench.lane("other", other_account, &Arc::new(other_plan));
+        let to_b = |tier: Tier| Ask { endpoint: EndpointId::at(0), ..ask(tier) };
+        send(&mut bench, other, Tier::Low, 80);
+        bench.submit_granted(lane, to_b(Tier::High));
+        bench.submit_waiting(lane, to_b(Tier::Low));
+        bench.submit_waiting(other, ask(Tier::Low));
+        for seconds in [2, 4, 6] {
+            bench.advance_to(ms(1_000 * seconds));
+            bench.submit_granted(lane, to_b(Tier::High));
+        }
+    }
+}
+
 /// Two lanes of an account. Low of the first has reserved at the endpoint, low of the second waits behind it, and then low's
 /// part of the account's limit is used up, so that the first gives its reservation up. `own` are the limits of each lane.
 /// Returns the first lane, and what waits in the second.

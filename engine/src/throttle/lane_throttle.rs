@@ -2,6 +2,7 @@
 //! explains, and limits that only the vendor's responses mention.
 
 use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
+use crate::cost::{Cost, PointKind};
 use crate::keys::PermitKey;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::limit::free::BlockedBy;
 use crate::limit::free::Free;
 use crate::pace::LEAST_PAUSE;
 use crate::pace::{Counting, Pace};
+use crate::plan::Plan;
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -34,6 +36,11 @@ impl Discovered {
     fn is_forgotten(&self, now: Time) -> bool {
         let silent = self.pace.window_ns.saturating_mul(SILENT_WINDOWS).max(SILENT);
         self.heard.plus_nanos(silent) <= now
+    }
+
+    /// The units of this limit that a request takes.
+    fn units(&self, cost: Cost, plan: &Plan) -> u32 {
+        plan.measure_of(&self.report.about.name).units(cost)
     }
 
     /// The remaining units, as (remaining, limit). All units remain once the last report has expired.
@@ -80,15 +87,16 @@ impl LaneThrottle {
     }
 
     /// Whether the operator's pause, the throttle and the limits that only responses mention allow a grant to this
-    /// tier.
-    pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
+    /// tier and cost.
+    pub(crate) fn gate(&self, now: Time, tier: Tier, cost: Cost, plan: &Plan) -> Gate {
         if self.held {
             return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);
         }
         let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
-        let gates = discovered.map(|limit| limit.throttle.gate(now, tier, units, &limit.pace));
+        let gates = discovered.map(|limit| limit.throttle.gate(now, tier, limit.units(cost, plan), &limit.pace));
         let shut = |gate: &Gate| *gate != Gate::Open;
-        [self.throttle.gate(now, tier, units, pace)].into_iter().chain(gates).find(shut).unwrap_or(Gate::Open)
+        let own = self.throttle.gate(now, tier, cost.points(PointKind::POINTS), &plan.pace);
+        [own].into_iter().chain(gates).find(shut).unwrap_or(Gate::Open)
     }
 
     pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointHash, others: bool) -> Gate {
@@ -96,10 +104,11 @@ impl LaneThrottle {
     }
 
     /// Counts a grant, which was due at `due`.
-    pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
-        self.throttle.take(due, now, going, pace);
+    pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, cost: Cost, plan: &Plan) {
+        self.throttle.take(due, now, going, &plan.pace);
         for limit in &mut self.discovered {
-            limit.throttle.take(due, now, going, &limit.pace);
+            let going = Going { units: limit.units(cost, plan), ..*going };
+            limit.throttle.take(due, now, &going, &limit.pace);
         }
     }
 
@@ -208,6 +217,11 @@ impl LaneThrottle {
         !std::mem::replace(&mut self.held, true)
     }
 
+    /// Ends an operator's pause alone. Returns whether there was one.
+    pub(crate) fn unpause(&mut self) -> bool {
+        std::mem::take(&mut self.held)
+    }
+
     /// Whose limit the vendor's refusal named, if the limit itself is unknown.
     pub(crate) fn whose(&self) -> Option<Whose> {
         self.whose
@@ -260,6 +274,7 @@ impl LaneThrottle {
 
     /// For how long other processes must send nothing, in nanoseconds. This includes a limit that no configuration
     /// states and of which no units remain: other processes would learn of that limit only by their own requests.
+    /// Pauses after failures are left out: the requests of other processes may pass.
     pub(crate) fn paused_for(&self, now: Time) -> u64 {
         let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
         let used_up = discovered.map(|limit| limit.used_up_for(now)).max().unwrap_or(0);

@@ -5,7 +5,8 @@
 //! failed trials cost a small part of the time.
 //!
 //! A single refusal proves little: vendors shed load, and other clients come and go. It cuts the rate for one window; a
-//! second refusal within some windows is believed.
+//! second refusal within some windows is believed. If the window is longer than an hour, each refusal counts as a
+//! single one and cuts the rate for an hour.
 
 use crate::pace::{LONGEST_CUT, Pace};
 use crate::time::Time;
@@ -76,6 +77,11 @@ impl Learned {
         Learned { rate, since: now, good, bad, pause_ns, trial }
     }
 
+    /// With this rate at least.
+    pub(super) fn at_least(self, rate: f64) -> Learned {
+        Learned { rate: self.rate.max(rate), ..self }
+    }
+
     pub(super) fn rate(&self) -> f64 {
         self.rate
     }
@@ -104,6 +110,11 @@ impl Learned {
                 () => self.bad * BEYOND,
             };
         }
+    }
+
+    /// Until when the present rate stays as it is, if no pause comes in between.
+    pub(super) fn until(&self, pace: &Pace) -> Time {
+        self.since.plus_nanos(self.lasts(pace))
     }
 
     /// How long a rate must last before the next trial, in nanoseconds.

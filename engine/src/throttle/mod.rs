@@ -86,6 +86,8 @@ pub struct Throttle {
     pause: Pause,
     /// The endpoint whose refusal began the pause.
     refused_by: Option<EndpointHash>,
+    /// The endpoint whose failures began the last pause, unless the vendor has asked for a wait since.
+    failed_at: Option<EndpointHash>,
     /// The tenant, as a hash, whose refusal asked for a longer wait than was believed, and when the pause for it ends.
     witness: Option<(u64, Time)>,
     /// Two tenants, as hashes, in responses to whom the vendor reported that little is left, and until when that holds.
@@ -241,13 +243,18 @@ impl Throttle {
         }
         self.forget_past(now);
         let from = self.next.max(due);
-        let after = |spacing: u64| from.plus_nanos(spacing.saturating_mul(u64::from(units)));
-        // A figure of the vendor delays nothing for longer than it is believed. In the window in which that ends, the
-        // spacing still holds: a vendor that counts the last window at each moment counts what was sent before.
-        let bound = now.plus_nanos(pace.window_ns.min(LONGEST_BELIEF));
+        // What slows a limit down delays nothing for longer than it is believed: the units of one large request would
+        // delay all others for hours. In the window in which that ends, the spacing still holds: a vendor that counts
+        // the last window at each moment counts what was sent before.
+        let after = |(spacing, until): (u64, Time), least: u64| {
+            from.plus_nanos(spacing.saturating_mul(u64::from(units))).min(until.max(now.plus_nanos(least)))
+        };
+        let window = pace.window_ns;
         let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
-        let of_figures = figures.map(|(spacing, until)| after(spacing).min(until.max(bound))).max();
-        if let Some(next) = of_figures.max(self.spacing_after_refusal(now, pace).map(after)) {
+        let of_figures = figures.map(|figure| after(figure, window.min(LONGEST_BELIEF))).max();
+        let of_calm = self.calm_spacing(now, pace).map(|calm| after(calm, window.min(TIER_TURN)));
+        let of_learned = self.learned_spacing(now, pace).map(|learned| after(learned, LONGEST_BELIEF));
+        if let Some(next) = of_figures.max(of_calm).max(of_learned) {
             self.next = self.next.max(next);
         }
     }
@@ -261,9 +268,9 @@ impl Throttle {
 
     /// Nanoseconds between grants of one unit; `None` if the limits alone decide.
     pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
-        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
-        let of_figures = figures.map(|(spacing, _)| spacing).max();
-        of_figures.max(self.spacing_after_refusal(now, pace))
+        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)];
+        let after_refusal = [self.calm_spacing(now, pace), self.learned_spacing(now, pace)];
+        figures.into_iter().chain(after_refusal).flatten().map(|(spacing, _)| spacing).max()
     }
 
     /// Nanoseconds between grants of one unit by the remaining units that the vendor reports, and until when the report
@@ -282,8 +289,9 @@ impl Throttle {
         Some((pace.unit_ns.saturating_mul(pace.limit) / stated.max(1), until))
     }
 
-    /// Nanoseconds between grants of one unit, because the limit was refused or others use it; `None` if nothing does.
-    fn spacing_after_refusal(&mut self, now: Time, pace: &Pace) -> Option<u64> {
+    /// Nanoseconds between grants of one unit while the limit allows no bursts, because it was refused or others use
+    /// it, and until when. While others use it, each response prolongs that.
+    fn calm_spacing(&self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
         let unit = pace.unit_ns;
         let mut spacing = if now < self.calm_until { unit } else { 0 };
         if let Some((since, over)) = self.ramp {
@@ -292,14 +300,19 @@ impl Throttle {
             // For a long window, the first grant would otherwise delay all later ones beyond the end of the growth.
             spacing = spacing.max((unit.saturating_mul(100) / share).min(over.max(unit)));
         }
-        if let Some(learned) = &mut self.learned {
-            learned.advance(now, pace);
-            spacing = spacing.max(learned.spacing(pace));
-            if learned.is_full(pace) {
-                self.learned = None;
-            }
+        let until = if self.yields { Time::MAX } else { self.calm_until };
+        (spacing > 0).then_some((spacing, until))
+    }
+
+    /// Nanoseconds between grants of one unit at the rate learned from refusals, and until when it stays as it is.
+    fn learned_spacing(&mut self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
+        let learned = self.learned.as_mut()?;
+        learned.advance(now, pace);
+        let (spacing, until) = (learned.spacing(pace), learned.until(pace));
+        if learned.is_full(pace) {
+            self.learned = None;
         }
-        (spacing > 0).then_some(spacing)
+        (spacing > 0).then_some((spacing, until))
     }
 
     pub(super) fn calm_down(&mut self, now: Time, pace: &Pace) {
@@ -376,23 +389,34 @@ impl Throttle {
         was
     }
 
-    /// Ends every pause, including an operator's.
+    /// Ends every pause, and the wait of a lane that has used more of a shared limit than was there. Forgets what
+    /// refusals have taught.
     pub(crate) fn resume(&mut self) {
         (self.pause, self.refused_by, self.refusals) = (Pause::Over, None, 0);
         (self.quota.told, self.figure, self.announced.empty_until) = (None, None, Time::ZERO);
+        (self.learned, self.cut_for, self.refused_at) = (None, None, None);
+        (self.ramp, self.calm_until, self.next) = (None, Time::ZERO, Time::ZERO);
         self.endpoints.clear();
     }
 
-    /// For how long other processes must send nothing to this endpoint, in nanoseconds.
+    /// For how long other processes must send nothing to this endpoint, in nanoseconds. Pauses after failures are left
+    /// out: the requests of other processes may pass.
     pub(crate) fn paused_for(&self, now: Time, endpoint: EndpointHash) -> u64 {
-        let endpoint = self.endpoint(endpoint).map_or(0, |(_, pause, _)| pause.left(now));
-        self.pause.left(now).max(endpoint)
+        let of_all = if self.failed_at.is_none() { self.pause.left(now) } else { 0 };
+        let of_endpoint = self.endpoint(endpoint).filter(|(of, ..)| self.failed_at != Some(*of));
+        of_endpoint.map_or(0, |(_, pause, _)| pause.left(now)).max(of_all)
     }
 
     /// Until when the vendor's responses pause this endpoint.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
-        let endpoint = self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until());
-        self.pause.until().max(endpoint)
+        let [of_all, of_endpoint] = self.pause_ends(endpoint);
+        of_all.max(of_endpoint)
+    }
+
+    /// When the pauses of the whole limit and of this endpoint alone end. [`Time::ZERO`] without a pause, and while a
+    /// request probes it.
+    pub(crate) fn pause_ends(&self, endpoint: EndpointHash) -> [Time; 2] {
+        [self.pause.until(), self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until())]
     }
 }
 

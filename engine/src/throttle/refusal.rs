@@ -7,11 +7,14 @@ use super::pause::Pause;
 use super::{CALM, MAX_ENDPOINTS, Notice, Report, Throttle, WITNESS_MEMORY, Wait};
 use crate::endpoint::EndpointHash;
 use crate::keys::PermitKey;
-use crate::pace::{FIRST_GUESS, LEAST_PAUSE, Pace, TIER_TURN};
+use crate::pace::{FIRST_GUESS, LEAST_PAUSE, LONGEST_CUT, Pace, TIER_TURN};
 use crate::time::Time;
 
 /// Little is left if the rest is less than the limit divided by this.
 const LITTLE: u64 = 3;
+/// However many refusals come, the rate of a limit with a long window stays at this share of the full rate: a vendor's
+/// outage would otherwise stop all who share the limit, and from nothing the rate would take days to grow back.
+const LEAST_OF_LONG: f64 = 0.25;
 
 /// A request that the vendor refused.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,7 @@ impl Throttle {
     /// it is about an endpoint that is refused while others pass.
     pub(crate) fn refused(&mut self, now: Time, refused: &Refused, pace: &Pace) -> (Time, bool) {
         let Refused { permit, granted, endpoint, wait, in_use } = *refused;
+        self.failed_at = None;
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let doubled = |refusals: u32, most: u64| first.saturating_mul(1 << refusals.min(20)).min(most);
@@ -107,10 +111,10 @@ impl Throttle {
         self.pause != Pause::Over
     }
 
-    /// Pauses for `wait` nanoseconds because of a response about this endpoint.
+    /// Pauses for `wait` nanoseconds because requests failed, the last one at this endpoint.
     pub(super) fn leave_alone(&mut self, now: Time, endpoint: EndpointHash, wait: u64) {
         self.pause = Pause::Until(now.plus_nanos(wait));
-        (self.refused_by, self.paused_at) = (Some(endpoint), now);
+        (self.refused_by, self.failed_at, self.paused_at) = (Some(endpoint), Some(endpoint), now);
     }
 
     /// How long a refusal of `tenant` that asks to wait `wait` nanoseconds pauses this limit: at most `most`, unless
@@ -164,7 +168,7 @@ impl Throttle {
         self.announced.empty_until = self.announced.empty_until.min(until);
         if !matches!(self.pause, Pause::Probing(_)) {
             self.pause = Pause::Until(self.pause.until().max(until));
-            self.paused_at = now;
+            (self.failed_at, self.paused_at) = (None, now);
         }
         Some(told.until)
     }
@@ -172,13 +176,17 @@ impl Throttle {
     /// Cuts the rate after a refusal, because the vendor accepts less than the limit says. `passed`: units granted in
     /// the last window and in its last quarter, if known. `in_use`: the refusal is about this limit and is no accident.
     /// A first refusal may be an accident if the limit was hardly used or if the vendor reported remaining units; a
-    /// second one within some windows is not.
+    /// second one within some windows is not, unless these windows are hours or days.
     pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, in_use: bool, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
         }
+        // Two refusals within days may have nothing in common, and a learned rate would take weeks to grow back. If the
+        // window is longer than a cut is believed, each refusal counts as a first one.
+        let is_ever_first = pace.window_ns > LONGEST_CUT;
+        let learned = self.learned.filter(|_| !is_ever_first);
         let full = pace.window_ns as f64 / pace.unit_ns.max(1) as f64;
-        let allowed = self.learned.map_or(full, |learned| learned.rate()).min(full);
+        let allowed = learned.map_or(full, |learned| learned.rate()).min(full);
         // At least half of the allowed units: if the lane was hardly used, the units that passed show nothing. Units
         // sent in one burst fall into one of the vendor's windows, so their count is what the vendor accepts. If the
         // lane had been sending evenly, its last window would hold the allowed units, whatever the vendor's limit is.
@@ -189,9 +197,9 @@ impl Throttle {
         let has_room = self.left(now, pace).is_some_and(|(left, ..)| left > 0);
         let went_on_at = self.went_on_at;
         let lately = u128::from(CALM) * u128::from(pace.window_ns);
-        let recent = |at: Time| now.since(at.max(went_on_at)).as_nanos() < lately;
+        let recent = |at: Time| !is_ever_first && now.since(at.max(went_on_at)).as_nanos() < lately;
         let before = self.refused_at.replace((now, passed, exact)).filter(|(at, ..)| recent(*at));
-        let is_first = before.is_none() && self.learned.is_none();
+        let is_first = before.is_none() && learned.is_none();
         if !in_use || (is_first && (idle || has_room)) {
             return None;
         }
@@ -200,7 +208,8 @@ impl Throttle {
             _ => (passed, exact),
         };
         let cost = self.pause.until().since(now).as_nanos() as u64;
-        let learned = Learned::refused(self.learned, now, allowed, (passed, exact), cost, is_first);
+        let learned = Learned::refused(learned, now, allowed, (passed, exact), cost, is_first);
+        let learned = if pace.is_long() { learned.at_least(full * LEAST_OF_LONG) } else { learned };
         self.learned = Some(learned);
         self.next = self.next.max(now);
         Some(Notice::Yielded { per_window: learned.rate() as u64 })
@@ -258,7 +267,11 @@ impl Throttle {
     /// Pauses until `later`, because a vendor that refused nothing asks for no requests before `until`. Returns `false`
     /// if `until` has passed or a pause of that length is already in force.
     pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
-        if self.pause.until() >= until || until <= now {
+        if until <= now {
+            return false;
+        }
+        self.failed_at = None;
+        if self.pause.until() >= until {
             return false;
         }
         if self.pause.until() <= now {

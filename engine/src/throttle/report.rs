@@ -83,6 +83,12 @@ impl Label {
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Whether both are one name: headers write hyphens where entries write underscores.
+    pub(crate) fn is_like(&self, other: &Label) -> bool {
+        let plain = |byte: u8| if byte == b'_' { b'-' } else { byte };
+        self.len == other.len && self.bytes.map(plain) == other.bytes.map(plain)
+    }
 }
 
 impl fmt::Debug for Label {

@@ -6,6 +6,7 @@ use crate::endpoint::EndpointId;
 use crate::keys::{LaneKey, NodeKey, OfWaiter, WaiterKey};
 use crate::slab::{Key, Slab};
 use crate::tier::Tier;
+use crate::time::Time;
 
 /// A list of waiters, first in, first out, that also allows removal from the middle.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +64,13 @@ pub(crate) struct Queue {
     /// The level whose next units are reserved for the head of this queue. At an endpoint another queue may have taken
     /// them meanwhile; those that are parked behind this queue still wait for it.
     pub(crate) reserving: Option<LimitLevel>,
+    /// When a timer looks at the reservation.
+    pub(crate) review: Option<Time>,
 }
 
 impl Queue {
     pub(crate) fn new(lane: LaneKey, tier: Tier, endpoint: EndpointId, node: NodeKey) -> Queue {
-        Queue { lane, tier, endpoint, node, retries: List::EMPTY, first: List::EMPTY, reserving: None }
+        Queue { lane, tier, endpoint, node, retries: List::EMPTY, first: List::EMPTY, reserving: None, review: None }
     }
 
     pub(crate) fn head(&self) -> Option<WaiterKey> {

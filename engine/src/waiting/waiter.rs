@@ -1,6 +1,6 @@
 //! A waiting request.
 
-use crate::ask::{Ask, Refusal, WaitReason};
+use crate::ask::{Ask, Attempt, Refusal, WaitReason};
 use crate::cost::Cost;
 use crate::endpoint::EndpointId;
 use crate::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
@@ -24,8 +24,8 @@ pub(crate) struct Waiter {
     pub(crate) tires: Time,
     /// How much longer the caller waits after a vendor's pause, in nanoseconds; 0 if it does not.
     pub(crate) patience_ns: u64,
-    /// How long the exchange may take, in nanoseconds.
-    pub(crate) attempt_ns: u64,
+    /// How long the exchange may take.
+    pub(crate) attempt: Attempt,
     pub(crate) submitted: Time,
     pub(crate) state: WaiterState,
     /// What blocked the request last.
@@ -56,7 +56,7 @@ impl Waiter {
             give_up: ask.give_up,
             tires: ask.give_up,
             patience_ns: ask.patience_ns,
-            attempt_ns: ask.attempt_ns,
+            attempt: ask.attempt,
             submitted,
             state: WaiterState::Queued,
             reason: WaitReason::turn(),

@@ -20,12 +20,24 @@ pub(crate) struct Waiters {
     backlog: BacklogIndex,
     /// Waiters that were granted or refused since the driver last asked for them.
     woken: Vec<WaiterKey>,
+    /// Lanes that were looked at because of a pause, for tests of what a refusal costs.
+    #[cfg(test)]
+    pub(crate) visits: u64,
 }
 
 impl Waiters {
     pub(crate) fn new(bound: Bound) -> Waiters {
         let (all, queues) = (Slab::new(), Slab::new());
-        Waiters { all, queues, queued: 0, bound, backlog: BacklogIndex::default(), woken: Vec::new() }
+        Waiters {
+            all,
+            queues,
+            queued: 0,
+            bound,
+            backlog: BacklogIndex::default(),
+            woken: Vec::new(),
+            #[cfg(test)]
+            visits: 0,
+        }
     }
 
     pub(crate) fn insert(&mut self, waiter: Waiter) -> WaiterKey {

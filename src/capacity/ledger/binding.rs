@@ -34,7 +34,7 @@ impl Ledger {
             self.fill_up(now, u32::MAX);
         }
         if self.uncounted_until <= now {
-            self.uncounted_until = 0;
+            (self.uncounted_until, self.withheld) = (0, 0);
         }
     }
 
@@ -72,7 +72,7 @@ impl Ledger {
     }
 
     /// The number of the limit's units that are neither held nor in the pool.
-    fn missing_units(&self) -> u32 {
+    pub(super) fn missing_units(&self) -> u32 {
         self.figures.units.saturating_sub(self.known_units())
     }
 

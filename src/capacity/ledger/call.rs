@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::clock::slack_after_lease;
+
 /// A limit as one process has it in its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +26,12 @@ impl Figures {
     /// How long after its start a request may still occupy its unit.
     pub(crate) fn tail_us(&self) -> u64 {
         self.transit_us.saturating_add(self.again_us)
+    }
+
+    /// How long after the end of a lease, with the lease's own slack, a request that it allowed may occupy its unit.
+    pub(super) fn lapse_us(&self) -> u64 {
+        let tail = self.tail_us();
+        tail.saturating_add(slack_after_lease(tail.saturating_add(FLOOR_LEASE_US)))
     }
 }
 
@@ -139,6 +147,8 @@ pub(crate) struct Got {
     pub(crate) travels: bool,
     /// How many of the units held after this call the process may use for [`FLOOR_LEASE_US`].
     pub(crate) floor: u32,
+    /// The most units that the process can hold by the figures in force and beside the floors of the others.
+    pub(crate) reach: u32,
     /// The units that are free in the pool after this call.
     pub(crate) free: u32,
     /// What became of the claim.
@@ -162,6 +172,9 @@ pub(crate) struct All {
     pub(crate) units: u32,
     pub(crate) held: u32,
     pub(crate) wanted: u32,
+    /// Units that the ledger grants to no process yet: a process that has not declared them since the store lost its data
+    /// may have used them before.
+    pub(crate) withheld: u32,
     /// Whether the figures of some process differ from those in force.
     pub(crate) differs: bool,
 }

@@ -9,9 +9,25 @@ const STEP_US: u64 = 100_000;
 /// A gap without a witness counts in full less this time, so that a lone newcomer does not wait for ever.
 const UNSEEN_US: u64 = 10_000_000;
 
+/// The most that is added to a span of some minutes, and to a lease.
+const SHORT_US: u64 = 1_000_000;
+/// Over a longer span, two clocks may run apart by one part in this number: 200 millionths.
+const RATES: u64 = 5_000;
+
 /// Added to a span of `span_us` that the store measures on a process's behalf, because their clocks differ.
 pub(crate) fn slack(span_us: u64) -> u64 {
-    (span_us / 10).clamp(100_000, 1_000_000)
+    (span_us / 10).clamp(100_000, SHORT_US.max(span_us / RATES))
+}
+
+/// Added to a lease. `span_us` is the lease and the time for which its last request may occupy a unit afterwards. The
+/// slack of a long window is left out: for that time, a process that is gone would count among those that want units.
+pub(crate) fn lease_slack(span_us: u64) -> u64 {
+    slack(span_us).min(SHORT_US)
+}
+
+/// The part of the slack of `span_us` that [`lease_slack`] leaves out.
+pub(crate) fn slack_after_lease(span_us: u64) -> u64 {
+    slack(span_us).saturating_sub(SHORT_US)
 }
 
 /// The ledger's time.
@@ -70,6 +86,15 @@ mod tests {
     #[test]
     fn slack_is_a_tenth_within_bounds() {
         assert_eq!([slack(0), slack(5 * S), slack(60 * S)], [100_000, 500_000, S]);
+    }
+
+    /// 200 millionths of six hours.
+    #[test]
+    fn slack_grows_with_long_spans() {
+        let hours = 21_600 * S;
+        assert_eq!([slack(5_000 * S), slack(hours)], [S, 4_320_000]);
+        assert_eq!([lease_slack(hours), slack_after_lease(hours)], [S, 3_320_000]);
+        assert_eq!([lease_slack(5 * S), slack_after_lease(5 * S)], [500_000, 0]);
     }
 
     #[test]

@@ -38,10 +38,29 @@ impl Ledger {
             own.target
         };
         let is_in_turn = || self.was_granted_within(process, 1);
-        // A process that has used nothing, and for which nothing waits, does without.
+        // A process that has used nothing, and for which nothing waits, does without. So does one to which
+        // another's turn leaves nothing: a request for nearly all units would never find the last ones.
         let is_busy = || line.need > 0 || line.returned.iter().any(|(free_in, _)| *free_in > 0);
-        let least = if travels { u32::from(sum(own.claim.want) > 0 && is_busy()) } else { u32::from(is_in_turn()) };
+        let gives_way = || others().any(|p| p.has_turn && p.claim.need > 1);
+        let has_use = || sum(own.claim.want) > 0 && is_busy() && !gives_way();
+        let least = if travels { u32::from(has_use()) } else { u32::from(is_in_turn()) };
         fair.max(least)
+    }
+
+    /// Records the floor with which the caller goes on when it cannot reach the store.
+    pub(super) fn keep_floor(&mut self, now: u64, process: u64, line: &Line) {
+        let others = self.holders.iter().filter(|(other, _)| **other != process);
+        let others = others.map(|(_, holder)| holder.floor).fold(0, u32::saturating_add);
+        if let Some(holder) = self.holders.get_mut(&process) {
+            holder.keep_floor(now, line, others);
+        }
+    }
+
+    /// The most units that `process` can hold by the figures in force, if the others give up all but their floors.
+    pub(super) fn reach(&self, process: u64) -> u32 {
+        let others = self.holders.iter().filter(|(other, holder)| **other != process && !holder.has_ended);
+        let floors = others.map(|(_, holder)| holder.floor).fold(0, u32::saturating_add);
+        self.figures.units.saturating_sub(floors)
     }
 
     /// Whether the ledger granted `process` units less than `half_leases` half leases before its present call.

@@ -9,7 +9,7 @@ use super::call::Standing;
 use super::call::{All, Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::pool::Pool;
-use super::process_record::{ProcessRecord, Released, is_never, record_of_nothing_us};
+use super::process_record::{ProcessRecord, Released, is_never, is_none, record_of_nothing_us};
 use super::shares::{Claim, Part, divide, divide_turn, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet, if its window is not shorter.
@@ -59,6 +59,9 @@ pub(crate) struct Ledger {
     /// several times within a window that has become longer. 0 if there are none.
     #[serde(rename = "u", default, skip_serializing_if = "is_never")]
     pub(super) uncounted_until: u64,
+    /// Units that no process had declared when the learning ended. The ledger grants them from `uncounted_until` on.
+    #[serde(rename = "w", default, skip_serializing_if = "is_none")]
+    pub(super) withheld: u32,
 }
 
 impl Ledger {
@@ -118,7 +121,7 @@ impl Ledger {
     pub(crate) fn matters_for_us(&self) -> u64 {
         let tail = self.figures.tail_us();
         let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
-        let ends = self.holders.values().map(|holder| holder.kept_until(tail));
+        let ends = self.holders.values().map(|holder| holder.kept_until(self.figures.lapse_us()));
         let paused = self.paused.map_or(0, |(_, until)| until);
         let floors = self.lost_floors.map_or(0, |(until, _)| until.saturating_add(tail).saturating_add(slack(tail)));
         let others = [learnt, floors, paused, self.complete_from, self.uncounted_until, self.pool.last_at()];
@@ -153,6 +156,7 @@ impl Ledger {
             units: self.figures.units,
             held: sum(|holder| holder.held),
             wanted: sum(ProcessRecord::wanted),
+            withheld: self.withheld(),
             differs: live().any(|holder| self.differs(&holder.figures)),
         }
     }
@@ -220,6 +224,7 @@ impl Ledger {
             weights: weights([0.0; 3]),
             travels: false,
             floor: 0,
+            reach: self.reach(caller.process),
             free: self.pool.until(self.clock.now()),
             state: self.state(),
             paused_us: self.paused_for(caller.process),
@@ -234,15 +239,6 @@ impl Ledger {
 
     fn state(&self) -> State {
         if self.is_learning() { State::Learning } else { State::Kept }
-    }
-
-    /// Records the floor with which the caller goes on when it cannot reach the store.
-    fn keep_floor(&mut self, now: u64, process: u64, line: &Line) {
-        let others = self.holders.iter().filter(|(other, _)| **other != process);
-        let others = others.map(|(_, holder)| holder.floor).fold(0, u32::saturating_add);
-        if let Some(holder) = self.holders.get_mut(&process) {
-            holder.keep_floor(now, line, others);
-        }
     }
 
     /// The number of units that are held, in the pool, or neither since their lease has ended.
@@ -265,19 +261,19 @@ impl Ledger {
     /// Ends leases that are over. Their units become free when no request of the holder can occupy them any more, or
     /// earlier if the holder then calls and says so.
     fn end_leases(&mut self, now: u64) {
-        let tail = self.figures.tail_us();
+        let lapse = self.figures.lapse_us();
         for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
             holder.has_ended = holder.floor == 0 || holder.floor_until <= now;
             // If the window has become longer, a granted unit may count for what another process used it for. A holder
             // that has not received the grant cannot say so.
             let counts = holder.last_grant().iter().any(|(free_at, _)| *free_at > now);
             for (ended, units) in holder.end(holder.has_ended) {
-                let free_at = ended.saturating_add(tail);
+                let free_at = ended.saturating_add(lapse);
                 if counts { self.pool.put(free_at, units) } else { holder.lapse(free_at, units) }
             }
         }
         self.pool_lapsed(now.saturating_add(AHEAD_US));
-        self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(tail));
+        self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(lapse));
     }
 
     /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.
@@ -288,7 +284,7 @@ impl Ledger {
         };
         if line.claim > holder.held {
             for (ended, units) in holder.end(true) {
-                self.pool.put(ended.saturating_add(tail_us), units);
+                self.pool.put(ended.saturating_add(self.figures.lapse_us()), units);
             }
             return false;
         }
@@ -351,23 +347,25 @@ impl Ledger {
             let need = p.claim.need;
             // A unit that rotates comes too rarely to a process whose request needs it beside others.
             let own = if need > 1 { p.floor() } else { p.target };
-            need > own.max(least) && need <= self.figures.units && p.claim.is_heard
+            need > own.max(least) && need <= self.reach(p.claim.process) && p.claim.is_heard
         };
         let big: Vec<&Part> = usual.iter().filter(is_big).collect();
         let need = |process| big.iter().find(|p| p.claim.process == process).map(|p| p.claim.need);
         let lasts = self.figures.again_us.saturating_mul(2).saturating_add(TURN_US);
         match self.turn {
             Some((NOBODY, until)) if now < until => return None,
-            Some((process, until)) if now < until => {
-                if let Some(units) = need(process) {
-                    return Some((process, units));
-                }
+            Some((process, until)) if now < until && need(process).is_some() => {
+                return need(process).map(|units| (process, units));
             }
-            // Turns of big requests that follow each other would leave nothing to a process with small ones.
+            // Turns of big requests that follow each other would leave nothing to a process with smaller ones. A turn
+            // that has ended early is followed by a time of the others too.
             Some((process, _)) if process != NOBODY => {
-                let is_left_out = |p: &Part| p.claim.is_heard && p.claim.held == 0 && need(p.claim.process).is_none();
+                let has_too_few = |p: &Part| p.claim.held == 0 || p.claim.held < p.claim.need;
+                let is_left_out = |p: &Part| p.claim.is_heard && has_too_few(p) && need(p.claim.process).is_none();
                 if usual.iter().any(is_left_out) {
-                    self.turn = Some((NOBODY, now.saturating_add(lasts)));
+                    let lasted = self.holders.get(&process).map_or(0, |holder| now.saturating_sub(holder.turned));
+                    let shortest = lasts.min(self.figures.again_us.saturating_add(TURN_US));
+                    self.turn = Some((NOBODY, now.saturating_add(lasted.clamp(shortest, lasts))));
                     return None;
                 }
             }
@@ -422,6 +420,7 @@ impl Ledger {
             weights: weights(own.map_or([0.0; 3], |p| p.terms)),
             travels: !holds_still && claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
             floor: holder.map_or(0, |holder| holder.floor),
+            reach: self.reach(process),
             free: self.pool.until(now),
             state: self.state(),
             paused_us: self.paused_for(process),

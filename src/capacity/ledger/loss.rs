@@ -25,6 +25,7 @@ impl Ledger {
             paused: None,
             lost_floors: None,
             uncounted_until: 0,
+            withheld: 0,
         };
         let Some(loss) = loss else {
             ledger.pool.put(clock_us, figures.units);
@@ -42,13 +43,24 @@ impl Ledger {
     /// Ends learning: all leases from before the loss ended at `leases_until`, except those of floors.
     pub(super) fn has_learnt(&mut self, leases_until: u64) {
         self.learning_until = 0;
-        self.complete_from = leases_until.saturating_add(self.figures.tail_us());
+        self.complete_from = leases_until.saturating_add(self.figures.lapse_us());
         if let Some((until, units)) = self.lost_floors.take() {
-            self.complete_from = until.saturating_add(self.figures.tail_us());
+            self.complete_from = until.saturating_add(self.figures.lapse_us());
             self.fill_up(until, units);
         }
+        self.withheld = self.missing_units();
         self.fill_up(leases_until, u32::MAX);
         // Before the loss, processes may have held more units than the limit has by the figures now in force.
         self.uncounted_until = self.uncounted_until.max(self.counts_until(leases_until));
+    }
+
+    /// The units that no process holds and that the ledger does not grant yet: a process may have used them before the store
+    /// lost its data, and has not declared them since. Units of floors count only while the ledger is learning.
+    pub(super) fn withheld(&self) -> u32 {
+        if self.is_learning() {
+            return self.missing_units();
+        }
+        let free = self.pool.until(self.clock.now());
+        self.withheld.min(self.pool.total().saturating_sub(free))
     }
 }

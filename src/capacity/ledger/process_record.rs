@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::call::{Caller, FLOOR_LEASE_US, Figures, Line};
-use super::clock::slack;
+use super::clock::{lease_slack, slack};
 use super::shares::{Claim, sum};
 
 /// The longest time for which a record without units outlives its lease, so that many short-lived processes do not make
@@ -26,8 +26,8 @@ pub(crate) struct ProcessRecord {
     pub(crate) want: [u32; 3],
     #[serde(rename = "n")]
     pub(crate) need: u32,
-    /// When the lease has surely ended. Its slack covers the lease itself, and the time for which the process's last
-    /// request occupies a unit afterwards.
+    /// When the lease has surely ended. Its slack covers the lease itself, and of the time for which the process's last
+    /// request occupies a unit afterwards all that is no longer than an hour or so.
     #[serde(rename = "e")]
     pub(crate) expires: u64,
     /// When the process called last.
@@ -62,7 +62,7 @@ pub(crate) struct ProcessRecord {
     pub(crate) floor_until: u64,
 }
 
-fn is_none(units: &u32) -> bool {
+pub(super) fn is_none(units: &u32) -> bool {
     *units == 0
 }
 
@@ -99,7 +99,7 @@ impl ProcessRecord {
         self.seq = caller.seq;
         self.want = line.want;
         self.need = line.need;
-        let slack = slack(caller.lease_us.saturating_add(line.figures.tail_us()));
+        let slack = lease_slack(caller.lease_us.saturating_add(line.figures.tail_us()));
         self.expires = now.saturating_add(caller.lease_us).saturating_add(slack);
         self.called = now;
         self.forget_grant();
@@ -118,10 +118,11 @@ impl ProcessRecord {
         };
     }
 
-    /// Until when the ledger keeps the record of a process whose leases have ended.
-    pub(crate) fn kept_until(&self, tail_us: u64) -> u64 {
+    /// Until when the ledger keeps the record of a process whose leases have ended. `lapse_us`: how long after its end
+    /// a request of a lease may occupy its unit.
+    pub(crate) fn kept_until(&self, lapse_us: u64) -> u64 {
         let has_units = self.held > 0 || !self.lapsed().is_empty();
-        let kept = self.ends().saturating_add(if has_units { tail_us } else { record_of_nothing_us(tail_us) });
+        let kept = self.ends().saturating_add(if has_units { lapse_us } else { record_of_nothing_us(lapse_us) });
         kept.max(latest(self.lapsed()))
     }
 
@@ -215,7 +216,8 @@ impl ProcessRecord {
         let most = line.floor.all.saturating_sub(others).max(before);
         self.floor = line.floor.each.min(most).min(self.held);
         if self.floor > 0 {
-            let lasts = FLOOR_LEASE_US.saturating_add(slack(FLOOR_LEASE_US.saturating_add(line.figures.tail_us())));
+            let span = FLOOR_LEASE_US.saturating_add(line.figures.tail_us());
+            let lasts = FLOOR_LEASE_US.saturating_add(lease_slack(span));
             self.floor_until = self.floor_until.max(now.saturating_add(lasts));
         } else if before == 0 {
             self.floor_until = 0;

@@ -84,6 +84,31 @@ fn unused_unit_without_need_goes_back() {
     }
 }
 
+/// A request needs all units. Its process gathers them, unless another one keeps some as its floor: then no turn helps.
+#[test]
+fn turn_for_all_units_leaves_none() {
+    let figures = Figures { units: 100, takes_used: true, ..FIVE };
+    for (each, keeps) in [(0, [100, 0]), (5, [50, 50])] {
+        let mut bench = Bench::new(&figures, None);
+        let floor = Floor { each, all: 20 };
+        let line = |claim, need| Line { need, floor, ..Line::of(figures, claim, 100) };
+        assert_eq!(units(&bench.call(2, &line(0, 1))), 100);
+        let got = bench.call(1, &line(0, 100));
+        assert_eq!([got.keep, bench.call(2, &line(100, 1)).keep], keeps, "{each}");
+        assert_eq!(got.reach, 100 - each);
+    }
+}
+
+/// A process with a lower figure lets no other have more.
+#[test]
+fn lower_figure_bounds_reach() {
+    let mut bench = Bench::new(&FIVE, None);
+    assert_eq!(bench.call(1, &Line::of(FIVE, 0, 5)).reach, 5);
+    let lower = Figures { units: 3, ..FIVE };
+    bench.call(2, &Line::of(lower, 0, 1));
+    assert_eq!(bench.call(1, &Line::of(FIVE, 5, 5)).reach, 3);
+}
+
 #[test]
 fn learning_process_keeps_its_units() {
     for takes_used in [false, true] {

@@ -5,11 +5,13 @@ mod departed;
 mod differential;
 #[cfg(feature = "redis")]
 mod eras;
+mod fast_clock;
 mod floor;
 mod hours;
 mod keep;
 mod lapsed;
 mod ledger;
+mod loss;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;
 mod process;

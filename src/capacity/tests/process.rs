@@ -28,6 +28,7 @@ fn got() -> Got {
         weights: [60, 30, 10],
         travels: false,
         floor: 0,
+        reach: 10,
         free: 0,
         state: State::Kept,
         paused_us: 0,
@@ -52,6 +53,19 @@ fn failed_line_counts_as_unanswered() {
     assert_eq!(failed.line.returned, [(3_000_000, 3)], "with the time that is left");
     assert_eq!((answered.known_seq, answered.expected_us), (1, Some(8_000_000)));
     assert!(answered.line.returned.is_empty());
+}
+
+/// Of the ten units of the limit, as this process is configured.
+#[test]
+fn units_beyond_reach_are_told() {
+    for (reach, out_of_reach) in [(10, 0), (6, 4)] {
+        let mut process = Process::new(1, Duration::from_secs(10));
+        let now = Time::from_nanos(100 * SECOND);
+        let call = process.call(now, vec![("a".to_owned(), wish(Vec::new()))], false);
+        let answer = Answer { clock_us: 7_000_000, got: vec![Ok(Some(Got { reach, ..got() }))] };
+        let received = process.answered(now, now, &call, &answer);
+        assert_eq!(received[0].as_ref().map(|got| got.out_of_reach), Some(out_of_reach));
+    }
 }
 
 #[test]

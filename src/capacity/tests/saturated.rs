@@ -15,7 +15,7 @@ use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::limit::Wish;
 use crate::engine::plan::{NO_ENDPOINT, Plan};
 use crate::engine::tier::Tier;
-use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit, Refusal};
+use crate::engine::{Answer as Asked, Ask, Attempt, Bound, Claim, Engine, PooledLimit, Refusal};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -38,6 +38,8 @@ struct Member {
     took: u64,
     /// The time between two requests; `None` if some always wait.
     between: Option<u64>,
+    /// The most requests that wait or are under way, if some always wait.
+    most: usize,
     /// Whether its requests do not wait.
     immediate: bool,
     /// The time between two calls to the store.
@@ -76,7 +78,9 @@ impl Member {
 
     /// Whether one more request comes.
     fn has_more(&mut self, now: Time) -> bool {
-        let Some(between) = self.between else { return self.waiting < WAITING };
+        let Some(between) = self.between else {
+            return self.waiting < WAITING && self.waiting + self.under_way.len() < self.most;
+        };
         let is_due = self.next <= now;
         if is_due {
             self.next = now.plus_nanos(between);
@@ -86,14 +90,8 @@ impl Member {
 
     fn submit(&mut self, now: Time) {
         let ask = Ask {
-            tier: Tier::Normal,
-            endpoint: NO_ENDPOINT,
-            cost: self.cost.into(),
-            retry: false,
             immediate: self.immediate,
-            give_up: Time::MAX,
-            patience_ns: 0,
-            attempt_ns: 30 * SECOND,
+            ..Ask::new(Tier::Normal, NO_ENDPOINT, self.cost, Attempt::within(30 * SECOND))
         };
         match self.engine.submit(now, self.lane, &ask) {
             Asked::Granted(permit) => self.send(now, permit),
@@ -166,6 +164,7 @@ impl World {
             cost: 1,
             took: TOOK,
             between: None,
+            most: usize::MAX,
             immediate: false,
             every: SECOND,
             next: self.now,
@@ -285,6 +284,55 @@ fn small_requests_pass_beside_big_ones() {
     world.run(30);
     let sent = world.run(300);
     assert!(sent.iter().all(|sent| *sent >= 30), "{sent:?}");
+}
+
+/// Each request of the first process needs all units, because it may use four fifths of those that it holds.
+#[test]
+fn small_requests_pass_beside_one_for_a_whole_window() {
+    for (units, cost, members, per_minute) in [(1_000, 800, 3, 180), (100, 80, 16, 30)] {
+        let limit = format!(
+            "limit = {units}\nwindow = \"1s\"\nalgorithm = \"sliding_window\"\nsafety = 0.8\nunit = \"points\""
+        );
+        let mut world = World::of(plan_with(&limit), units, members);
+        world.members.iter_mut().for_each(|member| member.every = SECOND / 4);
+        world.members[0].cost = cost;
+        for seconds in [30, 120] {
+            let sent = world.run(seconds);
+            assert!(u64::from(sent[0]) * 10 >= seconds, "{sent:?} in {seconds} s");
+            let small = |sent: &u32| u64::from(*sent) * 60 >= per_minute * seconds;
+            assert!(sent[1..].iter().all(small), "{sent:?} in {seconds} s");
+        }
+    }
+}
+
+/// Two processes have one request for all units each, so that their turns end early, and a third has small ones.
+#[test]
+fn requests_for_whole_windows_leave_time_to_small_ones() {
+    let limit = "limit = 1000\nwindow = \"1s\"\nalgorithm = \"sliding_window\"\nsafety = 0.8\nunit = \"points\"";
+    for took in [50 * MS, 400 * MS] {
+        let mut world = World::of(plan_with(limit), 1_000, 3);
+        for (member, cost) in world.members.iter_mut().zip([800, 800, 1]) {
+            (member.every, member.cost, member.took) = (SECOND / 4, cost, took);
+            member.most = if cost > 1 { 1 } else { 1_000 };
+        }
+        world.run(30);
+        let sent = world.run(120);
+        assert!(sent.iter().all(|sent| *sent >= 8), "{sent:?}");
+        assert!(sent[2] >= 120, "{sent:?}");
+    }
+}
+
+/// The second process needs more than it holds beside the first one, and less than its own part.
+#[test]
+fn requests_for_most_units_leave_time_to_middle_ones() {
+    let limit = "limit = 1000\nwindow = \"1s\"\nalgorithm = \"sliding_window\"\nsafety = 0.8\nunit = \"points\"";
+    let mut world = World::of(plan_with(limit), 1_000, 2);
+    for (member, cost) in world.members.iter_mut().zip([720, 160]) {
+        (member.every, member.cost) = (SECOND / 4, cost);
+    }
+    world.run(30);
+    let sent = world.run(120);
+    assert!(sent.iter().all(|sent| *sent >= 12), "{sent:?}");
 }
 
 /// Three programs try once in twelve seconds, and find no unit then. Those kept for them are missing to the sender.

@@ -1,12 +1,15 @@
 //! Consul's key-value store: <https://developer.hashicorp.com/consul/api-docs/kv>.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use http::Request;
+use http::{HeaderMap, Request};
 use serde::Deserialize;
 
 use super::found::Found;
 use super::http::{Failed, Http, address, shown};
 use super::secret::{Secret, add_to};
+
+/// The header by which Consul says that it left out keys which the token may not read.
+const FILTERED: &str = "x-consul-results-filtered-by-acls";
 
 pub(super) struct Prefix {
     url: String,
@@ -41,7 +44,20 @@ impl Prefix {
         let request = Request::get(url.as_str()).body(Vec::new());
         let mut request = request.map_err(|error| Failed::new(error.to_string()))?;
         add_to(&mut request, secrets).await?;
-        read(&http.send(request).await?.ok()?)
+        let reply = http.send(request).await?;
+        self.check_complete(&reply.headers)?;
+        read(&reply.ok()?)
+    }
+
+    /// Refuses a response without some of the keys, because their tenants would count as removed.
+    fn check_complete(&self, headers: &HeaderMap) -> Result<(), Failed> {
+        match headers.get(FILTERED) {
+            Some(filtered) if filtered == "true" => {
+                let rule = format!("key_prefix \"{}\" {{ policy = \"read\" }}", self.prefix);
+                Err(Failed::new(format!("Consul left out keys that the token may not read; give the token `{rule}`")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -128,7 +128,9 @@ impl RemoteSource {
     }
 
     /// Texts in Consul's key-value store: each key that begins with `prefix` holds one. They are applied over the
-    /// catalogue in the order of the keys. [`header`](Self::header) `("x-consul-token", "env:NAME")` states a token.
+    /// catalogue in the order of the keys. [`header`](Self::header) `("x-consul-token", "env:NAME")` states a token,
+    /// which needs `key_prefix "PREFIX" { policy = "read" }`: a load fails if Consul says that it left out keys. Consul
+    /// says so since version 1.11, and only to requests with a token.
     pub fn consul(url: &str, prefix: &str) -> RemoteSource {
         RemoteSource::new(Kind::Consul(consul::Prefix::new(url, prefix)))
     }
@@ -314,10 +316,12 @@ impl RemoteSource {
 
     fn sources(&self, texts: &[Text]) -> Sources {
         let base = self.base.clone();
-        texts.iter().fold(base, |sources, (name, text)| match self.kind {
+        let sources = texts.iter().fold(base, |sources, (name, text)| match self.kind {
             Kind::File(_) => sources.file(name, text),
             _ => sources.over(name, text),
-        })
+        });
+        // The server that responds next may hold other texts, so the fingerprint is that of these texts.
+        sources.with_fingerprint(Some(found::fingerprint(texts)))
     }
 }
 
@@ -339,12 +343,7 @@ impl ConfigSource for RemoteSource {
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async move {
             let texts = self.ask(&mut *self.state.lock().await).await.ok()?;
-            let mut hash = Fnv::default();
-            for (name, text) in &*texts {
-                hash.text(name);
-                hash.text(text);
-            }
-            Some(hash.0)
+            Some(found::fingerprint(&texts))
         })
     }
 

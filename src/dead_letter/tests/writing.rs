@@ -369,7 +369,11 @@ async fn closing_race_loses_no_letter() {
         let producers: Vec<_> = (0..3)
             .map(|producer| {
                 let writer = writer.clone();
-                std::thread::spawn(move || (0..20).for_each(|_| writer.offer(letter(TIERS[producer], ""))))
+                std::thread::spawn(move || {
+                    for _ in 0..20 {
+                        writer.offer(letter(TIERS[producer], ""));
+                    }
+                })
             })
             .collect();
         if round % 2 == 0 {

@@ -137,6 +137,9 @@ impl GatewayBuilder {
     /// Serves a console too, below `/~/console/`. Its callers are those of the gateway. If the configuration states
     /// none, the [token](crate::gateway::Serving::token) that the gateway generates gives the right to view, and to
     /// operate unless the console is [read-only](ConsoleBuilder::read_only).
+    ///
+    /// Vendors' responses, which come from the same origin, then have `Content-Security-Policy: sandbox` and
+    /// `X-Content-Type-Options: nosniff`, so that no page of a vendor acts as the console's user in a browser.
     pub fn console(mut self, console: &Console) -> Self {
         self.console = Some(Arc::new(console.clone()));
         self

@@ -2,6 +2,8 @@
 //!
 //! An action on all letters that match a filter affects the letters whose number the user has seen, or none at all: the
 //! call states that number, and the position of the newest letter at the time. Letters that came later are left alone.
+//! Ambiguous letters are sent again only if the filter names their reason: the vendor may have acted on them, and may
+//! act twice. The stated number is that of all letters that match, with those that are left out.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -183,31 +185,47 @@ async fn choice(shared: &Shared, chosen: Chosen) -> Result<Result<Choice, Reply>
 }
 
 pub(super) async fn redrive(shared: &Shared, who: &Who, chosen: Chosen) -> Result<Reply, Failed> {
-    let expect = chosen.expect;
+    let matching = chosen.expect;
+    let leaves_ambiguous = chosen.filter.as_ref().is_some_and(|filter| filter.reason.is_none());
     let choice = match choice(shared, chosen).await? {
         Ok(choice) => choice,
         Err(conflict) => return Ok(conflict),
     };
+    let left_out = match &choice {
+        Choice::All(letters) if leaves_ambiguous => {
+            let ambiguous = letters.clone().reason(Reason::Ambiguous);
+            ambiguous.count_matching().await.map_err(|error| Failed::of(&error))?
+        }
+        _ => 0,
+    };
+    let expect = matching.saturating_sub(left_out);
     let mut action = Action::begin(who, "redrive", expect);
-    let result = redrive_chosen(&choice, expect, &mut action.changed).await;
+    let result = redrive_chosen(&choice, leaves_ambiguous, (expect, left_out), &mut action.changed).await;
     let done = action.end(result).map_err(|error| Failed::of(&error))?;
-    Ok(reply::value(&json!({ "redriven": done, "left": expect - done.min(expect) })))
+    Ok(reply::value(&json!({ "redriven": done, "left": expect.saturating_sub(done), "left_out": left_out })))
 }
 
-/// Makes the chosen letters jobs again, and counts them in `changed`.
-async fn redrive_chosen(choice: &Choice, expect: u64, changed: &mut Option<u64>) -> Result<(), Error> {
+/// Makes `expect` of the chosen letters jobs again, and counts them in `changed`. With `leaves_ambiguous` the
+/// `left_out` ambiguous ones stay letters.
+async fn redrive_chosen(
+    choice: &Choice,
+    leaves_ambiguous: bool,
+    (expect, left_out): (u64, u64),
+    changed: &mut Option<u64>,
+) -> Result<(), Error> {
     let (letters, ids) = match choice {
         Choice::Named(letters, ids) => (letters, ids),
         Choice::All(letters) => {
             // Unknown until the call returns.
             *changed = None;
-            let result = letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await;
+            let most = usize::try_from(expect).unwrap_or(usize::MAX);
+            let result = letters.redrive_present(most, leaves_ambiguous).await;
             *changed = match &result {
                 Ok(redriven) => Some(redriven.jobs as u64),
                 // The letters before the error are jobs, and no longer match.
                 Err(_) => {
                     let left = letters.count_matching().await.ok();
-                    left.filter(|left| *left <= expect).map(|left| expect - left)
+                    left.and_then(|left| (expect + left_out).checked_sub(left))
                 }
             };
             return result.map(drop);

@@ -154,6 +154,7 @@ mod tests {
             held: 8,
             wanted: 4,
             held_here: 3,
+            withheld: 0,
             figures_differ: false,
             problem: problem.map(Arc::from),
         }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    UPGRADE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Response, StatusCode};
 
 use super::answer::GatewayBody;
@@ -63,6 +66,15 @@ pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> O
     let mut out = last_response(error, may_act_twice, |headers| prepare(headers, back))?.map(GatewayBody::own);
     out.headers_mut().insert("integration-attempts", error.attempts().into());
     Some(out)
+}
+
+/// Takes a response that a browser shows as a page out of the gateway's origin. Otherwise a vendor's script could act
+/// at the console, whose session cookie the browser sends along. In a sandbox no script runs, so no service worker is
+/// registered either, and no form is sent. SDKs ignore both headers.
+pub(super) fn isolate(headers: &mut HeaderMap) {
+    // Appended: a browser enforces all policies, the vendor's own too.
+    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// Rewrites the URLs in the body of a response if it is JSON.

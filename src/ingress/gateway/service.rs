@@ -17,7 +17,7 @@ use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
-use super::reply::{fits, of_error, of_vendor, rewrite_json};
+use super::reply::{fits, isolate, of_error, of_vendor, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
@@ -61,7 +61,12 @@ impl Shared {
             true => self.control(&request.into_parts().0, door).await,
             // Boxed: hyper keeps the memory of a request's future as long as the connection, even while it is idle.
             false => {
-                let passed = Box::pin(self.pass(request, door)).await;
+                let mut passed = Box::pin(self.pass(request, door)).await;
+                if self.console.is_some()
+                    && let Ok(answer) = &mut passed
+                {
+                    isolate(answer.headers_mut());
+                }
                 let outcome = passed.as_ref().map_or_else(Problem::outcome, |_| Outcome::Answered);
                 self.client.core().telemetry.gateway.ended(outcome);
                 passed
@@ -200,7 +205,7 @@ impl Shared {
         let may_resend = request.parts.on_ambiguous.unwrap_or(aim.route.vendor.retry.on_ambiguous);
         // The store recognises a repetition by a key that the caller states, even if the vendor reads none.
         let has_own_key = || request.parts.notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
-        let may_act_twice = retry::idempotent(&method, false)
+        let may_act_twice = retry::idempotent(&method, || key::is_covered(&request, &aim.route), false)
             || may_resend == OnAmbiguous::Resend
             || (asked.later && has_own_key())
             || key::is_stated(&request, &aim.route);

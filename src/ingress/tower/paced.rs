@@ -161,11 +161,10 @@ impl LaneLayer {
         let give_up = now + longest.unwrap_or(core.egress.default_deadline);
         let priority = options.stated_priority();
         let ask = Egress::ask(priority, endpoint, cost, give_up, vendor.attempt_timeout);
-        let ask = Ask { immediate: options.is_immediate(), ..ask };
+        let ask = Ask { immediate: options.is_immediate(), attempt: ask.attempt.open_ended(), ..ask };
         let series = core.telemetry.metrics.series(&route.id, &vendor.name);
         let granted = core.registry.acquire(&route, None, ask, now, &series).await;
         let grant = granted.map_err(|why| refusal::error(&route, priority, core.clock.now(), why))?;
-        grant.held.outlasts();
         let usage = PermitUsage::begin(core, &route, endpoint, priority, cost);
         Ok(Pacing { held: grant.held, usage, route, endpoint })
     }

@@ -117,7 +117,7 @@ impl LaneService {
         let route = core.registry.route(lane.tenant(), lane.vendor()).map_err(unsent)?;
         let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await.map_err(unsent)?;
         let may_resend = accepted.request.parts.on_ambiguous.unwrap_or(route.vendor.retry.on_ambiguous);
-        let may_act_twice = retry::idempotent(&method, false)
+        let may_act_twice = retry::idempotent(&method, || key::is_covered(&accepted.request, &route), false)
             || may_resend == OnAmbiguous::Resend
             || key::is_stated(&accepted.request, &route);
         let outgoing =

@@ -106,6 +106,10 @@ impl Line {
     }
 
     fn read(text: &[u8], now: SystemTime) -> Result<Line, String> {
+        // serde would take an array for an object without names.
+        if text.trim_ascii_start().first() != Some(&b'{') {
+            return Err(no_object(text));
+        }
         let line: Written = serde_json::from_slice(text).map_err(|error| problem(&error))?;
         let upper = line.method.to_ascii_uppercase();
         let method = Method::from_bytes(upper.as_bytes())
@@ -164,6 +168,21 @@ fn until(deadline: &Deadline, now: SystemTime) -> Result<Duration, String> {
     Ok(SystemTime::from(at).duration_since(now).unwrap_or_default())
 }
 
+/// The error for a text that is not an object. It names the kind of its value, and not the value, which may be a secret.
+fn no_object(text: &[u8]) -> String {
+    if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(text) {
+        return problem(&error);
+    }
+    let is = match text.trim_ascii_start().first() {
+        Some(b'[') => "an array",
+        Some(b'"') => "a text",
+        Some(b't' | b'f') => "true or false",
+        Some(b'n') => "null",
+        _ => "a number",
+    };
+    format!("not a job: {is}; write an object, {{\"tenant\":…}}")
+}
+
 /// Formats a parser's error with its column only: the text is one line, and the caller names the line's number in its
 /// file.
 fn problem(error: &serde_json::Error) -> String {
@@ -206,6 +225,23 @@ mod tests {
         assert!(error_text(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
         assert_eq!(error_text(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");
         assert!(error_text(&job("\"method\":\"GET\",\"deadline\":\"soon\"")).contains("\"2h\""));
+    }
+
+    #[test]
+    fn only_an_object_is_a_job() {
+        for (text, is) in [
+            ("[]", "an array"),
+            (" [\"acme\", \"v\"]", "an array"),
+            ("\"hunter2\"", "a text"),
+            ("17", "a number"),
+            ("false", "true or false"),
+            ("null", "null"),
+        ] {
+            assert_eq!(error_text(text), format!("not a job: {is}; write an object, {{\"tenant\":…}}"));
+        }
+        for text in ["", "no job", "[1"] {
+            assert!(error_text(text).starts_with("not JSON: "), "{text}");
+        }
     }
 
     #[test]

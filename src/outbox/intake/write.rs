@@ -381,6 +381,7 @@ mod tests {
             keep_result: false,
             request: vec![0; *size],
             key: None,
+            other_key: None,
             message: None,
         };
         sizes.iter().map(job).collect()

@@ -7,13 +7,16 @@ use std::time::Duration;
 use super::{AFTER_FAILURE, CLAIM_BYTES, Chore, Done, Worker};
 use crate::BoxFuture;
 use crate::clock::Time;
+use crate::config::Tenant;
 use crate::core::Core;
 use crate::dead_letter::Reason;
 use crate::dispatch::plan::pace;
 use crate::outbox::in_hand::Amount;
 use crate::outbox::job::{self, Waits};
 use crate::outbox::lanes::Lanes;
+use crate::outbox::priority;
 use crate::outbox::unwritten::HeldJob;
+use crate::send::durable::is_blocked;
 use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
@@ -69,15 +72,26 @@ impl Worker {
             return;
         }
         let mut unknown = Vec::new();
+        let blocked = &mut self.blocked;
+        blocked.look(now);
         let mut wanted = self.lanes.wanted(&mut self.pool, LANES, |lane, sent| {
             match core.registry.route(&lane.tenant, &lane.vendor) {
-                _ if outbox.store.problems.is_parked(lane) => 0,
+                _ if blocked.has_seen(lane) || outbox.store.problems.is_parked(lane) => 0,
                 // The lane's earlier usage must be read before its jobs are claimed.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
-                Ok(tenant) => match pace(&tenant.vendor).unit_ns {
-                    0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
-                    unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS),
-                },
+                Ok(tenant) if is_paused(core, &tenant) => {
+                    blocked.add(lane);
+                    0
+                }
+                Ok(tenant) => {
+                    let still = || is_blocked(core, &tenant, priority(lane.tier));
+                    blocked.room(lane, now, still).unwrap_or_else(|| match pace(&tenant.vendor).unit_ns {
+                        0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
+                        unit => {
+                            u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS)
+                        }
+                    })
+                }
                 Err(_) => {
                     unknown.push(lane.clone());
                     0
@@ -212,6 +226,13 @@ impl Worker {
             (self.unclaim_at, self.claim_at) = (Some(Time::ZERO), self.outbox.clock.now() + AFTER_FAILURE);
         }
     }
+}
+
+/// Whether an operator has paused a tenant. Jobs that were claimed in this time would only take places in the pool that
+/// other lanes can use.
+fn is_paused(core: &Core, tenant: &Tenant) -> bool {
+    let place = core.registry.dispatch.find(tenant);
+    place.is_some_and(|place| place.shard.look(|engine, _| engine.is_held(place.lane)))
 }
 
 /// Whether a part of the configuration is not in use: it may state lanes that are missing.

@@ -1,6 +1,7 @@
 //! Every row of the decision table, for idempotent and other requests.
 
 use super::*;
+use crate::config::{Idempotency, KeyCarrier};
 use ErrorKind::*;
 use Sent::*;
 use Verdict::{Again, Ambiguous, Done, GiveUp, Refresh, Refused, RetryUncounted};
@@ -41,13 +42,25 @@ fn check(outcome: Outcome, policy: &RetryPolicy, idempotent: Verdict, other: Ver
 
 #[test]
 fn idempotent_requests_are_recognised() {
+    let no_keys = || false;
     for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE] {
-        assert!(idempotent(&method, false), "{method}");
+        assert!(idempotent(&method, no_keys, false), "{method}");
     }
     for method in [Method::POST, Method::PATCH, Method::from_bytes(b"COPY").unwrap()] {
-        assert!(!idempotent(&method, false), "{method}");
-        assert!(idempotent(&method, true), "{method} with a key");
+        assert!(!idempotent(&method, no_keys, false), "{method}");
+        assert!(idempotent(&method, no_keys, true), "{method} with a key");
     }
+    let carrier = Some(KeyCarrier::Header("idempotency-key".to_owned()));
+    let methods = vec!["PUT".to_owned(), "DELETE".to_owned()];
+    let paths = vec!["/orders/**".to_owned()];
+    let keys = Idempotency { carrier, methods, paths, ..Idempotency::default() };
+    let is_repeatable = |method: Method, path: &str, knows_key| {
+        let takes_key = || keys.covers(&method, path);
+        idempotent(&method, takes_key, knows_key)
+    };
+    assert!(!is_repeatable(Method::PUT, "/orders/7", false), "the vendor takes keys with this PUT");
+    assert!(is_repeatable(Method::PUT, "/orders/7", true) && is_repeatable(Method::DELETE, "/orders/7", false));
+    assert!(is_repeatable(Method::PUT, "/labels/7", false), "the vendor takes no key with this path");
 }
 
 #[test]

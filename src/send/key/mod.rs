@@ -70,6 +70,14 @@ fn decide<'r>(request: &Request, stated: Option<&'r str>, route: &'r Route, base
     })
 }
 
+/// Whether the vendor takes an idempotency key with a request of this method and path. A request that names another
+/// host is never sent.
+#[cfg_attr(not(any(feature = "gateway", feature = "tower")), allow(dead_code, reason = "gateway and tower ask"))]
+pub(crate) fn is_covered(request: &Request, route: &Route) -> bool {
+    let Ok(base) = route.base() else { return false };
+    request.path_below(&base).is_ok_and(|path| route.vendor.idempotency.covers(&request.parts.method, path))
+}
+
 /// Whether the request will be sent with an idempotency key that its caller stated and the vendor reads. A repetition
 /// by the caller then has the same key. A key that the client makes is another one in each repetition.
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway asks"))]

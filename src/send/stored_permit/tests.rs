@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+mod endings;
 mod outages;
 
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use http_body_util::Full;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::config::TenantEntry;
 use crate::dead_letter::Reason;
@@ -25,7 +25,7 @@ use crate::send::exchange_record::{RecordExchange, StoreTime};
 use crate::send::history::History;
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::transport::{Body, Signer, SigningParts};
-use crate::{ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
+use crate::{BoxError, BoxFuture, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -102,6 +102,17 @@ fn builder(limits: &str, transport: &FakeTransport) -> IntegrationClientBuilder 
     builder.tenant(TenantEntry::new("acme", "v"))
 }
 
+/// As [`builder`], for a vendor that takes a secret, which can be read or not.
+fn builder_with_secret(limits: &str, transport: &FakeTransport, is_readable: bool) -> IntegrationClientBuilder {
+    let text =
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\nconnect_timeout = \"1s\"\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{text}{limits}"));
+    let builder = builder.transport(transport.clone()).tenant(TenantEntry::new("acme", "v").credential("keys:acme"));
+    builder.credential_resolver("keys", move |key: String| async move {
+        if is_readable { Ok(SecretString::from(key)) } else { Err(BoxError::from("it cannot be read now")) }
+    })
+}
+
 fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
     Sending {
         id: format!("{number:032}"),
@@ -109,7 +120,7 @@ fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
         priority: Priority::High,
         request: Request::get("v", format!("/{number}")),
         history: History::default(),
-        clock: StoreTime { at: Clock::system().now(), ms: 0 },
+        clock: StoreTime { at: Clock::system().moment(), ms: 0 },
         records,
         begun: Arc::new(AtomicBool::new(false)),
     }
@@ -390,29 +401,4 @@ async fn job_waits_for_its_host_no_longer_than_for_a_permit() {
     assert!(matches!(ending, ClaimEnd::Later { .. }));
     assert!(took < 61 * SECOND, "{took:?}");
     assert_eq!((records.records.load(Relaxed), transport.calls().len()), (0, 6));
-}
-
-/// The limit has no unit for a second exchange in the claim in which the credential is replaced.
-#[tokio::test(start_paused = true)]
-async fn credential_is_replaced_once_across_claims() {
-    let transport = FakeTransport::new(|_| FakeAnswer::status(401));
-    let text =
-        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\nconnect_timeout = \"1s\"\n";
-    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{text}{SLOW}"));
-    let builder = builder.transport(transport.clone()).tenant(TenantEntry::new("acme", "v").credential("keys:acme"));
-    let builder = builder.credential_resolver("keys", |key: String| async move { Ok(SecretString::from(key)) });
-    let client = builder.build().await.unwrap();
-    let records = StallingRecords::new(Duration::ZERO, &[]);
-    let mut history = History::default();
-    let letter = loop {
-        match send_stored(client.core(), Sending { history, ..job(1, records.clone()) }, None).await {
-            ClaimEnd::Later { wait, history: next } if transport.calls().len() < 3 => {
-                tokio::time::sleep(wait).await;
-                history = next;
-            }
-            ClaimEnd::Dead(letter) => break letter,
-            _ => panic!("{} calls", transport.calls().len()),
-        }
-    };
-    assert_eq!((letter.reason, transport.calls().len()), (Reason::Rejected, 2));
 }

@@ -68,6 +68,11 @@ async fn batch_page_is_accepted_once() {
     }
 }
 
+fn rejected(job: Claimed) -> End {
+    let (id, lane, reason, letter) = (job.id, job.lane, "rejected".to_owned(), b"{}".to_vec());
+    End::Dead(Box::new(NewDead { id, lane, reason, letter, request: None, keep_result: false, reply: None }))
+}
+
 #[tokio::test]
 async fn batch_is_counted_in_parts() {
     for store in stores().await {
@@ -78,20 +83,12 @@ async fn batch_is_counted_in_parts() {
         }
         let mut ends = Vec::new();
         for (number, job) in claim(&store, id(), "acme", 10).await.into_iter().enumerate() {
-            let dead = NewDead {
-                id: job.id,
-                lane: job.lane,
-                reason: "rejected".to_owned(),
-                letter: b"{}".to_vec(),
-                request: None,
-                keep_result: false,
-                reply: None,
-            };
+            let (id, fence) = (job.id, job.fence);
             let end = match number {
                 0..6 => End::Delivered { status: 200, attempts: 1, result: None, reply: None },
-                _ => End::Dead(Box::new(dead)),
+                _ => rejected(job),
             };
-            ends.push(JobEnd { id: job.id, fence: job.fence, known: None, end });
+            ends.push(JobEnd { id, fence, known: None, end });
         }
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 10]);
         for job in numbered(&run, 20..23) {
@@ -112,6 +109,47 @@ async fn batch_is_counted_in_parts() {
         store.write((), drop_ended).await.unwrap();
         assert_eq!(batches::waiting(&store, run).await.unwrap(), expected.waiting);
         assert_eq!(batches::waiting(&store, [9; 8]).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn pages_of_large_results_are_bounded_and_complete() {
+    const MIB: usize = 1 << 20;
+    for store in stores().await {
+        let store = open(&store).await;
+        let run = [7; 8];
+        for job in numbered(&run, 0..40) {
+            accept(&store, job).await;
+        }
+        let mut jobs = claim(&store, id(), "acme", 40).await;
+        jobs.sort_by_key(|job| job.id);
+        let expected: Vec<Id> = jobs.iter().map(|job| job.id).collect();
+        for (number, job) in jobs.into_iter().enumerate() {
+            // Every tenth request is a dead letter, and one has a result that is a page by itself.
+            let bytes = if number == 20 { 9 * MIB } else { MIB };
+            let (job_id, fence) = (job.id, job.fence);
+            let end = match number % 10 {
+                9 => rejected(job),
+                _ => End::Delivered { status: 200, attempts: 1, result: Some(vec![7; bytes]), reply: None },
+            };
+            let end = JobEnd { id: job_id, fence, known: None, end };
+            assert_eq!(store.write(vec![end], jobs::finish).await.unwrap(), [true]);
+        }
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = store.read((run, after, 1_000), batches::ended).await.unwrap();
+            let Some((last, _)) = page.last() else { break };
+            (after, pages) = (Some(*last), pages + 1);
+            let bytes = page.iter().filter_map(|(_, state)| match state {
+                JobState::Done { result: Some(result), .. } => Some(result.len()),
+                _ => None,
+            });
+            let bytes: Vec<usize> = bytes.collect();
+            assert!(bytes.len() <= 1 || bytes.iter().sum::<usize>() <= 8 * MIB, "{bytes:?}");
+            seen.extend(page.iter().map(|(id, _)| *id));
+        }
+        assert_eq!(seen, expected);
+        assert!((5..=12).contains(&pages), "{pages}");
     }
 }
 

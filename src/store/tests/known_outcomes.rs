@@ -288,3 +288,26 @@ async fn first_exchange_without_outcome_is_dated() {
         assert!(sixth.started_at.is_some_and(|at| at >= fifth.claimed_at), "{sixth:?}");
     }
 }
+
+/// A process without the key of a job gives it back, and must not forget that another one may have sent it.
+#[tokio::test]
+async fn waiting_job_keeps_its_doubt() {
+    for store in stores().await {
+        let store = open(&store).await;
+        accept(&store, job("a")).await;
+        let owner = id();
+        let claimed = async || claim(&store, owner, "a", 1).await;
+        let first = claimed().await.remove(0);
+        start(&store, &first, owner).await.unwrap();
+        assert!(finish(&store, &first, None, End::Dropped).await);
+        let second = claimed().await.remove(0);
+        assert_eq!((second.claims, second.started), (2, 1));
+        let wait = |after_ms| End::Wait { after_ms };
+        assert!(finish(&store, &second, None, wait(0)).await);
+        assert!(!finish(&store, &second, None, wait(0)).await, "the claim is over");
+        let third = claimed().await.remove(0);
+        assert_eq!((third.claims, third.started, third.started_at), (2, 1, second.started_at));
+        assert!(finish(&store, &third, None, wait(60_000)).await);
+        assert!(claimed().await.is_empty(), "it is not due");
+    }
+}

@@ -15,6 +15,7 @@ mod intake;
 mod intake_feed;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 mod intake_poison;
+mod keys;
 mod known_outcomes;
 #[cfg(feature = "postgres")]
 mod late_commits;
@@ -26,7 +27,7 @@ mod opening;
 mod postgres;
 mod purge;
 mod repeated_writes;
-mod replies;
+pub(crate) mod replies;
 mod rolled_back;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -60,7 +61,7 @@ pub(crate) fn folder() -> PathBuf {
 }
 
 /// The stores to run a test on, all empty.
-pub(super) async fn stores() -> Vec<Store> {
+pub(crate) async fn stores() -> Vec<Store> {
     let mut stores = Vec::new();
     #[cfg(feature = "sqlite")]
     stores.push(Store::sqlite(folder().join("store.db")));
@@ -98,7 +99,7 @@ pub(crate) async fn database() -> String {
     format!("{server}/{name}")
 }
 
-pub(super) async fn open(store: &Store) -> Opened {
+pub(crate) async fn open(store: &Store) -> Opened {
     let (opened, tasks) = store.clone().open(false).await.unwrap();
     for task in tasks {
         #[expect(clippy::disallowed_methods, reason = "a test's own")]
@@ -145,6 +146,7 @@ pub(super) fn job(tenant: &str) -> NewJob {
         keep_result: false,
         request,
         key: None,
+        other_key: None,
         message: None,
     }
 }

@@ -37,6 +37,19 @@ impl Watch for Failover {
 }
 
 #[tokio::test]
+async fn server_without_memory_is_no_fault_of_the_data() {
+    let store = open(&Store::postgres(database().await)).await;
+    let short: Step<(), u64> =
+        |(), db, _| db.execute("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53200'; END $$", Vec::new());
+    let wrong: Step<(), u64> =
+        |(), db, _| db.execute("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '22003'; END $$", Vec::new());
+    for (step, is_down) in [(short, true), (wrong, false)] {
+        let error = store.write((), step).await.unwrap_err();
+        assert_eq!(crate::store::is_down(&error), is_down, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn connection_to_read_only_server_is_replaced() {
     let watch = Arc::new(Failover::default());
     let store = Store::postgres(database().await).watched_by(watch.clone());

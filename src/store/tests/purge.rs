@@ -1,6 +1,7 @@
 //! Expired rows are deleted in small steps.
 
 use super::super::actor::Step;
+use super::super::batches::{self, Page};
 use super::super::driver::{Dialect, args};
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 use super::super::faults::{Fault, Moment, Watch};
@@ -127,6 +128,75 @@ async fn purge_keeps_newest_letters_and_live_keys() {
         let again = NewJob { id: id(), ..waits.clone() };
         assert_eq!(store.write(again, jobs::insert).await.unwrap(), jobs::Accepted::Before(waits.id));
     }
+}
+
+/// Two batches have outcomes: one has notes of its run, and the other has none.
+#[tokio::test]
+async fn batch_with_notes_keeps_its_outcomes() {
+    for store in stores().await {
+        let store = open(&store).await;
+        // The ids that `FILL` makes begin with these numbers.
+        for (name, run, note) in [("noted", *b"00000000", "n"), ("plain", *b"00000001", "")] {
+            let name = name.to_owned();
+            store.write((name.clone(), run, None), batches::open).await.unwrap();
+            let (mark, note) = ("m".to_owned(), note.as_bytes().to_vec());
+            let page = Page { name, run, before: 0, mark, note, jobs: Vec::new() };
+            assert!(store.write(page, batches::accept).await.unwrap());
+        }
+        store.write([1, 100], FILL).await.unwrap();
+        store.write([100_000_001, 100_000_050], FILL).await.unwrap();
+        let keep = Retention { done_ms: 1, ..HOUR };
+        let step = purge::Step { what: What::Done, keep, rows: 30 };
+        for settled in [30, 30] {
+            assert_eq!(store.write(step, purge::step).await.unwrap().settled, settled);
+        }
+        purge::run(&store, keep).await.unwrap();
+        assert_eq!(store.read((), LEFT).await.unwrap()[0], 100, "those of the batch with notes");
+        assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0, "they are not read again at once");
+        // A day later.
+        let age: Step<(), u64> = |(), db, _| db.execute("UPDATE ic_done SET finished_at = 5", Vec::new());
+        store.write((), age).await.unwrap();
+        purge::run(&store, keep).await.unwrap();
+        assert_eq!(store.read((), LEFT).await.unwrap()[0], 100);
+        // The notes of the run stay for the one that replaces it, and its outcomes do not.
+        let anew = ("noted".to_owned(), [9; 8], Some(String::new()));
+        store.write(anew, batches::open).await.unwrap();
+        assert_eq!(store.read((*b"00000000", -1, 10), batches::notes).await.unwrap().len(), 1);
+        store.write((), age).await.unwrap();
+        purge::run(&store, keep).await.unwrap();
+        assert_eq!(store.read((), LEFT).await.unwrap()[0], 0);
+    }
+}
+
+/// Deletes outcomes. Returns how many notes PostgreSQL read for it.
+#[cfg(feature = "postgres")]
+const NOTES_READ: Step<purge::Step, i64> = |step, db, now| {
+    Box::pin(async move {
+        let sql =
+            "SELECT (seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'ic_note'";
+        let before = db.fetch(sql, Vec::new()).await?[0].int()?;
+        assert!(purge::step(step, db, now).await?.settled > 0);
+        Ok(db.fetch(sql, Vec::new()).await?[0].int()? - before)
+    })
+};
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn purge_does_not_search_the_notes_of_other_runs() {
+    let store = open(&Store::postgres(database().await)).await;
+    store.write(("plain".to_owned(), *b"00000001", None), batches::open).await.unwrap();
+    store.write([100_000_001, 100_000_200], FILL).await.unwrap();
+    let notes: Step<(), u64> = |(), db, _| {
+        let sql = "INSERT INTO ic_note (batch, run, page, note) SELECT 'large', convert_to('00000000', 'UTF8'), i, '' \
+                   FROM generate_series(1, 20000) i";
+        db.execute(sql, Vec::new())
+    };
+    assert_eq!(store.write((), notes).await.unwrap(), 20_000);
+    let analyze: Step<(), u64> = |(), db, _| db.execute("ANALYZE ic_note", Vec::new());
+    store.write((), analyze).await.unwrap();
+    let step = purge::Step { what: What::Done, keep: HOUR, rows: 200 };
+    let read = store.write(step, NOTES_READ).await.unwrap();
+    assert!(read < 1_000, "{read} notes were read for 200 outcomes");
 }
 
 /// The retention of a process that sends its own jobs alone.

@@ -1,11 +1,13 @@
 //! Replies are written with the ends of their jobs, one for each end that counts.
 
 use super::super::dead::NewDead;
+use super::super::driver::{Db, DbError, args};
 use super::super::jobs::{End, JobEnd};
 use super::super::purge::{self, Retention, What};
 use super::super::records;
-use super::super::replies::{self, Claim, Kept, Settled, Taken};
+use super::super::replies::{self, Claim, Kept, Settled, Taken, Which};
 use super::*;
+use crate::BoxFuture;
 
 fn delivered(reply: Option<&str>) -> End {
     End::Delivered { status: 200, attempts: 1, result: None, reply: reply.map(str::to_owned) }
@@ -116,16 +118,21 @@ async fn expired_reply_claim_goes_to_another_process() {
             end: delivered(Some(&number.to_string())),
         });
         store.write(ends.collect(), jobs::finish).await.unwrap();
+        let claim_of = |most| {
+            let shares = vec![(Which::Untried, most), (Which::Tried, most)];
+            Claim { most, shares, held_ms: 60_000 }
+        };
         let take = async |most| {
-            let taken = store.write(Claim { most, held_ms: 60_000 }, replies::claim).await.unwrap();
+            let taken = store.write(claim_of(most), replies::claim).await.unwrap();
             taken.into_iter().map(|taken| (taken.kept.seq, taken.tries)).collect::<Vec<_>>()
         };
-        assert!(store.read((), replies::is_any_due).await.unwrap());
+        let is_any_due = async || store.read(claim_of(1), replies::is_any_due).await.unwrap();
+        assert!(is_any_due().await);
         let first = take(2).await;
         assert_eq!(first.iter().map(|(_, tries)| *tries).collect::<Vec<_>>(), [1, 1]);
         let second = take(10).await;
         assert_eq!(second.len(), 1, "the others are another process's");
-        assert!(!store.read((), replies::is_any_due).await.unwrap() && take(10).await.is_empty());
+        assert!(!is_any_due().await && take(10).await.is_empty());
         // One reply is delivered, one is not, and the process that has claimed the third is killed.
         let settled = Settled { delivered: vec![first[0].0], later: vec![(first[1].0, 0)] };
         store.write(settled, replies::settle).await.unwrap();
@@ -144,4 +151,44 @@ async fn expired_reply_claim_goes_to_another_process() {
         assert!(take(10).await.is_empty());
         assert_eq!(stored_replies(&store).await.len(), 2, "they stay until they are delivered");
     }
+}
+
+#[tokio::test]
+async fn claim_has_untried_replies_beside_repetitions() {
+    fn insert<'a>(count: &'a usize, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+        Box::pin(async move {
+            let rows: Vec<(Id, &str)> = (0..*count).map(|_| (id(), "{}")).collect();
+            replies::insert(&rows, db, now).await
+        })
+    }
+    for store in stores().await {
+        let store = open(&store).await;
+        let take = async |most, shares: &[(Which, i64)]| {
+            let claim = Claim { most, shares: shares.to_vec(), held_ms: 60_000 };
+            let is_any_due = store.read(claim.clone(), replies::is_any_due).await.unwrap();
+            let taken = store.write(claim, replies::claim).await.unwrap();
+            assert_eq!(is_any_due, !taken.is_empty());
+            taken.into_iter().map(|taken| (taken.kept.seq, taken.tries)).collect::<Vec<_>>()
+        };
+        let numbers = |taken: Vec<(i64, i64)>| taken.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>();
+        store.write(6, insert).await.unwrap();
+        // The first six are due again, for longer than the new ones.
+        let first = numbers(take(10, &[(Which::Untried, 10)]).await);
+        let later = first.iter().map(|seq| (*seq, -1_000)).collect();
+        store.write(Settled { delivered: Vec::new(), later }, replies::settle).await.unwrap();
+        store.write(4, insert).await.unwrap();
+        assert!(take(10, &[]).await.is_empty());
+        let both = [(Which::Untried, 2), (Which::Tried, 4), (Which::Untried, 4)];
+        let new: Vec<i64> = (1..=4).map(|number| first[5] + number).collect();
+        assert_eq!(take(4, &both).await, [(first[0], 2), (first[1], 2), (new[0], 1), (new[1], 1)], "half of each kind");
+        assert_eq!(take(4, &[(Which::NewestUntried, 1)]).await, [(new[3], 1)]);
+        assert_eq!(numbers(take(4, &both).await), [first[2], first[3], first[4], new[2]], "what one kind leaves");
+        store.write(4, insert).await.unwrap();
+        assert_eq!(take(4, &both).await.iter().filter(|(_, tries)| *tries == 1).count(), 3, "what the other leaves");
+    }
+}
+
+/// Makes all replies due at `at`, as the version before this one wrote them.
+pub(crate) fn as_written_before(db: Db<'_>, at: i64) -> BoxFuture<'_, Result<u64, DbError>> {
+    db.execute("UPDATE ic_reply SET due = $1", args![at])
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 
+use super::super::dead::NewDead;
 use super::super::jobs::{End, JobEnd, Start};
 use super::*;
 
@@ -50,7 +51,12 @@ impl StepCounter {
 }
 
 /// The steps that a claim, the starts and the ends take for each job.
-async fn steps_a_job(counted: &mut StepCounter, lanes: Vec<(LaneTier, u32)>, owner: Id) -> [u64; 3] {
+async fn steps_a_job(
+    counted: &mut StepCounter,
+    lanes: Vec<(LaneTier, u32)>,
+    owner: Id,
+    end: fn(&Claimed) -> End,
+) -> [u64; 3] {
     let now = 1 << 40;
     counted.take_steps();
     let wanted = Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 };
@@ -73,11 +79,41 @@ async fn steps_a_job(counted: &mut StepCounter, lanes: Vec<(LaneTier, u32)>, own
     let begun = starts::start_many(&starts.iter().collect::<Vec<_>>(), &mut counted.connection, now).await.unwrap();
     assert_eq!(begun.len(), claimed.len());
     let start = counted.take_steps() / count;
-    let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
-    let ends: Vec<_> =
-        claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
+    let end = |job: &Claimed| JobEnd { id: job.id, fence: job.fence, known: None, end: end(job) };
+    let ends: Vec<_> = claimed.iter().map(end).collect();
     assert!(jobs::finish(&ends, &mut counted.connection, now).await.unwrap().iter().all(|ended| *ended));
     [claim, start, counted.take_steps() / count]
+}
+
+/// Makes the end of a job.
+type MakeEnd = fn(&Claimed) -> End;
+
+/// The kinds of ends that are written together.
+const ENDS: [(&str, MakeEnd); 4] = [("delivered", delivered), ("dead", dead), ("later", later), ("back", back)];
+
+fn delivered(_: &Claimed) -> End {
+    End::Delivered { status: 200, attempts: 1, result: None, reply: None }
+}
+
+fn dead(job: &Claimed) -> End {
+    End::Dead(Box::new(NewDead {
+        id: job.id,
+        lane: job.lane.clone(),
+        reason: "exhausted".to_owned(),
+        letter: b"{}".to_vec(),
+        request: Some(b"request".to_vec()),
+        keep_result: false,
+        reply: None,
+    }))
+}
+
+/// Due after all that these tests claim.
+fn later(_: &Claimed) -> End {
+    End::Later { after_ms: 1 << 40, expires_at: None, history: b"{}".to_vec() }
+}
+
+fn back(_: &Claimed) -> End {
+    End::Back
 }
 
 #[tokio::test]
@@ -102,13 +138,13 @@ async fn claim_takes_as_many_steps_whatever_waits() {
             counted.run("ANALYZE".to_owned()).await;
         }
         let owner = id();
-        for round in 0..3 {
+        for (round, (name, end)) in ENDS.into_iter().enumerate() {
             let mut lanes = vec![(lane("large"), 64)];
             lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 255 + tenant)), 2)));
-            let [claim, start, end] = steps_a_job(&mut counted, lanes, owner).await;
+            let [claim, start, end] = steps_a_job(&mut counted, lanes, owner, end).await;
             assert!(
                 claim <= 500 && start <= 150 && end <= 300,
-                "{statistics} {round}: {claim} steps to claim a job, {start} to start and {end} to end it"
+                "{statistics} {name}: {claim} steps to claim a job, {start} to start and {end} to end it"
             );
         }
         // A look goes from lane to lane.

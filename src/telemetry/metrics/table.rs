@@ -277,15 +277,16 @@ pub(super) const SHARING_DOWN: Metric = metric(
     Kind::Gauge,
     Unit::Count,
     &[],
-    "1 while the store of shared units does not answer, or has lost its data and gives nothing; 0 while it works.",
+    "1 while the store of shared units does not answer, or has lost its data and this process lacks units for that \
+     reason; 0 while it works.",
 );
 pub(super) const SHARING_MODE: Metric = metric(
     "integration_client_sharing_mode",
     Kind::Gauge,
     Unit::Count,
     &[],
-    "What a process that shares limits sends by: 0 while the store of shared units answers, 1 while the store learns \
-     who holds what, 2 the lease, 3 the floor, 4 nothing.",
+    "What a process that shares limits sends by: 0 while the store of shared units answers, 1 while units are missing \
+     because the store has lost its data, 2 the lease, 3 the floor, 4 nothing.",
 );
 pub(super) const SHARING_LEFT: Metric = metric(
     "integration_client_sharing_left_seconds",

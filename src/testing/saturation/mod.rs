@@ -29,7 +29,7 @@ use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Report;
 use crate::engine::tier::Tier;
-use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
+use crate::engine::{Answer, Ask, Attempt, Bound, Claim, Engine, Refusal, Sweep};
 
 /// The start of the virtual clock, later than 0 so that there are earlier times.
 const START: u64 = 3_600_000_000_000;
@@ -313,14 +313,5 @@ impl Run {
 
 /// A request of one unit whose caller waits for ever.
 fn unhurried(tier: Tier, endpoint: EndpointId) -> Ask {
-    Ask {
-        tier,
-        endpoint,
-        cost: 1.into(),
-        retry: false,
-        immediate: false,
-        give_up: Time::MAX,
-        patience_ns: 0,
-        attempt_ns: 30_000_000_000,
-    }
+    Ask::new(tier, endpoint, 1, Attempt::within(30_000_000_000))
 }

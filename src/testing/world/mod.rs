@@ -25,7 +25,7 @@ use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
-use crate::engine::{Answer, Ask, Bound, Claim, Engine, Sweep, Until};
+use crate::engine::{Answer, Ask, Attempt, Bound, Claim, Engine, Sweep, Until};
 
 /// The start of the virtual clock, later than 0 so that there are earlier times.
 const START: Time = Time::from_nanos(3_600_000_000_000);
@@ -320,16 +320,9 @@ impl World {
         let job = &self.jobs[number].job;
         let (tenant, vendor) = (job.tenant, &self.tenants[job.tenant].vendor);
         let endpoint = job.endpoint.as_deref().and_then(|name| vendor.endpoint(name).ok());
-        let ask = Ask {
-            tier: job.priority.into(),
-            endpoint: endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number)),
-            cost: job.cost.into(),
-            retry: false,
-            immediate: false,
-            give_up: self.now + job.patience,
-            patience_ns: 0,
-            attempt_ns: nanos(vendor.attempt_timeout),
-        };
+        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
+        let ask = Ask::new(job.priority.into(), endpoint, job.cost, Attempt::within(nanos(vendor.attempt_timeout)));
+        let ask = Ask { give_up: self.now + job.patience, ..ask };
         self.decisions += 1;
         let mut answer = self.engine.submit(self.now, self.lanes[tenant], &ask);
         if let Answer::Refused(crate::engine::Refusal::NoLane) = answer {

@@ -140,7 +140,10 @@ pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[&str]) -> Trouble {
     let code = error.error();
     let code_text: String = code.as_ref().chars().filter(char::is_ascii_graphic).take(64).collect();
     let shown = format!("{code_text}{}", described.unwrap_or_default());
-    let is_secret = secrets.iter().any(|secret| !secret.is_empty() && shown.contains(secret));
+    // The description is searched as a whole, because a secret at its cut would be shown in part.
+    let whole = error.error_description().map_or("", String::as_str);
+    let is_secret = |secret: &&str| !secret.is_empty() && (shown.contains(*secret) || whole.contains(*secret));
+    let is_secret = secrets.iter().any(is_secret);
     let shown = if is_secret { "an error that repeats a secret".to_owned() } else { shown };
     match code {
         BasicErrorResponseType::InvalidGrant => Trouble::Reconnect(shown),

@@ -34,6 +34,7 @@ use secrecy::SecretString;
 use self::refresh::Refresh;
 use self::slot::Slot;
 use super::Transport;
+use super::resolutions::in_words;
 use super::tokens::{OAuthSecrets, TokenKeeper, TokenOwner, TokenState, TokenView};
 use crate::BoxError;
 use crate::clock::{Clock, Time};
@@ -151,10 +152,6 @@ impl Tokens {
         }
         slots.entry(owner.clone()).or_default().clone()
     }
-}
-
-fn in_words(why: &str) -> Arc<BoxError> {
-    Arc::new(why.into())
 }
 
 impl fmt::Debug for Tokens {

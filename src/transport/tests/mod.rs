@@ -3,6 +3,7 @@
 
 mod faults;
 mod hosts;
+mod secrets;
 #[path = "../../../tests/suite/support/fault.rs"]
 mod server;
 mod wire;

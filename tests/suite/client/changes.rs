@@ -1,26 +1,10 @@
 //! Tenants and configurations that change while requests wait.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-
-use integration_client::config::{ConfigSource, Sources};
-
 use super::*;
-
-/// A configuration source whose text a test can replace.
-#[derive(Clone, Debug)]
-struct TextSource(Arc<Mutex<String>>);
-
-impl ConfigSource for TextSource {
-    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
-        let sources = Sources::new().without_catalogue().file("vendors.toml", self.0.lock().unwrap().as_str());
-        Box::pin(async { Ok(sources) })
-    }
-}
+use crate::support::text_source::TextSource;
 
 async fn reloadable(text: &str, transport: &FakeTransport) -> (IntegrationClient, TextSource) {
-    let source = TextSource(Arc::new(Mutex::new(text.to_owned())));
+    let source = TextSource::new(text);
     let client = builder("", transport).config_source(source.clone()).shards(8).build().await.unwrap();
     (client, source)
 }
@@ -119,7 +103,7 @@ async fn reload_changes_limits_under_those_who_wait() {
     let sends = start_waiting_sends(&client, 80).await;
     let version = client.config().current().version();
     let began = now();
-    *source.0.lock().unwrap() = tenants(vendor(&[("requests", &per_second(100, 1))]));
+    source.set(tenants(vendor(&[("requests", &per_second(100, 1))])));
     assert_eq!(client.config().reload().await.unwrap(), version + 1);
     all_answered(sends).await;
     assert!((980..=1130).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
@@ -137,7 +121,7 @@ async fn broken_reload_changes_nothing() {
     let version = client.config().current().version();
     let began = now();
     for broken in ["nonsense", "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n"] {
-        *source.0.lock().unwrap() = tenants(broken.to_owned());
+        source.set(tenants(broken.to_owned()));
         let error = client.config().reload().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
@@ -159,7 +143,7 @@ async fn wider_scope_moves_waiting_requests() {
         all_answered(first).await;
         let sends = start_waiting_sends(&client, 16).await;
         let wider = format!("scope = \"{wide}\"\n{}", per_second(1000, 800));
-        *source.0.lock().unwrap() = tenants(vendor(&[("requests", &narrow), ("everybody", &wider)]));
+        source.set(tenants(vendor(&[("requests", &narrow), ("everybody", &wider)])));
         client.config().reload().await.unwrap();
         tokio::task::yield_now().await;
         assert_eq!(client.waiting(), 16, "nothing is granted by moving");
@@ -187,7 +171,7 @@ async fn reloads_lose_and_credit_nothing() {
     for round in 0..20 {
         sends.extend((0..20).map(|n| spawn(&client, Priority::Normal, get(&format!("/{round}/{n}")))));
         tokio::time::sleep(ms(7)).await;
-        *source.0.lock().unwrap() = if round % 2 == 0 { wide.clone() } else { narrow.clone() };
+        source.set(if round % 2 == 0 { wide.clone() } else { narrow.clone() });
         client.config().reload().await.unwrap();
         // A handle that was made before the reload still works.
         if let Ok(permit) = lane.try_acquire(Priority::High, 1) {
@@ -230,12 +214,12 @@ async fn handle_keeps_its_endpoint_through_a_reload() {
     let refused = |result: Result<Permit, Error>| result.map(Permit::finish).unwrap_err().kind();
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "80 % of two an hour");
 
-    *source.0.lock().unwrap() = reports.clone() + &endpoint("export", 1000);
+    source.set(reports.clone() + &endpoint("export", 1000));
     client.config().reload().await.unwrap();
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "not the export's limit");
     assert_eq!(lane.headroom().unwrap().limit(), 2);
 
-    *source.0.lock().unwrap() = vendor(&[]) + &endpoint("export", 1000);
+    source.set(vendor(&[]) + &endpoint("export", 1000));
     client.config().reload().await.unwrap();
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::UnknownEndpoint);
     assert_eq!(refused(lane.acquire(Priority::High, 1).await), ErrorKind::UnknownEndpoint);
@@ -352,7 +336,7 @@ async fn reload_of_one_tenant_keeps_stricter_figure() {
     let (client, source) = reloadable(&text(stated, 1), &transport).await;
     assert_eq!((figure(&client, "strict"), figure(&client, "usual")), (100, 100));
     for (limits, weight, expected) in [(stated, 2, 100), ("", 2, 600)] {
-        *source.0.lock().unwrap() = text(limits, weight);
+        source.set(text(limits, weight));
         client.config().reload().await.unwrap();
         assert_eq!(figure(&client, "usual"), expected, "{limits} {weight}");
     }

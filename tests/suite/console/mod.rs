@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
 
 pub(crate) mod scene;
+mod vendors_pages;
 
 use std::time::Duration;
 
-use integration_client::Priority;
 use integration_client::console::{Access, Console};
 use integration_client::gateway::{Gateway, Listen};
+use integration_client::{Priority, Request};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tower::Service as _;
@@ -207,6 +208,29 @@ async fn letters_are_changed_by_their_number_alone() {
     );
     let (status, done) = change("redrive", json!({"ids": ["0".repeat(32)], "expect": 1})).await;
     assert_eq!((status, &done["redriven"], &done["left"]), (StatusCode::OK, &json!(0), &json!(1)), "there is none");
+}
+
+/// The vendor may have acted on an ambiguous letter, and may act twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_letters_are_sent_again_by_their_reason_alone() {
+    let scene = Scene::new("ambiguous", false).await;
+    // The vendor takes a key with the POST alone, and its 500 leaves open whether it acted on the other.
+    let copy = Request::new(http::Method::from_bytes(b"COPY").unwrap(), "v", "/broken/ambiguous");
+    for request in [Request::post("v", "/broken/exhausted"), copy] {
+        scene.client.outbox().enqueue("acme", Priority::High, request).await.unwrap();
+    }
+    for (filter, matching, left_out, sent) in
+        [(json!({}), 2, 1, "exhausted"), (json!({"reason": "ambiguous"}), 1, 0, "ambiguous")]
+    {
+        scene.until_letters(2).await;
+        let (before, listed) = (scene.vendor.arrivals().len(), scene.get("api/letters").await);
+        let body = json!({"filter": filter, "upto": listed["upto"], "expect": matching});
+        let (status, done) = scene.post("api/letters/redrive", body).await;
+        assert_eq!((status, done), (StatusCode::OK, json!({"redriven": 1, "left": 0, "left_out": left_out})));
+        assert_eq!(&*scene.arrival_after(before).await.path, format!("/broken/{sent}"));
+        scene.until_letters(2).await;
+        assert_eq!(scene.vendor.arrivals().len(), before + 1, "{sent}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,6 +64,7 @@ impl Scene {
         let vendor = FakeVendor::builder()
             .reply(Reply::json(200, &b"{\"ok\":true}"[..]))
             .reply_at("/refused", Reply::text(422, ANSWER))
+            .reply_at("/broken", Reply::text(500, ANSWER))
             .start()
             .await
             .unwrap();

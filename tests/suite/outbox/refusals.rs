@@ -68,3 +68,48 @@ async fn refusal_without_retries_is_no_delivery() {
         assert_eq!(said.as_bytes(), &body[..], "the letter holds the vendor's words");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redriven_letter_holds_the_next_refusal() {
+    // The first 401 only replaces the credential.
+    let transport = FakeTransport::new(|call| match call.number {
+        0 | 1 => FakeAnswer::status(401),
+        _ => FakeAnswer::status(422).body("the postcode is missing"),
+    });
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).transport(transport).work().build().await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    until_ended(&receipt).await;
+    let letters = client.outbox().dead_letters().unwrap();
+    assert!(letters.redrive(&receipt.id()).await.unwrap());
+    until_ended(&receipt).await;
+    let letter = letters.show(&receipt.id()).await.unwrap().unwrap().letter;
+    let told: Vec<_> = letter.attempts.iter().map(|attempt| (attempt.status, attempt.answer.as_deref())).collect();
+    assert_eq!(told, [(Some(401), None), (Some(401), None), (Some(422), Some("the postcode is missing"))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letter_hides_the_secret_that_the_vendor_repeats() {
+    // The secret begins at the 188th character of the third body: before the end of the 200 that are kept.
+    for (status, keep, filler) in
+        [(400, "redacted", 0), (503, "redacted", 0), (400, "redacted", 180), (400, "whole", 0), (401, "whole", 0)]
+    {
+        let filler = "x".repeat(filler);
+        let before = filler.clone();
+        let transport = FakeTransport::new(move |call| {
+            let repeated = call.header("authorization").unwrap_or_default();
+            FakeAnswer::status(status).body(format!("{before}{repeated}"))
+        });
+        let vendor = vendor(FakeVendor::builder()).await;
+        let store = Store::sqlite(folder().join("s.db"));
+        let entry = format!("{RETRY}\n[vendors.v.environments.other]\ndead_letters = \"{keep}\"\n");
+        let other = TenantEntry::new("other", "v").credential("keys:acme").environment("other");
+        let client = client(&vendor, &store, &entry).transport(transport).tenant(other).work().build().await.unwrap();
+        let receipt = client.outbox().enqueue("other", Priority::Normal, post("/a")).await.unwrap();
+        until_ended(&receipt).await;
+        let letter = client.outbox().dead_letters().unwrap().show(&receipt.id()).await.unwrap().unwrap().letter;
+        let answer = letter.attempts.last().unwrap().answer.clone();
+        assert_eq!(answer, Some(format!("{filler}Bearer ***")), "{status} {keep}");
+    }
+}

@@ -47,6 +47,26 @@ async fn consul_keys_are_laid_over_each_other() {
         .await;
 }
 
+/// A policy that was edited hides the key with tenant `b`. The tenant is not removed.
+#[tokio::test]
+async fn keys_that_consul_leaves_out_retire_no_tenant() {
+    let server = ConfigServer::start(|_| pairs(&config_with_limit(10))).await;
+    let client = builder(RemoteSource::consul(&server.url(""), "ic/")).build().await.unwrap();
+    server.answer(|_| {
+        let value = BASE64_STANDARD.encode(config_with_limit(20));
+        let body = format!(r#"[{{"Key":"ic/1","Value":"{value}","ModifyIndex":4}}]"#);
+        response_with(200, &body, &[("x-consul-results-filtered-by-acls", "true")])
+    });
+    wait_until("the problem is told", || client.config().problem().is_some()).await;
+    let problem = client.overview().config_sources[0].problem.clone().unwrap();
+    assert!(problem.contains("`key_prefix \"ic/\" { policy = \"read\" }`"), "{problem}");
+    assert_eq!(client.config().current().tenants().count(), 2);
+    assert!(limit_in_force(&client).contains("limit: 10,"));
+    server.answer(|_| pairs(&config_with_limit(20)));
+    wait_until("the new limit is in force", || limit_in_force(&client).contains("20")).await;
+    assert_eq!((client.config().current().tenants().count(), client.config().problem()), (2, None));
+}
+
 /// Whether the request is signed with [`KEY`], as Azure's documentation of HMAC authentication says.
 fn is_signed(asked: &ReceivedRequest) -> bool {
     let hash = BASE64_STANDARD.encode(digest::digest(&digest::SHA256, b""));

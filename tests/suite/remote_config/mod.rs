@@ -12,6 +12,7 @@ mod key_values;
 mod server;
 mod source_status;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use integration_client::config::{RemoteSource, StaticSource};
@@ -85,6 +86,32 @@ async fn change_is_in_force_while_requests_go() {
     wait_until("the new limit is in force", || limit_in_force(&client).contains("2000")).await;
     assert_eq!(client.config().problem(), None);
     sending.await.unwrap();
+}
+
+/// The first server that is asked has the change, and the second one does not have it yet.
+#[tokio::test]
+async fn change_behind_a_load_balancer_is_in_force() {
+    let folder = folder("remote-balancer");
+    for (has_tag, in_store) in [(true, false), (false, false), (true, true)] {
+        let answer = move |asked: &ReceivedRequest, limit: u32| match has_tag {
+            true => serve_file(config_with_limit(limit))(asked),
+            false => response_with(200, &config_with_limit(limit), &[]),
+        };
+        let server = ConfigServer::start(move |asked| answer(asked, 1_000)).await;
+        let builder = builder(RemoteSource::http(server.url("/vendors.toml")));
+        let store = integration_client::store::Store::sqlite(folder.join("s.db"));
+        let builder = if in_store { builder.store(store).config_in_store() } else { builder };
+        let client = builder.build().await.unwrap();
+        // The start asks once, and the first check twice. Each later check asks once, unless something is new.
+        wait_until("the second check is made", || server.received_requests().len() >= 4).await;
+        let count = AtomicUsize::new(0);
+        server.answer(move |asked| match count.fetch_add(1, Ordering::Relaxed) {
+            1 => answer(asked, 1_000),
+            _ => answer(asked, 2_000),
+        });
+        wait_until("the new limit is in force", || limit_in_force(&client).contains("2000")).await;
+        assert_eq!(client.config().problem(), None, "{has_tag} {in_store}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 pub mod fault;
 pub mod http2;
 pub mod tables;
+pub(crate) mod text_source;
 pub mod tls;
 
 /// The root of the repository.

@@ -1,8 +1,8 @@
 //! The client inside an axum service: `cargo run -p service --bin axum_service`.
 //!
 //! The state of the service holds one client. The service maps the client's errors to responses that its own callers
-//! understand: 429 or 503 with `Retry-After` if the same request can succeed later. At shutdown the listener closes,
-//! requests under way are answered, and then the client ends.
+//! understand: 503 with `Retry-After` if the same request can succeed later. At shutdown the listener closes, requests
+//! under way are answered, and then the client ends.
 //!
 //! `main` runs the service, calls it as its users would, and checks what they and the vendor have seen.
 
@@ -16,12 +16,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeVendor, VendorLimit};
-use integration_client::{Delivery, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -75,27 +75,29 @@ impl From<integration_client::Error> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
+        use ErrorKind::{Deadline, InvalidRequest, NotNow, QueueFull, RetryLater, Shutdown, UnknownTenant};
         let Refused(error) = self;
-        // Nothing was sent, so a later request can succeed.
-        let is_early = error.delivery() == Delivery::NotSent;
-        let status = match error.kind() {
-            ErrorKind::UnknownTenant => StatusCode::NOT_FOUND,
-            ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
-            ErrorKind::NotNow | ErrorKind::RetryLater => StatusCode::TOO_MANY_REQUESTS,
-            ErrorKind::Deadline if is_early => StatusCode::TOO_MANY_REQUESTS,
-            ErrorKind::QueueFull | ErrorKind::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorKind::Deadline | ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            _ => StatusCode::BAD_GATEWAY,
+        let ends = matches!(error.kind(), NotNow | RetryLater | QueueFull | Deadline | Shutdown);
+        let (status, retry_s, detail) = match error.kind() {
+            UnknownTenant => (StatusCode::NOT_FOUND, None, error.to_string()),
+            InvalidRequest => (StatusCode::BAD_REQUEST, None, error.to_string()),
+            _ if !error.is_safe_to_resend() => {
+                (StatusCode::BAD_GATEWAY, None, format!("the vendor may have acted on this request: {error}"))
+            }
+            // 503 and not 429, because the limit is the vendor's: the caller has exceeded none of this service. Not with
+            // a dead letter: an operator may send that one, and the vendor would act twice.
+            _ if error.letter_id().is_none() && (ends || error.retry_after().is_some()) => {
+                // Rounded up: a caller who comes back too early is refused again.
+                let seconds = error.retry_after().map_or(1, |wait| wait.as_secs() + 1);
+                (StatusCode::SERVICE_UNAVAILABLE, Some(seconds), error.to_string())
+            }
+            _ => (StatusCode::BAD_GATEWAY, None, error.to_string()),
         };
-        let is_wait = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let wait = error.retry_after().filter(|_| is_early).or(is_wait.then_some(PATIENCE));
-        // Whole seconds, rounded up, because a caller who comes back too early is refused again.
-        let retry = wait.map(|wait| (header::RETRY_AFTER, wait.as_millis().div_ceil(1000).max(1).to_string()));
-        let body = json!({ "error": error.kind(), "detail": error.to_string(), "delivery": error.delivery() });
+        let body = json!({ "error": error.kind(), "detail": detail, "delivery": error.delivery() });
         let content: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
         let mut answer = (status, content, body.to_string()).into_response();
-        if let Some((name, value)) = retry.and_then(|(name, value)| Some((name, value.parse().ok()?))) {
-            answer.headers_mut().insert(name, value);
+        if let Some(seconds) = retry_s {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         answer
     }
@@ -169,8 +171,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for ((status, retry), count) in &seen {
         println!("{count} users got {status}{}", if *retry { " with Retry-After" } else { "" });
     }
-    if seen.keys().copied().collect::<Vec<_>>() != [(200, false), (429, true)] {
-        return Err("users were to be answered 200, or 429 with Retry-After".into());
+    if seen.keys().copied().collect::<Vec<_>>() != [(200, false), (503, true)] {
+        return Err("users were to be answered 200, or 503 with Retry-After".into());
     }
 
     // The service stops while the vendor is processing a request.

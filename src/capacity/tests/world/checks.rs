@@ -60,7 +60,7 @@ impl Clocks {
         for (at, then_us) in &self.at {
             let span_us = (now.as_nanos() - at.as_nanos()) / 1_000;
             // The protocol's bound, which a change of the ledger's code does not loosen.
-            let slack_us = (span_us / 10).clamp(100_000, 1_000_000);
+            let slack_us = (span_us / 10).clamp(100_000, u64::max(1_000_000, span_us / 5_000));
             let passed_us = ledger_us - then_us;
             assert!(
                 passed_us <= span_us + slack_us + 1,

@@ -20,7 +20,7 @@ use crate::dispatch::plan::{Policy, compile};
 use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::{NO_ENDPOINT, Plan};
 use crate::engine::tier::Tier;
-use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
+use crate::engine::{Answer as Asked, Ask, Attempt, Bound, Claim, Engine, PooledLimit};
 
 pub(super) use case::{Case, Demand, Figures, Mistake, Outcome, StoreKind, Trouble};
 use checks::{Belief, Clocks};
@@ -299,16 +299,7 @@ impl World {
         let (mut granted, now) = (false, self.local(it));
         for tier in Tier::ALL {
             while self.has_demand(it, tier) && self.members[it].waiting[tier as usize] < WAITING {
-                let ask = Ask {
-                    tier,
-                    endpoint: NO_ENDPOINT,
-                    cost: 1.into(),
-                    retry: false,
-                    immediate: false,
-                    give_up: Time::MAX,
-                    patience_ns: 0,
-                    attempt_ns: 30 * SECOND,
-                };
+                let ask = Ask::new(tier, NO_ENDPOINT, 1, Attempt::within(30 * SECOND));
                 let member = &mut self.members[it];
                 match member.engine.submit(now, member.lane, &ask) {
                     Asked::Granted(permit) => {

@@ -31,7 +31,8 @@ export function view(main, params, page) {
   const act = (verb, action, all) => async () => {
     const count = all ? last.total : selected.size;
     const what = all ? `all ${plural(count, "letter")} that match` : plural(count, "selected letter");
-    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " +
+    const leftOut = all && !now.reason ? "Those are left out of which nobody knows whether the vendor acted: filter by that reason to send them. " : "";
+    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " + leftOut +
       "A vendor that may have acted may have forgotten its key: ask it first.";
     const body = all ? { filter: filter(now), upto: last.upto, expect: count } : { ids: [...selected], expect: count };
     const agreed = await confirm({ title: `${action}: ${what}`, text: danger, action: `${action} ${number(count)}`, number: count });
@@ -41,7 +42,9 @@ export function view(main, params, page) {
         const result = await post(`letters/${verb}`, body);
         const went = result.redriven ?? result.purged;
         const left = result.left ? `, ${number(result.left)} could not be sent` : "";
-        put(done, document.createTextNode(`${plural(went, "letter")} ${verb === "purge" ? "deleted" : "sent again"}${left}.`));
+        const others = result.left_out && [`${plural(result.left_out, "letter")} left out, because nobody knows whether the vendor acted: `,
+          el("a", { href: page.href("letters", { ...now, reason: "ambiguous", after_place: "" }) }, "show them")];
+        put(done, `${plural(went, "letter")} ${verb === "purge" ? "deleted" : "sent again"}${left}. `, others);
         selected.clear();
       } catch (error) {
         if (!(error instanceof Failed) || error.status !== 409) throw error;

@@ -30,7 +30,7 @@ export function view(main) {
         el("dt", {}, "Leases lost"), el("dd", {}, number(sharing.leases_lost)),
         sharing.limits_failing > 0 && [el("dt", {}, "Problem"), el("dd", { class: "bad" },
           `the store does not answer about ${plural(sharing.limits_failing, "limit")}: this process uses what it holds of each until its lease ends`)],
-        sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store learns who holds what, and gives nothing for about a lease")])
+        sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store has lost its data, and gives no more for a lease; what no process holds it gives a window later")])
         : el("p", {}, "This process shares its limits with no other."),
       limits.length ? table(`Limits that processes share${is_cut ? " (the first 1,000)" : ""}, as the store last said`,
         [["Limit"], ["Processes", "number"], ["Units", "number"], ["Held by all", "number"], ["Held here", "number"], ["Wanted by all", "number"], ["Figures"], ["Problem"]],

@@ -129,10 +129,48 @@ async fn wait_for_limits_is_no_part_of_an_outage() {
     up.store(true, Relaxed);
     slow.send("acme", Priority::High, Request::get("v", "/first")).await.unwrap();
     up.store(false, Relaxed);
-    let (wait, history) = claim(&slow, history).await;
-    assert!(wait > 4 * DAY, "the limit has no unit for the job: {wait:?}");
-    let (_, history) = claim(&quick, aged(history, wait)).await;
+    let (mut waited, mut history) = (Duration::ZERO, history);
+    while waited < 4 * DAY {
+        let (wait, next) = claim(&slow, history).await;
+        assert!(wait > DAY / 2, "the limit has no unit for the job: {wait:?}");
+        (waited, history) = (waited + wait, aged(next, wait));
+    }
+    let (_, history) = claim(&quick, history).await;
     assert!(history.unreachable_since > before(DAY), "{history:?}");
+}
+
+/// Each failure to read the secret is followed by hours in which the job waits for something else.
+#[tokio::test(start_paused = true)]
+async fn only_failures_spend_max_age() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let quota = SLOW.replace("85s", "24h");
+    let full = builder_with_secret(&quota, &transport, true).build().await.unwrap();
+    let failing = builder_with_secret(&quota, &transport, false).build().await.unwrap();
+    full.send("acme", Priority::High, Request::get("v", "/first")).await.unwrap();
+    let claim = async |client: &IntegrationClient, vendor: &str, history: History| {
+        let request = Request::get(vendor, "/1");
+        let records = StallingRecords::new(Duration::ZERO, &[]);
+        send_stored(client.core(), Sending { request, history, ..job(1, records) }, None).await
+    };
+    let (mut history, mut failures) = (History::default(), 0);
+    let letter = loop {
+        // The configuration has no such vendor, and the quota no unit.
+        for (vendor, least) in [("unknown", 30 * SECOND), ("v", 2 * 3_600 * SECOND)] {
+            match claim(&full, vendor, history).await {
+                ClaimEnd::Later { wait, history: next } if wait >= least => history = aged(next, wait),
+                _ => panic!("it does not wait: {vendor}, after {failures} failures"),
+            }
+        }
+        match claim(&failing, "v", history).await {
+            ClaimEnd::Later { wait, history: next } => history = aged(next, wait),
+            ClaimEnd::Dead(letter) => break letter,
+            _ => panic!("it ended after {failures} failures"),
+        }
+        failures += 1;
+    };
+    assert_eq!(letter.reason, Reason::Exhausted);
+    // A wait of up to ten seconds follows each failure, and `max_age` is five minutes.
+    assert!((30..60).contains(&failures), "{failures}");
 }
 
 /// How long a job with this history is tried until it is given up as exhausted, which has to be before `most`.

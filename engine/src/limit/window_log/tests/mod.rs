@@ -114,6 +114,20 @@ fn fixed_window_end_frees_its_units() {
 }
 
 #[test]
+fn change_to_a_sliding_window_forgets_the_stated_end() {
+    let sliding = LogSpec::new(100, 0, 60 * SECOND, 1_600_000_000);
+    let fixed = sliding.fixed();
+    let mut log = WindowLog::new(&fixed);
+    log.take(&fixed, ms(5_000), 80, true);
+    log.end(&fixed, ms(5_000), ms(5_000), 80, true);
+    log.ends(&fixed, ms(5_000), ms(35_000), ms(39_000));
+    log.change(&fixed, &sliding, ms(6_000));
+    let gone = Time::from_nanos(ms(5_000).as_nanos() + sliding.window);
+    assert_eq!(free(&mut log, &sliding, ms(40_000), 80, true), Free::At(gone));
+    assert_eq!(free(&mut log, &sliding, gone, 80, true), Free::Now);
+}
+
+#[test]
 fn later_of_contradicting_ends_holds() {
     let spec = spec().fixed();
     let mut log = WindowLog::new(&spec);

@@ -1,0 +1,110 @@
+//! Lanes of which nothing is claimed, because a claimed job would only wait: an operator has paused them, or their limits
+//! allow nothing for longer than a claimed job waits. Their jobs stay due in the store, for processes that have room and
+//! for the moment at which the limits allow more. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::store::LaneTier;
+
+/// How long a blocked lane is not looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// The part of `LOOK_AGAIN` that each lane adds where there are so many that looking at them takes long.
+const EACH: Duration = Duration::from_micros(10);
+/// How often one job is claimed of a lane whose limits allow nothing by what this process knows. Another process may have
+/// ended a pause that they share, and this process learns of it only when a request asks for a permit.
+const PROBE: Duration = Duration::from_secs(15);
+/// How long after its time for a probe a lane is remembered.
+const FORGET: Duration = Duration::from_secs(120);
+
+#[derive(Default)]
+pub(super) struct BlockedLanes {
+    /// The lanes that are not looked at before `until`.
+    seen: HashSet<LaneTier>,
+    until: Time,
+    /// The lanes whose limits allowed a claimed job nothing, and when one job is claimed to ask again.
+    refused: HashMap<LaneTier, Time>,
+}
+
+impl BlockedLanes {
+    /// Forgets at due time which lanes were blocked, so that each is looked at again.
+    pub(super) fn look(&mut self, now: Time) {
+        if now < self.until {
+            return;
+        }
+        let each = EACH.saturating_mul(u32::try_from(self.seen.len()).unwrap_or(u32::MAX));
+        self.seen.clear();
+        self.until = now + LOOK_AGAIN.max(each);
+        self.refused.retain(|_, probe_at| now < *probe_at + FORGET);
+    }
+
+    /// Whether the lane was blocked at the last look.
+    pub(super) fn has_seen(&self, lane: &LaneTier) -> bool {
+        self.seen.contains(lane)
+    }
+
+    /// Records that the lane is blocked.
+    pub(super) fn add(&mut self, lane: &LaneTier) {
+        self.seen.insert(lane.clone());
+    }
+
+    /// Records that the limits allow the lane nothing for longer than a claimed job waits.
+    pub(super) fn refused(&mut self, lane: LaneTier, now: Time) {
+        self.refused.insert(lane, now + PROBE);
+    }
+
+    /// How many jobs of the lane may be claimed without a permit; `None` if its limits do not stop it. `is_blocked`
+    /// says whether they still do, by what this process knows.
+    pub(super) fn room(&mut self, lane: &LaneTier, now: Time, is_blocked: impl FnOnce() -> bool) -> Option<u32> {
+        let probe_at = self.refused.get_mut(lane)?;
+        if !is_blocked() {
+            self.refused.remove(lane);
+            return None;
+        }
+        if now < *probe_at {
+            self.add(lane);
+            return Some(0);
+        }
+        *probe_at = now + PROBE;
+        Some(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lane_without_room_is_claimed_of_once_in_a_while() {
+        let lane = LaneTier { tenant: "acme".to_owned(), vendor: "v".to_owned(), tier: 1 };
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        let mut blocked = BlockedLanes::default();
+        blocked.look(at(0));
+        assert_eq!(blocked.room(&lane, at(0), || true), None, "no claimed job was refused");
+        blocked.refused(lane.clone(), at(0));
+        assert_eq!(blocked.room(&lane, at(0), || true), Some(0));
+        assert!(blocked.has_seen(&lane));
+        blocked.look(at(249));
+        assert!(blocked.has_seen(&lane));
+        blocked.look(at(250));
+        assert!(!blocked.has_seen(&lane));
+        assert_eq!(blocked.room(&lane, at(14_999), || true), Some(0));
+        assert_eq!(blocked.room(&lane, at(15_000), || true), Some(1), "one job asks again");
+        assert_eq!(blocked.room(&lane, at(15_000), || true), Some(0), "and no second one at once");
+        blocked.refused(lane.clone(), at(15_100));
+        assert_eq!(blocked.room(&lane, at(30_000), || true), Some(0));
+        assert_eq!(blocked.room(&lane, at(30_000), || false), None, "the limits allow more");
+        assert_eq!(blocked.room(&lane, at(30_000), || true), None);
+    }
+
+    #[test]
+    fn lane_without_jobs_is_forgotten() {
+        let lane = LaneTier { tenant: "acme".to_owned(), vendor: "v".to_owned(), tier: 1 };
+        let mut blocked = BlockedLanes::default();
+        blocked.refused(lane.clone(), Time::ZERO);
+        blocked.look(Time::ZERO + PROBE + FORGET);
+        assert_eq!(blocked.room(&lane, Time::ZERO, || true), None);
+        assert!(blocked.refused.is_empty());
+    }
+}

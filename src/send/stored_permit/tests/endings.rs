@@ -1,0 +1,113 @@
+//! How a claim ends after the vendor's answers, and what is recorded of it.
+
+use http::{HeaderMap, StatusCode};
+
+use super::*;
+use crate::Class;
+use crate::dead_letter::{AttemptRecord, Phase};
+
+/// The limit has no unit for a second exchange in the claim in which the credential is replaced.
+#[tokio::test(start_paused = true)]
+async fn credential_is_replaced_once_across_claims() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(401));
+    let client = builder_with_secret(SLOW, &transport, true).build().await.unwrap();
+    let records = StallingRecords::new(Duration::ZERO, &[]);
+    let mut history = History::default();
+    let letter = loop {
+        match send_stored(client.core(), Sending { history, ..job(1, records.clone()) }, None).await {
+            ClaimEnd::Later { wait, history: next } if transport.calls().len() < 3 => {
+                tokio::time::sleep(wait).await;
+                history = next;
+            }
+            ClaimEnd::Dead(letter) => break letter,
+            _ => panic!("{} calls", transport.calls().len()),
+        }
+    };
+    assert_eq!((letter.reason, transport.calls().len()), (Reason::Rejected, 2));
+}
+
+/// The job was a dead letter, and was sent again. Now the vendor refuses its secret, and then the request.
+#[tokio::test(start_paused = true)]
+async fn each_refusal_has_a_record_of_its_own() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(401),
+        _ => FakeAnswer::status(422).body("the postcode is missing"),
+    });
+    let client = builder_with_secret(TWENTY, &transport, true).build().await.unwrap();
+    let earlier = AttemptRecord::new(jiff::Timestamp::UNIX_EPOCH, Phase::MaybeSent, 0);
+    let history = History { attempts: vec![earlier], ..History::default() };
+    let records = StallingRecords::new(Duration::ZERO, &[]);
+    let ending = send_stored(client.core(), Sending { history, ..job(1, records) }, None).await;
+    let ClaimEnd::Dead(letter) = ending else { panic!("the vendor refused it for good") };
+    let told: Vec<_> = letter.attempts.iter().map(|attempt| (attempt.status, attempt.answer.as_deref())).collect();
+    assert_eq!(told, [(None, None), (Some(401), None), (Some(422), Some("the postcode is missing"))]);
+}
+
+/// A classifier that panics leaves the decision to the status.
+#[tokio::test(start_paused = true)]
+async fn panic_of_the_classifier_ends_no_job() {
+    for (status, is_delivered) in [(200, true), (422, false)] {
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(status));
+        let panics = |_: StatusCode, _: &HeaderMap| -> Option<Class> { panic!("the program's mistake") };
+        let client = builder_with_secret(TWENTY, &transport, true).classifier("v", panics).build().await.unwrap();
+        let ending = send_stored(client.core(), job(1, StallingRecords::new(Duration::ZERO, &[])), None).await;
+        let is_expected = match ending {
+            ClaimEnd::Delivered(_) => is_delivered,
+            ClaimEnd::Dead(letter) => !is_delivered && letter.reason == Reason::Rejected,
+            _ => false,
+        };
+        assert!(is_expected && transport.calls().len() == 1, "{status}");
+    }
+}
+
+/// A job of a tenant that an operator has paused, whose secret is not at hand.
+#[tokio::test(start_paused = true)]
+async fn job_of_paused_tenant_is_recorded_once_it_is_sent() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder_with_secret(TWENTY, &transport, true).build().await.unwrap();
+    client.tenants().pause("acme", "v").unwrap();
+    let records = StallingRecords::new(Duration::ZERO, &[]);
+    let sending = send_stored(client.core(), job(1, records.clone()), None);
+    let resumed = async {
+        tokio::time::sleep(5 * SECOND).await;
+        assert_eq!((records.records.load(Relaxed), transport.calls().len()), (0, 0));
+        client.tenants().resume("acme", "v").unwrap();
+    };
+    let (ending, ()) = tokio::join!(sending, resumed);
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
+    assert_eq!((records.records.load(Relaxed), transport.calls().len()), (1, 1));
+}
+
+/// The lane of a paused tenant moves to another shard while its job waits, because the tenant gets another account. On
+/// a thread of its own, because a job that asked again and again at its old place would let nothing else run.
+#[test]
+fn job_of_paused_tenant_follows_its_lane() {
+    let (told, ended) = std::sync::mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "a test that may hang")]
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let limit = "[[vendors.v.limits]]\nname = \"all\"\nlimit = 20\nwindow = \"1s\"\nscope = \"account\"\n";
+            let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+            let client = builder_with_secret(limit, &transport, true).shards(8).build().await.unwrap();
+            client.tenants().pause("acme", "v").unwrap();
+            let records = StallingRecords::new(Duration::ZERO, &[]);
+            let sending = send_stored(client.core(), job(1, records.clone()), None);
+            let resumed = async {
+                for account in 0..8 {
+                    tokio::time::sleep(SECOND).await;
+                    let entry = TenantEntry::new("acme", "v").credential("keys:acme").account(format!("a{account}"));
+                    client.tenants().set(entry).unwrap();
+                }
+                tokio::time::sleep(SECOND).await;
+                assert_eq!((records.records.load(Relaxed), transport.calls().len()), (0, 0));
+                client.tenants().resume("acme", "v").unwrap();
+            };
+            let (ending, ()) = tokio::join!(sending, resumed);
+            assert!(matches!(ending, ClaimEnd::Delivered(_)));
+            assert_eq!((records.records.load(Relaxed), transport.calls().len()), (1, 1));
+        });
+        told.send(()).unwrap();
+    });
+    ended.recv_timeout(Duration::from_secs(20)).expect("the job waits, and is sent once");
+}

@@ -1,0 +1,60 @@
+//! Idempotency keys that a store knows as they are, or as keyed hashes: a request is accepted once, even if `at_rest`
+//! changes between two calls.
+
+use std::sync::Arc;
+
+use super::super::actor::Step;
+use super::super::intake;
+use super::super::jobs::{Accepted, End, JobEnd};
+use super::*;
+
+/// A job with the key `order`, for the request `print`: the key is a keyed hash if the vendor's entry `seals`.
+fn keyed(tenant: &str, print: &str, seals: bool) -> NewJob {
+    let plain = Some(("order".to_owned(), print.to_owned()));
+    let hashed = Some(("hash of order".to_owned(), format!("hash of {print}")));
+    let (key, other_key) = if seals { (hashed, plain) } else { (plain, hashed) };
+    NewJob { key, other_key, ..job(tenant) }
+}
+
+async fn insert(store: &Opened, job: NewJob) -> Accepted {
+    store.write(job, jobs::insert).await.unwrap()
+}
+
+#[tokio::test]
+async fn key_is_known_in_both_forms() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for (tenant, sealed_first) in [("a", false), ("b", true)] {
+            let first = accept(&store, keyed(tenant, "one", sealed_first)).await;
+            for seals in [!sealed_first, sealed_first] {
+                let same = insert(&store, keyed(tenant, "one", seals)).await;
+                assert_eq!(same, Accepted::Before(first), "{tenant} {seals}");
+                let other = insert(&store, keyed(tenant, "two", seals)).await;
+                assert_eq!(other, Accepted::KeyOfAnother, "{tenant} {seals}");
+            }
+        }
+        let together = vec![keyed("c", "one", false), keyed("c", "one", true), keyed("c", "two", true)];
+        let (first, which) = (together[0].id, 0..together.len());
+        let accepted = store.write((Arc::new(together), which), intake::take).await.unwrap();
+        assert_eq!(accepted, [Accepted::New, Accepted::Before(first), Accepted::KeyOfAnother]);
+    }
+}
+
+#[tokio::test]
+async fn expired_key_is_free_in_both_forms() {
+    let expire: Step<(), u64> = |(), db, _| db.execute("UPDATE ic_key SET expires_at = 5", Vec::new());
+    for store in stores().await {
+        let store = open(&store).await;
+        let first = accept(&store, keyed("a", "one", false)).await;
+        store.write((), expire).await.unwrap();
+        let same = insert(&store, keyed("a", "one", true)).await;
+        assert_eq!(same, Accepted::Before(first), "the job is in the outbox");
+        let fence = claim(&store, id(), "a", 1).await.remove(0).fence;
+        let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
+        store.write(vec![JobEnd { id: first, fence, known: None, end }], jobs::finish).await.unwrap();
+        let second = accept(&store, keyed("a", "two", true)).await;
+        // The row of the plain key has expired, and is still there.
+        assert_eq!(insert(&store, keyed("a", "one", false)).await, Accepted::KeyOfAnother);
+        assert_eq!(insert(&store, keyed("a", "two", false)).await, Accepted::Before(second));
+    }
+}

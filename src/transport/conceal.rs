@@ -1,0 +1,196 @@
+//! Replaces the secret of a request in a text that its vendor sent. Error pages of firewalls, and services for tests,
+//! repeat the headers of a request.
+//!
+//! A vendor may write a character of the secret as its format demands. So the text is searched as it is, and with its
+//! JSON escapes, percent signs or HTML references decoded.
+
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::AuthScheme;
+use crate::route::Authorization;
+
+/// Replaces a secret.
+const CONCEALED: &str = "***";
+/// Shorter secrets and parts of secrets are not looked for, because ordinary words contain them. In characters.
+const SHORTEST: usize = 6;
+/// The shortest beginning of a secret that is replaced at the end of a text, which may have been cut there. In bytes.
+const SHORTEST_BEGINNING: usize = 4;
+
+impl Authorization {
+    /// Replaces the secret in `text` by `***`, in each form in which a request with `scheme` carries it: the secret
+    /// itself, and with basic authentication also its base64, the user and the password. Secrets, users and passwords
+    /// of fewer than six characters stay.
+    pub(crate) fn conceal(&self, scheme: &AuthScheme, text: &str) -> String {
+        let secret = self.secret.expose_secret();
+        let is_basic = *scheme == AuthScheme::Basic;
+        let encoded = SecretString::from(if is_basic { STANDARD.encode(secret) } else { String::new() });
+        let mut forms = vec![secret.trim(), encoded.expose_secret().trim_end_matches('=')];
+        if is_basic && let Some((user, password)) = secret.split_once(':') {
+            forms.extend([user, password]);
+        }
+        forms.retain(|form| form.chars().count() >= SHORTEST);
+        let mut found = Vec::new();
+        for decode in DECODERS {
+            let view = View::new(text, decode);
+            forms.iter().for_each(|form| view.find(form.as_bytes(), &mut found));
+        }
+        found.sort_by_key(|place| place.start);
+        let mut concealed = String::with_capacity(text.len());
+        let mut written = 0;
+        for Range { start, end } in found {
+            if start >= written {
+                concealed.push_str(&text[written..start]);
+                concealed.push_str(CONCEALED);
+            }
+            written = written.max(end);
+        }
+        concealed.push_str(&text[written..]);
+        concealed
+    }
+}
+
+/// A decoded text, and where its bytes stand in the text that the vendor sent.
+struct View {
+    bytes: Vec<u8>,
+    /// For each byte the beginning of its character or escape, and then the end of the text.
+    places: Vec<usize>,
+}
+
+/// Decodes the escape at the beginning of a text, and returns its length in the text; `None` if there is none.
+type Decode = fn(&str, &mut Vec<u8>) -> Option<usize>;
+
+/// The first one leaves the text as it is.
+const DECODERS: [Decode; 4] = [|_, _| None, json, percent, html];
+
+impl View {
+    fn new(text: &str, decode: Decode) -> View {
+        let mut view = View { bytes: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len() + 1) };
+        let mut at = 0;
+        while let Some(first) = text[at..].chars().next() {
+            let length = decode(&text[at..], &mut view.bytes);
+            if length.is_none() {
+                push(first, &mut view.bytes);
+            }
+            view.places.resize(view.bytes.len(), at);
+            at += length.unwrap_or(first.len_utf8());
+        }
+        view.places.push(at);
+        view
+    }
+
+    /// Adds the places of `form`, which is not empty, and of its beginning at the end of the text.
+    fn find(&self, form: &[u8], found: &mut Vec<Range<usize>>) {
+        let windows = self.bytes.windows(form.len()).enumerate();
+        let starts = windows.filter(|(_, window)| *window == form).map(|(start, _)| start);
+        found.extend(starts.map(|start| self.places[start]..self.places[start + form.len()]));
+        let cut = (SHORTEST_BEGINNING..form.len()).rev().find(|length| self.bytes.ends_with(&form[..*length]));
+        found.extend(cut.map(|length| self.places[self.bytes.len() - length]..self.places[self.bytes.len()]));
+    }
+}
+
+fn push(character: char, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+/// `\/`, `\"`, `\u002b`
+fn json(text: &str, bytes: &mut Vec<u8>) -> Option<usize> {
+    let escape = text.strip_prefix('\\')?;
+    if let Some(code) = escape.strip_prefix('u') {
+        push(char::from_u32(u32::from_str_radix(code.get(..4)?, 16).ok()?)?, bytes);
+        return Some(6);
+    }
+    push(escape.chars().next().filter(|character| matches!(character, '"' | '\'' | '/' | '\\'))?, bytes);
+    Some(2)
+}
+
+/// `%2B`
+fn percent(text: &str, bytes: &mut Vec<u8>) -> Option<usize> {
+    bytes.push(u8::from_str_radix(text.strip_prefix('%')?.get(..2)?, 16).ok()?);
+    Some(3)
+}
+
+/// `&amp;`, `&#43;`, `&#x2b;`
+fn html(text: &str, bytes: &mut Vec<u8>) -> Option<usize> {
+    let reference = text.strip_prefix('&')?;
+    let length = reference.bytes().take(8).position(|byte| byte == b';')?;
+    let character = match &reference[..length] {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        other => {
+            let number = other.strip_prefix('#')?;
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(number) => u32::from_str_radix(number, 16),
+                None => number.parse(),
+            };
+            char::from_u32(code.ok()?)?
+        }
+    };
+    push(character, bytes);
+    Some(length + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::transport::target;
+
+    fn concealed(scheme: &AuthScheme, secret: &str, text: &str) -> String {
+        Authorization::new(scheme, Arc::new(SecretString::from(secret)), Time::MAX).conceal(scheme, text)
+    }
+
+    #[test]
+    fn secret_is_found_however_it_is_written() {
+        let secret = "k3y/+\"é&x%41";
+        let (percent, scheme) = (target::encode(secret).to_string(), AuthScheme::Query { name: "key".to_owned() });
+        for written in [
+            secret,
+            "k3y\\/+\\\"é&x%41",
+            "k3y/\\u002B\\\"\\u00e9\\u0026x%41",
+            &percent,
+            &percent.to_lowercase(),
+            "k3y&#x2F;&#43;&quot;é&amp;x%41",
+        ] {
+            let text = format!("à {written}, {written}: 100 % \\ & é");
+            assert_eq!(concealed(&scheme, secret, &text), "à ***, ***: 100 % \\ & é", "{written}");
+        }
+        let other = "k3y/+\"é&x%42 \\u12 %4 &#; &#x110000; \\ud800";
+        assert_eq!(concealed(&scheme, secret, other), other);
+    }
+
+    #[test]
+    fn each_part_of_a_basic_credential_is_concealed() {
+        let (secret, encoded) = ("account-7:pass:word", STANDARD.encode("account-7:pass:word"));
+        let text = format!("{encoded}|{secret}|pass:word|account-7|7");
+        let shown = concealed(&AuthScheme::Basic, secret, &text);
+        assert_eq!(shown.trim_start_matches(['*', '=']), "|***|***|***|7");
+        assert_eq!(concealed(&AuthScheme::Basic, "api:secret-key", "the api has no secret-key"), "the api has no ***");
+        assert_eq!(concealed(&AuthScheme::Bearer, "ab:cdef", "cdef ab"), "cdef ab", "it is no pair");
+    }
+
+    #[test]
+    fn cut_secret_leaves_no_part() {
+        let whole = "no such key: \\u0073upersecret";
+        for length in 14..=whole.len() {
+            let shown = concealed(&AuthScheme::Bearer, "supersecret", &whole[..length]);
+            assert!(!shown.contains("uper"), "{shown}");
+        }
+        assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", "it is super"), "it is ***");
+        assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", "it was sup"), "it was sup");
+    }
+
+    #[test]
+    fn short_secret_and_empty_text_stay() {
+        assert_eq!(concealed(&AuthScheme::Bearer, "order", "the order is empty"), "the order is empty");
+        assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", ""), "");
+    }
+}
