@@ -7,6 +7,7 @@ use integration_client::store::Store;
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder};
 
 use crate::output::Failure;
+use crate::text::quoted;
 
 /// The environment variables that replace options, the same in every command. `--help` does not show their values,
 /// because the URL of a store may hold a password.
@@ -96,6 +97,23 @@ impl Named {
         }
     }
 
+    /// The option that names the store in the commands that a message shows. Empty if the environment names the store,
+    /// which names it for these commands too. A URL whose secrets are hidden is left to the user.
+    pub(crate) fn option(&self) -> String {
+        self.option_beside(std::env::var(STORE).ok().as_deref())
+    }
+
+    fn option_beside(&self, of_environment: Option<&str>) -> String {
+        let shown = self.shown();
+        if of_environment == Some(&*self.text) {
+            String::new()
+        } else if self.path().is_none() && self.text != shown {
+            " --store URL".to_owned()
+        } else {
+            format!(" --store {}", quoted(&shown))
+        }
+    }
+
     /// Fails if the store's file does not exist, because opening it would create it.
     pub(crate) fn must_be_there(&self) -> Result<(), Failure> {
         match self.path() {
@@ -124,11 +142,11 @@ impl Configuration {
 
     /// The server that holds a part of the configuration; `None` if `path` names a file.
     pub(crate) fn server(&self, path: &Path) -> Result<Option<RemoteSource>, Failure> {
-        let Some(url) = path.to_str().filter(|text| is_url(text)) else { return Ok(None) };
+        let Some(url) = url_of(path) else { return Ok(None) };
         let secret = std::env::var_os(CONFIG_SECRET).map(|_| format!("env:{CONFIG_SECRET}"));
         let source = RemoteSource::by_url(url, secret.as_deref())?;
         Ok(Some(match &self.config_copy {
-            Some(copy) if Some(path) == self.vendors.as_deref() || self.vendors.is_none() => source.keep_copy_in(copy),
+            Some(copy) if self.paths().find_map(|path| url_of(path)) == Some(url) => source.keep_copy_in(copy),
             _ => source,
         }))
     }
@@ -150,8 +168,9 @@ impl Configuration {
     }
 }
 
-fn is_url(text: &str) -> bool {
-    text.contains("://") || text.starts_with("azure-app-configuration:")
+/// `path` if it is a URL, and no file.
+fn url_of(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.contains("://") || text.starts_with("azure-app-configuration:"))
 }
 
 impl StoreOption {
@@ -206,6 +225,20 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn store_option_holds_no_masked_password() {
+        let secret = "postgres://ic:hunter2@db/jobs";
+        for (of_environment, name, expected) in [
+            (None, "sqlite:my jobs.jsonl.sqlite", " --store 'my jobs.jsonl.sqlite'"),
+            (Some("other.sqlite"), "s.sqlite", " --store s.sqlite"),
+            (None, "postgres://ic@db/jobs", " --store postgres://ic@db/jobs"),
+            (None, secret, " --store URL"),
+            (Some(secret), secret, ""),
+        ] {
+            assert_eq!(Named::new(name).option_beside(of_environment), expected, "{name}");
+        }
+    }
 
     #[test]
     fn store_is_shown_without_its_password() {

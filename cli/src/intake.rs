@@ -200,6 +200,25 @@ async fn open(url: &str) -> Result<Option<Box<dyn IntakeSource>>, Failure> {
     }
     match integration_client_intake::open(url).await {
         Ok(source) => Ok(Some(source)),
-        Err(error) => Err(Failure::Input(BoxError::from(error).to_string())),
+        Err(error) => {
+            let error = BoxError::from(error);
+            // No URL at all is most likely this word, misspelt.
+            let hint = if url.contains("://") { "" } else { ", or is `table`" };
+            Err(Failure::Input(format!("{error}{hint}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn misspelt_table_is_named() {
+        let said = |failure: Option<Failure>| failure.unwrap().to_string();
+        assert!(said(open("tabel").await.err()).ends_with("or sqs://, or is `table`"));
+        let other = said(open("http://u:hunter2@mq/requests").await.err());
+        assert!(other.ends_with("or sqs://") && !other.contains("hunter2"), "{other}");
+        assert!(open(TABLE).await.is_ok_and(|source| source.is_none()));
     }
 }

@@ -93,6 +93,8 @@ fn main() -> ExitCode {
     // Standard output is not locked, because `run` writes its results from other threads.
     let mut out = anstream::stdout();
     let screen = Screen::of_terminal();
+    // `send` flushes its output itself. Its exit code says what became of the request, also if the output failed.
+    let flushes_itself = matches!(cli.command, Command::Send(_));
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::run(&args, &mut out),
@@ -107,7 +109,10 @@ fn main() -> ExitCode {
         Command::Vendors(args) => vendors::run(&args, screen, &mut out),
         Command::Completions(args) => completions::run(&args, &mut out),
     };
-    let done = done.and_then(|outcome| Ok(out.flush().map(|()| outcome)?));
+    let done = match flushes_itself {
+        true => done,
+        false => done.and_then(|outcome| Ok(out.flush().map(|()| outcome)?)),
+    };
     notes::finish();
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

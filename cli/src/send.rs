@@ -1,24 +1,26 @@
 //! `send`: sends one request on behalf of a tenant, as curl would, but within the limits.
 
+mod answer;
 mod known;
 #[cfg(test)]
 mod tests;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use integration_client::clock::Clock;
+use integration_client::dead_letter::Reason;
 use integration_client::outbox::Status;
-use integration_client::{Error, IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
-use serde_json::{Value, json};
+use integration_client::{IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
 
+use self::answer::{Answer, End, MAY_HAVE_ACTED, doubt, texts};
 use self::known::{Known, Stage};
 use crate::connect::{self, Configuration, Named};
 use crate::dead_letters;
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome};
-use crate::text::{count, duration, span};
+use crate::text::{count, duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,9 +35,13 @@ and if a run is working on it, the run sends it. Other jobs that wait in the
 store are left alone.
 
 Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
-refused it until the request was given up, or the job is a dead letter or was
-cancelled, 2 it could not be sent, 3 interrupted, or a job whose end is not
-known: what is known of the request is said on standard error.";
+refused it until the request was given up, or the job is a dead letter whose
+reason is not `ambiguous`, or was cancelled, 2 it could not be sent, 3 the
+vendor may have acted on it or has acted, but there is no response (the time ran
+out, the connection broke) or it could not be printed (the disk is full), or
+interrupted, or a job whose end is not known: what is known of the request is
+said on standard error. With 3, read that before you send it again. A closed
+pipe does not change the exit code.";
 
 /// Sends one request of a tenant when the limits allow it, and prints the body of the response.
 #[derive(clap::Args)]
@@ -87,11 +93,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
-    /// Prints the status and the headers before the body.
+    /// Prints a status line and the headers before the body.
     #[arg(long, short)]
     include: bool,
 
-    /// Prints one JSON object: status, headers, body, and how long the request waited.
+    /// Prints one JSON object: status, headers, body, and how long the request waited. If there is no response, the
+    /// object has `error` and `delivery`: not_sent, rejected, ambiguous (the vendor may have acted) or delivered (it has
+    /// acted).
     #[arg(long)]
     json: bool,
 }
@@ -116,49 +124,11 @@ fn cost(text: &str) -> Result<(String, u32), String> {
     Ok((kind.to_owned(), units))
 }
 
-/// A response. That of a job has only the header `content-type`, because the store keeps no other.
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-    attempts: u32,
-    waited: Option<Duration>,
-    /// Why the request was given up after this response.
-    given_up: Option<String>,
-}
-
-impl Answer {
-    /// The last response to a request that was given up.
-    ///
-    /// # Errors
-    /// The error itself, if there was no response.
-    fn of_given_up(error: &Error) -> Result<Answer, Failure> {
-        let mut why = connect::in_words(error);
-        if let Some(id) = error.letter_id() {
-            // Without a store the dead letter is only in the log, and no command can show it.
-            why = why.replace(&format!("; see dead letter {id}"), "");
-        }
-        let Some(last) = error.response() else { return Err(Failure::Input(why)) };
-        Ok(Answer {
-            status: last.status().as_u16(),
-            headers: texts(last.headers()),
-            body: last.body().to_vec(),
-            attempts: error.attempts(),
-            waited: None,
-            given_up: Some(why),
-        })
-    }
-
-    fn is_fine(&self) -> bool {
-        self.status < 400 && self.given_up.is_none()
-    }
-}
-
-fn texts(headers: &http::HeaderMap) -> Vec<(String, String)> {
-    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    headers.iter().map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
-}
-
+/// Sends the request, and prints to `out`, which is flushed.
+///
+/// # Errors
+/// The vendor did not act on the request. An error of `out` is said and is no failure, because the request has ended by
+/// then.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let request = args.request()?;
     let signals = Signals::listen()?;
@@ -166,8 +136,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     notes::listen(false, false);
     let known = Known::default();
     let done = runtime.block_on(async {
-        let answer = tokio::select! {
-            answer = args.answer(request, &known) => match answer {
+        let end = tokio::select! {
+            end = args.end(request, &known) => match end {
                 // The store may have the job, and a worker may send it. So the exit code is not that of a request that
                 // was not sent.
                 Err(failure) if known.is_job() => {
@@ -175,7 +145,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
                     notes::say(&format!("error: {failure}\nwhat is known: {said}"));
                     return Ok(Outcome::Interrupted);
                 }
-                answer => answer?,
+                end => end?,
             },
             () = signals.first() => {
                 let said = known.said().await;
@@ -183,9 +153,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
                 return Ok(Outcome::Interrupted);
             }
         };
-        let Some(answer) = answer else { return Ok(Outcome::Found) };
-        args.show(&answer, out)?;
-        Ok(if answer.is_fine() { Outcome::Fine } else { Outcome::Found })
+        match end {
+            End::Answered(answer) => Ok(answer.show(args.json, args.include, out)),
+            End::GivenUp(outcome) => Ok(outcome),
+            End::Unanswered(unanswered) => unanswered.report(args.json, out),
+        }
     });
     runtime.shutdown_background();
     done
@@ -228,14 +200,13 @@ impl Args {
         Ok(request)
     }
 
-    /// Sends the request, and waits for the response. `None` if the job became a dead letter or was
-    /// cancelled, which was reported.
-    async fn answer(&self, request: Request, known: &Known) -> Result<Option<Answer>, Failure> {
+    /// Sends the request, and waits for its end.
+    async fn end(&self, request: Request, known: &Known) -> Result<End, Failure> {
         let Some(store) = &self.store else {
             let client = self.configuration.builder()?.without_watching().build().await?;
             self.kinds_are_known(&client)?;
             known.set(Stage::AtOnce(client.events()));
-            return Ok(Some(self.at_once(&client, request).await?));
+            return Ok(self.at_once(&client, request).await);
         };
         let named = Named::new(store);
         // If another process works on the store's file, that process sends the job.
@@ -277,21 +248,35 @@ impl Args {
         Err(Failure::Input(format!("--cost: the entry of vendor `{}` declares no {kind:?}{counted}", self.vendor)))
     }
 
-    async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {
+    /// The reference to the credential of the request's tenant.
+    fn credential(&self, client: &IntegrationClient) -> Option<String> {
+        let tenant = client.config().current().tenant(&self.tenant, &self.vendor).ok()?;
+        tenant.credential.as_ref().map(ToString::to_string)
+    }
+
+    async fn at_once(&self, client: &IntegrationClient, request: Request) -> End {
+        let is_safe = request.method().is_safe();
         let response = match client.send(&self.tenant, self.priority, request).await {
             Ok(response) => response,
-            Err(error) => return Answer::of_given_up(&error),
+            Err(error) => return End::of_failed(&error, is_safe),
         };
-        Ok(Answer {
+        let mut answer = Answer {
             status: response.status().as_u16(),
             headers: texts(response.headers()),
+            body: Vec::new(),
             attempts: response.attempts(),
             waited: Some(response.waited()),
             given_up: None,
-            body: response.bytes().await?.to_vec(),
-        })
+            credential: self.credential(client),
+        };
+        match response.bytes().await {
+            Ok(body) => answer.body = body.to_vec(),
+            Err(error) => return End::of_torn(answer, &error, is_safe),
+        }
+        End::Answered(answer)
     }
 
+    /// Sends the request as a job, and waits for its end.
     async fn as_job(
         &self,
         mut client: IntegrationClient,
@@ -299,7 +284,8 @@ impl Args {
         named: &Named,
         request: Request,
         known: &Known,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<End, Failure> {
+        let is_safe = request.method().is_safe();
         let clock = Clock::system();
         let until = clock.now() + self.deadline + LATE;
         known.set(Stage::Accepting(named.shown()));
@@ -308,10 +294,10 @@ impl Args {
             && let Some(id) = error.job_id()
         {
             // The reply to the commit was lost, so that the job may be in the store.
-            known.set(Stage::Job(client.clone(), client.outbox().receipt(id)?, named.shown()));
+            known.set(Stage::Job(client.clone(), client.outbox().receipt(id)?, named.clone()));
         }
         let mut receipt = accepted?;
-        known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
+        known.set(Stage::Job(client.clone(), receipt.clone(), named.clone()));
         let mut looks = 0_u32;
         loop {
             let status = match receipt.status().await {
@@ -335,7 +321,7 @@ impl Args {
                             (client, works) = (worker, true);
                             let id = receipt.id();
                             receipt = client.outbox().adopt(&id, &self.tenant, &self.vendor, self.priority)?;
-                            known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
+                            known.set(Stage::Job(client.clone(), receipt.clone(), named.clone()));
                         }
                         Ok(None) => {}
                         Err(failure) => notes::now_and_then(&failure.to_string()),
@@ -347,85 +333,53 @@ impl Args {
                     let content_type = response.as_ref().and_then(|kept| kept.content_type());
                     let headers = content_type.map(|value| ("content-type".to_owned(), value.to_owned()));
                     let headers = headers.into_iter().collect();
-                    return Ok(Some(Answer { status, headers, body, attempts, waited: None, given_up: None }));
+                    let credential = self.credential(&client);
+                    let (waited, given_up) = (None, None);
+                    return Ok(End::Answered(Answer { status, headers, body, attempts, waited, given_up, credential }));
                 }
                 Status::Dead { reason, .. } => {
-                    let last = last_attempt(&client, &receipt.id()).await;
-                    let last = last.unwrap_or_else(|failure| format!(", and its attempts cannot be read: {failure}"));
+                    let is_ambiguous = reason == Some(Reason::Ambiguous);
+                    let warning = if is_ambiguous && !is_safe { MAY_HAVE_ACTED } else { "" };
+                    let last = last_attempt(&client, &receipt.id(), self.credential(&client).as_deref(), warning).await;
+                    let last =
+                        last.unwrap_or_else(|failure| format!(", and its attempts cannot be read: {failure}{warning}"));
                     client.shutdown(Duration::from_secs(1)).await;
                     let reason = reason.map_or("unknown", |reason| reason.as_str());
-                    let (id, store) = (receipt.id(), named.shown());
+                    let (id, store) = (receipt.id(), named.option());
                     notes::say(&format!(
-                        "the request was given up ({reason}){last}\nintegration-client dead-letters show {id} --store {store}"
+                        "the request was given up ({reason}){last}\nintegration-client dead-letters show {id}{store}"
                     ));
-                    return Ok(None);
+                    return Ok(End::GivenUp(if is_ambiguous { Outcome::Interrupted } else { Outcome::Found }));
                 }
                 Status::Cancelled => {
                     client.shutdown(Duration::from_secs(1)).await;
                     notes::say(&format!("job {} of {} was cancelled", receipt.id(), named.shown()));
-                    return Ok(None);
+                    return Ok(End::GivenUp(Outcome::Found));
                 }
                 // The database has lost the job, as in a failover, while this process may be sending it.
                 _ => return Err(Failure::Input(format!("{} has no record of job {}", named.shown(), receipt.id()))),
             }
         }
     }
-
-    fn show(&self, answer: &Answer, out: &mut dyn Write) -> Result<(), Failure> {
-        let Answer { status, headers, body, attempts, waited, given_up } = answer;
-        if let Some(why) = given_up {
-            notes::say(&format!("error: {why}"));
-        }
-        if self.json {
-            let text = || Value::String(String::from_utf8_lossy(body).into_owned());
-            let body = serde_json::from_slice(body).unwrap_or_else(|_| text());
-            let headers: serde_json::Map<String, Value> =
-                headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-            let waited = waited.map(|waited| waited.as_secs_f64());
-            let shown =
-                json!({ "status": status, "headers": headers, "body": body, "attempts": attempts, "waited_s": waited });
-            writeln!(out, "{shown}")?;
-            return Ok(());
-        }
-        if self.include {
-            let waited =
-                waited.map(|waited| format!(", waited {}", span(Duration::from_millis(waited.as_millis() as u64))));
-            writeln!(out, "HTTP {status} (attempt {attempts}{})", waited.unwrap_or_default())?;
-            for (name, value) in headers {
-                writeln!(out, "{name}: {value}")?;
-            }
-            writeln!(out)?;
-        }
-        let is_terminal = std::io::stdout().is_terminal();
-        let json = serde_json::from_slice::<&serde_json::value::RawValue>(body).is_ok();
-        match serde_json::from_slice::<Value>(body) {
-            Ok(value) if is_terminal => writeln!(out, "{value:#}")?,
-            _ => {
-                out.write_all(body)?;
-                // A line feed is added only to JSON and on a terminal, so that other bodies can be saved byte for byte.
-                if (json || is_terminal) && !body.is_empty() && body.last() != Some(&b'\n') {
-                    writeln!(out)?;
-                }
-            }
-        }
-        out.flush()?;
-        if *status >= 400 && given_up.is_none() {
-            let name = http::StatusCode::from_u16(*status).ok().and_then(|status| status.canonical_reason());
-            let name = name.map(|name| format!(" {name}")).unwrap_or_default();
-            notes::say(&format!("error: the vendor answered {status}{name}"));
-        }
-        Ok(())
-    }
 }
 
-/// Describes the last attempt of a request that became a dead letter, with what is kept of the vendor's response.
-async fn last_attempt(client: &IntegrationClient, id: &str) -> Result<String, Failure> {
+/// Describes the last attempt of a request that became a dead letter, followed by `warning` and what is kept of the
+/// vendor's response.
+async fn last_attempt(
+    client: &IntegrationClient,
+    id: &str,
+    credential: Option<&str>,
+    warning: &str,
+) -> Result<String, Failure> {
     let letter = client.outbox().dead_letters()?.show(id).await?.map(|kept| kept.letter);
-    let Some(last) = letter.as_ref().and_then(|letter| letter.attempts.last()) else { return Ok(String::new()) };
+    let Some(last) = letter.as_ref().and_then(|letter| letter.attempts.last()) else {
+        return Ok(warning.to_owned());
+    };
     let body: String =
         last.answer.iter().flat_map(|answer| answer.lines()).map(|line| format!("\n    {line}")).collect();
     let attempts = count(letter.as_ref().map_or(0, |letter| letter.attempts.len()), "attempt");
-    Ok(format!(": {} at the last of {attempts}{body}", dead_letters::result(last)))
+    let doubt = last.status.map(|status| doubt(status, credential)).unwrap_or_default();
+    Ok(format!(": {} at the last of {attempts}{doubt}{warning}{body}", dead_letters::result(last)))
 }
 
 /// Reads a body as curl does: the text itself, `@FILE`, or `@-` for standard input.

@@ -1,6 +1,8 @@
 //! `tenants`: lists the tenants of files and of a store, and sets or retires those of a store.
 
-use std::collections::BTreeSet;
+mod elsewhere;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -10,6 +12,7 @@ use integration_client::{ErrorKind, IntegrationClient};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use self::elsewhere::Elsewhere;
 use crate::connect::{self, Configuration, Named, StoreOption, in_words};
 use crate::consent::Consent;
 use crate::notes;
@@ -30,8 +33,12 @@ A credential is a reference to where the secret is (env:NAME, file:PATH), never
 the secret. A tenant in the store is in use within 2 s in every process that
 reads it (`run`, `serve` and `intake` do; programs say `config_in_store`).
 
-Exit codes: 0 it was done, 1 a tenant is not there, 2 it could not be done, or
-was not confirmed.";
+`retire` and `cleanup` remove tenants from the store alone. With --vendors and
+--tenants they say which of these are stated in a file or on a server too, and
+are still served.
+
+Exit codes: 0 it was done, 1 a tenant is not there, or is still served, 2 it
+could not be done, or was not confirmed.";
 
 /// Lists tenants, and sets or retires those in a store.
 #[derive(clap::Args)]
@@ -234,13 +241,25 @@ impl Global {
         Ok(ours.collect())
     }
 
+    /// Removes rows, or with `really` false says what that would do. The outcome is `Found` if a tenant is still served,
+    /// or may be.
     async fn remove(
         &self,
         client: &IntegrationClient,
         gone: Vec<(String, TenantEntry)>,
         really: bool,
         out: &mut dyn Write,
-    ) -> Result<(), Failure> {
+    ) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome::Fine;
+        let elsewhere = elsewhere::find(&self.configuration(), client, &gone).await.unwrap_or_else(|failure| {
+            // Rows can be removed all the same, because that may be what makes the configuration valid again.
+            notes::say(&format!("whether tenants are stated elsewhere too, and still served, is unknown: {failure}"));
+            outcome = Outcome::Found;
+            BTreeMap::new()
+        });
+        if !elsewhere.is_empty() {
+            outcome = Outcome::Found;
+        }
         let (mut removed, mut failed) = (Vec::new(), None);
         // All rows are removed before a word is written: a reader that goes away must not end the work.
         for (name, entry) in gone {
@@ -250,23 +269,51 @@ impl Global {
             }
             removed.push(entry);
         }
-        let said = self.say_removed(&removed, really, out);
+        let said = self.say_removed(&removed, &elsewhere, really, out);
         match failed {
             Some(error) => Err(error.into()),
-            None => said,
+            None => said.map(|()| outcome),
         }
     }
 
-    fn say_removed(&self, removed: &[TenantEntry], really: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    fn say_removed(
+        &self,
+        removed: &[TenantEntry],
+        elsewhere: &BTreeMap<(String, String), Elsewhere>,
+        really: bool,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let still = |entry: &TenantEntry| elsewhere.get(&(entry.id().to_owned(), entry.vendor().to_owned()));
         if self.json {
-            let id = |entry: &TenantEntry| json!({ "id": entry.id(), "vendor": entry.vendor() });
+            let id = |entry: &TenantEntry| {
+                let mut shown = json!({ "id": entry.id(), "vendor": entry.vendor() });
+                if let Some(still) = still(entry) {
+                    shown["stated_in"] = still.place.as_str().into();
+                    shown["credential"] = still.credential.as_deref().into();
+                }
+                shown
+            };
             let ids: Vec<_> = removed.iter().map(id).collect();
             writeln!(out, "{}", json!({ if really { "retired" } else { "would_retire" }: ids }))?;
             return Ok(());
         }
-        let word = if really { "is retired" } else { "would be retired" };
         for entry in removed {
-            writeln!(out, "{} at {} {word}", entry.id(), entry.vendor())?;
+            let tenant = format!("{} at {}", entry.id(), entry.vendor());
+            let Some(Elsewhere { place, credential }) = still(entry) else {
+                writeln!(out, "{tenant} {}", if really { "is retired" } else { "would be retired" })?;
+                continue;
+            };
+            let (was, states, is) = match really {
+                true => ("was", "still states", "is"),
+                false => ("would be", "states", "would be"),
+            };
+            let how =
+                credential.as_deref().map_or("as stated there".to_owned(), |reference| format!("with {reference}"));
+            writeln!(
+                out,
+                "{tenant} {was} removed from the store, but {place} {states} it: it {is} served {how}. \
+                 Remove it there too."
+            )?;
         }
         Ok(())
     }
@@ -286,8 +333,7 @@ impl Global {
             notes::say(&format!("{id}: the store has no such tenant; `tenants list` shows where it is stated"));
             return Ok(Outcome::Found);
         }
-        self.remove(&client, gone, !dry_run, out).await?;
-        Ok(Outcome::Fine)
+        self.remove(&client, gone, !dry_run, out).await
     }
 
     async fn cleanup(&self, active: &PathBuf, consent: Consent, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -309,11 +355,16 @@ impl Global {
         if !consent.dry_run && !gone.is_empty() {
             consent.ask(&format!("this would retire {what}"))?;
         }
-        self.remove(&client, gone, !consent.dry_run, out).await?;
+        let outcome = self.remove(&client, gone, !consent.dry_run, out).await?;
         if !self.json {
-            writeln!(out, "{what} {}", if consent.dry_run { "would go" } else { "retired" })?;
+            let done = match (consent.dry_run, outcome) {
+                (true, _) => "would go",
+                (false, Outcome::Fine) => "retired",
+                (false, _) => "removed from the store",
+            };
+            writeln!(out, "{what} {done}")?;
         }
-        Ok(Outcome::Fine)
+        Ok(outcome)
     }
 }
 

@@ -150,9 +150,32 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     }
 }
 
+/// A text as one word of a shell's command.
+pub(crate) fn quoted(text: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '+' | ',' | '%');
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quoted_text_is_one_word_of_a_shell() {
+        for (text, expected) in [
+            ("jobs.jsonl.sqlite", "jobs.jsonl.sqlite"),
+            ("postgres://ic@db:5432/jobs", "postgres://ic@db:5432/jobs"),
+            ("my jobs.sqlite", "'my jobs.sqlite'"),
+            ("it's; rm", r"'it'\''s; rm'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
 
     #[test]
     fn durations_read_as_people_write_them() {

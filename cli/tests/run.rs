@@ -21,6 +21,10 @@ mod console;
 mod going_on;
 #[path = "run/letters.rs"]
 mod letters;
+#[path = "run/send.rs"]
+mod send;
+#[path = "run/shared_store.rs"]
+mod shared_store;
 #[path = "run/sources.rs"]
 mod sources;
 #[path = "run/stalls.rs"]
@@ -200,7 +204,8 @@ async fn lines_of_file_all_get_results() {
     let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
     assert_eq!((ran.figures(), ran.code, &*ran.out), ([301, 0, 1], 1, ""), "{}", ran.err);
     assert!(ran.err.contains("1 rejected (422): line 301"), "{}", ran.err);
-    assert!(ran.err.contains("dead-letters list --store jobs.jsonl.sqlite"), "{}", ran.err);
+    assert!(ran.err.contains("dead-letters list --run "), "{}", ran.err);
+    assert!(ran.err.contains(" --store jobs.jsonl.sqlite\n"), "{}", ran.err);
     let results = place.results("results.jsonl");
     assert_eq!(lines_of(&results, "done"), (1..=300).chain([303]).collect::<Vec<_>>());
     let dead = results.iter().find(|result| result["outcome"] == "dead").unwrap();
@@ -215,7 +220,9 @@ async fn lines_of_file_all_get_results() {
     // A second run sends nothing, and writes the results of all jobs again.
     let again = place.run(&["jobs.jsonl", "--out", "again.jsonl", "--quiet"]).await;
     assert_eq!((again.figures(), again.code, again.err.lines().count()), ([301, 0, 1], 1, 1), "{}", again.err);
-    assert_eq!(lines_of(&place.results("again.jsonl"), "done"), lines_of(&results, "done"));
+    let late = place.results("again.jsonl");
+    assert_eq!(lines_of(&late, "done"), lines_of(&results, "done"));
+    assert!(late.iter().any(|result| result["body_kept"] == false), "the store keeps no response that was written");
     assert_eq!(place.vendor.summary().arrived, 302);
 }
 

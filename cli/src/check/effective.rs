@@ -1,6 +1,6 @@
 //! Shows what is enforced for each limit: its bucket, its guard, and how much of the vendor's limit can be used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,40 @@ const HEADER: [&str; 5] = ["limit", "allows", "bucket", "guard", "reach"];
 /// The most tenants with figures of their own that the table lists. There may be a million.
 const MOST_TENANTS: usize = 20;
 
+/// Tenants that the heading of a table names.
+const NAMED: usize = 5;
+
+/// The tenants of each environment that has some, by vendor.
+type Users<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<&'a str>>>;
+
+/// With `all`, shows environments too that no tenant uses.
 pub(super) fn show(
     config: &Config,
     vendors: &BTreeSet<String>,
-    round_trip: Duration,
+    (round_trip, all): (Duration, bool),
     screen: Screen,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let all = config.vendors().iter().filter(|vendor| vendors.contains(&*vendor.name));
-    let mut rates = false;
-    for vendor in all {
-        writeln!(out, "{TITLE}{}{TITLE:#} {}", title(vendor), vendor.base_url)?;
+    let mut users = Users::new();
+    for tenant in config.tenants() {
+        let of_vendor = users.entry(&tenant.vendor.name).or_default();
+        of_vendor.entry(&tenant.vendor.environment).or_default().push(&tenant.id);
+    }
+    let (mut rates, mut unused) = (false, 0);
+    for vendor in config.vendors().iter().filter(|vendor| vendors.contains(&*vendor.name)) {
+        let of_vendor = users.get(&*vendor.name);
+        let tenants = of_vendor.and_then(|of| of.get(&*vendor.environment));
+        // Of a vendor without tenants, every environment is of interest.
+        if !all && of_vendor.is_some() && tenants.is_none() {
+            unused += 1;
+            continue;
+        }
+        let of = tenants.map_or_else(String::new, |tenants| format!(" for {}", named(tenants)));
+        writeln!(out, "{TITLE}{}{TITLE:#} {}{of}", title(vendor), vendor.base_url)?;
         rates |= limits(vendor, round_trip, screen, out)?;
+    }
+    if unused > 0 {
+        writeln!(out, "{} that no tenant uses: --all shows them.\n", text::count(unused, "more environment"))?;
     }
     let stated = |tenant: &&Arc<Tenant>| {
         let shared = config.vendor(&tenant.vendor.name, &tenant.vendor.environment);
@@ -54,6 +76,15 @@ pub(super) fn show(
         writeln!(out, "{FAINT}{}{FAINT:#}\n", wrapped(screen, &legend))?;
     }
     Ok(())
+}
+
+/// The first tenants, and the number of the others.
+fn named(tenants: &[&str]) -> String {
+    let shown = tenants.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match tenants.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
 }
 
 fn title(vendor: &Vendor) -> String {

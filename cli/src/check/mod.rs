@@ -60,6 +60,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Shows every environment of a vendor, also those that none of its tenants uses.
+    #[arg(long)]
+    all: bool,
+
     /// Checks the file without the catalogue, as a program reads it that calls `without_catalogue`.
     #[arg(long)]
     without_catalogue: bool,
@@ -117,7 +121,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         writeln!(out, "{good}")?;
         return Ok(Outcome::Fine);
     }
-    effective::show(&config, &vendors, args.round_trip, screen, out)?;
+    effective::show(&config, &vendors, (args.round_trip, args.all), screen, out)?;
     for warning in config.warnings() {
         writeln!(out, "{}", headed(screen, WARNING, "warning:", warning))?;
     }

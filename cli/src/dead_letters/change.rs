@@ -1,20 +1,23 @@
 //! `dead-letters redrive` and `dead-letters purge`.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use integration_client::ErrorKind;
-use integration_client::outbox::DeadLetters;
 use serde_json::json;
 
-use super::find::{counted, find, missing, present};
+use super::find::{Counted, PAGE, Selected, is_ambiguous, missing};
 use crate::consent::Consent;
 use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::count;
 
+/// Letters that are in memory at once while all are sent again. Each may hold a whole request.
+const TOGETHER: usize = 50;
+
 /// Sends the named letters again. Does not ask for consent, because each letter was named.
 pub(super) async fn redrive(
-    letters: &DeadLetters,
+    selected: &Selected,
     ids: &[String],
     dry_run: bool,
     json: bool,
@@ -24,7 +27,7 @@ pub(super) async fn redrive(
     let mut outcome = Outcome::Fine;
     // All ids are looked up first, so that an ambiguous id fails the command before anything is changed.
     for id in ids {
-        match find(letters, id).await? {
+        match selected.find(id).await? {
             Some(kept) => found.push(kept),
             None => outcome = missing(id),
         }
@@ -39,7 +42,7 @@ pub(super) async fn redrive(
             }
             continue;
         }
-        match letters.redrive(&kept.letter.id).await {
+        match selected.letters.redrive(&kept.letter.id).await {
             Ok(true) => again += 1,
             // Another process redrove or deleted the letter meanwhile.
             Ok(false) => outcome = missing(&kept.letter.id),
@@ -54,32 +57,69 @@ pub(super) async fn redrive(
     Ok(if skipped > 0 { Outcome::Found } else { outcome })
 }
 
-/// Sends all letters again that `letters` selects. `is_narrowed` says whether it leaves letters out.
+/// The options of `redrive --all`.
+#[derive(Clone, Copy)]
+pub(super) struct All {
+    /// Whether options select fewer than all letters.
+    pub(super) is_narrowed: bool,
+    /// Whether ambiguous letters are left alone.
+    pub(super) leaves_ambiguous: bool,
+}
+
+/// Sends all letters again that `selected` selects. Ambiguous letters must be asked for by their reason: the vendor may
+/// have acted on them, and would act twice.
 pub(super) async fn redrive_all(
-    letters: &DeadLetters,
-    is_narrowed: bool,
+    selected: &Selected,
+    All { is_narrowed, leaves_ambiguous }: All,
     consent: Consent,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
-    let letters = present(letters).await?;
-    let (found, can_be_sent) = counted(&letters).await?;
-    if found == 0 {
-        // Said on standard error, also with `--json`: a misspelt tenant or vendor would look like success.
+    let present = selected.present().await?;
+    let Counted { can_be_sent, unsendable, left_out } = present.counted(leaves_ambiguous).await?;
+    // Notices are on standard error, also with `--json`.
+    if left_out > 0 {
+        let (is, them) = if left_out == 1 { ("is", "it") } else { ("are", "them") };
+        notes::say(&format!(
+            "{} {is} left out, because the vendor may have acted on {them}: ask the vendor first, and add \
+             --reason ambiguous to send {them} again",
+            count(left_out, "ambiguous letter")
+        ));
+    } else if can_be_sent + unsendable == 0 {
+        // A misspelt tenant or vendor would look like success.
         notes::say(match is_narrowed {
             true => "no dead letter matches the options; `dead-letters list` without them shows those that there are",
             false => "there are no dead letters in this store",
         });
     }
-    let skipped = found - can_be_sent;
     let what = format!("this would send {} again", count(can_be_sent, "dead letter"));
     let mut again = can_be_sent;
     if !consent.dry_run && can_be_sent > 0 {
         consent.ask(&what)?;
-        again = letters.redrive_all(can_be_sent).await?.jobs;
+        again = redrive_present(&present, leaves_ambiguous, can_be_sent).await?;
     }
-    print_redriven(again, skipped, consent.dry_run, json, out)?;
-    Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
+    print_redriven(again, unsendable, consent.dry_run, json, out)?;
+    Ok(if unsendable > 0 { Outcome::Found } else { Outcome::Fine })
+}
+
+/// Sends `most` letters again, and each once: a letter that dies again meanwhile may get an earlier position. Returns
+/// how many are jobs again.
+async fn redrive_present(present: &Selected, leaves_ambiguous: bool, most: usize) -> Result<usize, Failure> {
+    let (mut sent, mut after) = (HashSet::new(), None);
+    while let Some(page) = present.page(&mut after, TOGETHER).await? {
+        for kept in page {
+            if !kept.can_be_sent || (leaves_ambiguous && is_ambiguous(&kept)) || sent.contains(&kept.letter.id) {
+                continue;
+            }
+            if sent.len() == most {
+                return Ok(most);
+            }
+            if present.letters.redrive(&kept.letter.id).await? {
+                sent.insert(kept.letter.id);
+            }
+        }
+    }
+    Ok(sent.len())
 }
 
 /// Prints how many letters were made jobs again, and how many could not be.
@@ -108,21 +148,30 @@ fn print_redriven(again: usize, skipped: usize, dry_run: bool, json: bool, out: 
     Ok(())
 }
 
-/// Deletes all letters that `letters` selects.
+/// Deletes all letters that `selected` selects.
 pub(super) async fn purge(
-    letters: &DeadLetters,
+    selected: &Selected,
     consent: Consent,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
-    let letters = present(letters).await?;
-    // The list would leave out rows that hold no readable letter, which are deleted too.
-    let found = usize::try_from(letters.count_matching().await?).unwrap_or(usize::MAX);
+    let present = selected.present().await?;
+    let found = match present.compares_letters() {
+        // The list would leave out rows that hold no readable letter, which are deleted too.
+        false => usize::try_from(present.letters.count_matching().await?).unwrap_or(usize::MAX),
+        true => {
+            let Counted { can_be_sent, unsendable, .. } = present.counted(false).await?;
+            can_be_sent + unsendable
+        }
+    };
     let what = count(found, "dead letter");
     let mut gone = found as u64;
     if !consent.dry_run && found > 0 {
         consent.ask(&format!("this would delete {what} for good, requests and all"))?;
-        gone = letters.purge(found).await?;
+        gone = match present.compares_letters() {
+            false => present.letters.purge(found).await?,
+            true => purge_one_by_one(&present).await?,
+        };
     }
     match (json, consent.dry_run) {
         (true, true) => writeln!(out, "{}", json!({ "would_delete": gone }))?,
@@ -134,4 +183,15 @@ pub(super) async fn purge(
         }
     }
     Ok(Outcome::Fine)
+}
+
+/// Deletes letters with the wanted status or of the wanted run, which no statement of the store selects. Returns how many.
+async fn purge_one_by_one(present: &Selected) -> Result<u64, Failure> {
+    let (mut gone, mut after) = (0, None);
+    while let Some(page) = present.page(&mut after, PAGE).await? {
+        for kept in page {
+            gone += u64::from(present.letters.remove(&kept.letter.id).await?);
+        }
+    }
+    Ok(gone)
 }

@@ -8,8 +8,9 @@ use std::io::Write;
 
 use clap::{Subcommand, ValueEnum};
 use integration_client::dead_letter::Reason;
-use integration_client::outbox::DeadLetters;
 
+use self::change::All;
+use self::find::Selected;
 pub(crate) use self::show::result;
 use crate::connect::{self, StoreOption};
 use crate::consent::Consent;
@@ -20,11 +21,16 @@ Examples:
   integration-client dead-letters list --store jobs.jsonl.sqlite
   integration-client dead-letters list --json --store … | jq .reason
   integration-client dead-letters redrive --all --reason exhausted --store …
+  integration-client dead-letters redrive --all --status 401 --store …
   integration-client dead-letters purge --before 2026-01-01T00:00:00Z --store …
 
 A letter that is sent again is a job again: whoever works on the store sends it,
 for example the `run` that it comes from. Bodies, header values and queries are
 never shown.
+
+The vendor may have acted on a letter with the reason `ambiguous`. So
+`redrive --all` leaves these out, and says how many; after you have asked the
+vendor, `--reason ambiguous` selects them, or name their ids.
 
 Vendors forget idempotency keys after some minutes to some days (`keeps` in the
 vendor's entry). If a letter is older, and the vendor may have acted on one of
@@ -72,7 +78,7 @@ enum What {
         /// The ids of letters, as `list` shows them, or the beginnings of ids.
         #[arg(conflicts_with = "all")]
         ids: Vec<String>,
-        /// All letters that match the other options.
+        /// All letters that match the other options; ambiguous ones only with --reason ambiguous.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -107,6 +113,12 @@ struct Which {
     /// Only letters with this reason.
     #[arg(long, value_name = "REASON")]
     reason: Option<Why>,
+    /// Only letters whose last attempt got a response with this status.
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..=999))]
+    status: Option<u16>,
+    /// Only letters of this run: the beginning of their ids, as `run` prints it at its end.
+    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    run: Option<String>,
     /// Only letters from before this time (2026-01-15T10:00:00Z).
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     before: Option<jiff::Timestamp>,
@@ -138,10 +150,15 @@ fn moment(text: &str) -> Result<jiff::Timestamp, String> {
 impl Which {
     /// Whether options leave letters out.
     fn is_narrowed(&self) -> bool {
-        self.tenant.is_some() || self.vendor.is_some() || self.reason.is_some() || self.before.is_some()
+        self.tenant.is_some()
+            || self.vendor.is_some()
+            || self.reason.is_some()
+            || self.status.is_some()
+            || self.run.is_some()
+            || self.before.is_some()
     }
 
-    async fn letters(&self) -> Result<DeadLetters, Failure> {
+    async fn selected(&self) -> Result<Selected, Failure> {
         let mut letters = self.store.open().await?.outbox().dead_letters()?;
         if let Some(tenant) = &self.tenant {
             letters = letters.tenant(tenant);
@@ -162,7 +179,7 @@ impl Which {
         if let Some(before) = self.before {
             letters = letters.before(before);
         }
-        Ok(letters)
+        Ok(Selected { letters, status: self.status, run: self.run.clone() })
     }
 }
 
@@ -170,20 +187,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let runtime = connect::runtime()?;
     runtime.block_on(async {
         match &args.what {
-            What::List { which, most, json } => show::list(&which.letters().await?, *most, *json, out).await,
+            What::List { which, most, json } => show::list(&which.selected().await?, *most, *json, out).await,
             What::Show { store, id, json } => {
-                show::show(&store.open().await?.outbox().dead_letters()?, id, *json, out).await
+                let letters = store.open().await?.outbox().dead_letters()?;
+                show::show(&Selected { letters, status: None, run: None }, id, *json, out).await
             }
             What::Redrive { ids, all: false, .. } if ids.is_empty() => {
                 Err(Failure::Input("which letters? Name their ids, as `list` shows them, or --all".to_owned()))
             }
             What::Redrive { which, all: true, consent, json, .. } => {
-                change::redrive_all(&which.letters().await?, which.is_narrowed(), *consent, *json, out).await
+                let all = All { is_narrowed: which.is_narrowed(), leaves_ambiguous: which.reason.is_none() };
+                change::redrive_all(&which.selected().await?, all, *consent, *json, out).await
             }
             What::Redrive { which, ids, consent, json, .. } => {
-                change::redrive(&which.letters().await?, ids, consent.dry_run, *json, out).await
+                change::redrive(&which.selected().await?, ids, consent.dry_run, *json, out).await
             }
-            What::Purge { which, consent, json } => change::purge(&which.letters().await?, *consent, *json, out).await,
+            What::Purge { which, consent, json } => change::purge(&which.selected().await?, *consent, *json, out).await,
         }
     })
 }

@@ -3,30 +3,31 @@
 use std::io::Write;
 
 use integration_client::dead_letter::{AttemptRecord, LetterRequest};
-use integration_client::outbox::{DeadLetters, KeptLetter};
+use integration_client::outbox::KeptLetter;
 use serde_json::Value;
 
-use super::find::{PAGE, find, missing};
+use super::find::{PAGE, Selected, missing};
+use crate::notes;
 use crate::output::{FAINT, Failure, Outcome, TITLE};
 use crate::text::{count, span};
 
 /// Lists letters, oldest first.
 pub(super) async fn list(
-    letters: &DeadLetters,
+    selected: &Selected,
     most: usize,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
     let (mut after, mut shown) = (None, 0);
-    while shown < most {
-        // Reads one letter more than is shown, to find out whether there are more.
-        let page = letters.list(after, (most + 1 - shown).min(PAGE)).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.place);
+    // Reads one letter more than is shown, to find out whether there are more. With a status or a run, a small page may
+    // hold none of the letters that are shown.
+    let size = |shown: usize| if selected.compares_letters() { PAGE } else { (most + 1 - shown).min(PAGE) };
+    while let Some(page) = selected.page(&mut after, size(shown)).await? {
         for kept in &page {
             if shown == most {
-                if !json {
-                    writeln!(out, "{FAINT}… and more: --most N shows them{FAINT:#}")?;
+                match json {
+                    true => notes::say("there are more letters: --most N shows them"),
+                    false => writeln!(out, "{FAINT}… and more: --most N shows them{FAINT:#}")?,
                 }
                 return Ok(Outcome::Fine);
             }
@@ -74,8 +75,8 @@ fn outline(kept: &KeptLetter, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// Shows one letter with all attempts.
-pub(super) async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let Some(kept) = find(letters, id).await? else { return Ok(missing(id)) };
+pub(super) async fn show(selected: &Selected, id: &str, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let Some(kept) = selected.find(id).await? else { return Ok(missing(id)) };
     if json {
         writeln!(out, "{:#}", as_json(&kept))?;
         return Ok(Outcome::Fine);

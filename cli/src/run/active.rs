@@ -43,14 +43,16 @@ pub(super) struct ActiveRun {
     pub(super) progress: Progress,
     pub(super) rate: Rate,
     pub(super) troubles: Troubles,
-    /// The store's name for messages.
-    pub(super) store: String,
+    /// The options that select the dead letters of this run in commands for the user.
+    pub(super) letters: String,
     pub(super) refused: u64,
     pub(super) is_quiet: bool,
     pub(super) ends_in: Option<Duration>,
     pub(super) estimated: Option<Time>,
     /// When the store was last asked whether anything is left.
     pub(super) counted: Time,
+    /// The jobs of this run that had ended by then.
+    pub(super) ended_by_then: u64,
 }
 
 impl ActiveRun {
@@ -88,7 +90,7 @@ impl ActiveRun {
     }
 
     /// Handles all events that have happened so far.
-    async fn hear_all(&mut self) {
+    pub(super) async fn hear_all(&mut self) {
         // Without `unconstrained`, tokio's task budget would make the receiver look empty after some hundred events.
         let all = async {
             loop {
@@ -136,19 +138,32 @@ impl ActiveRun {
         let seen = self.results.seen();
         // The counts of this process may be slightly wrong if another process ended some of the jobs, so the store is
         // also asked at intervals.
-        let may_be_all = seen.all_left == 0 || now.since(self.counted) >= feed::COUNT;
-        if self.far.is_complete() && may_be_all {
+        let is_due = now.since(self.counted) >= feed::COUNT;
+        if self.far.is_complete() && (seen.all_left == 0 || is_due) {
             self.counted = now;
             if matches!(self.batch.goes_on().await, Ok(false)) {
                 return Some(End::All);
             }
+            // Only once no more jobs end: the store knows of an end before this process has counted it.
+            let ended = seen.done + seen.dead;
+            let rests = std::mem::replace(&mut self.ended_by_then, ended) == ended && self.client.in_flight() == 0;
+            if is_due
+                && rests
+                && self.troubles.keys().has_own()
+                && let Ok(stored) = self.batch.waiting_by_lane().await
+            {
+                self.results.left_as_stored(&stored);
+            }
         }
+        self.troubles.keys().look_again(now, &self.client);
         // While input is unread and jobs may be accepted, jobs with valid keys may follow, so the run goes on.
-        if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
-            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.store, now)
+        if (self.far.is_complete() || self.results.ahead(self.troubles.keys()) >= feed::AHEAD)
+            && let Some(why) = self.troubles.in_the_way(&self.results, &self.client, &self.letters, now)
         {
             return Some(End::Stopped(why));
         }
+        // Jobs have ended while the store was asked, which takes seconds on a busy disk.
+        let (now, seen) = (self.clock.now(), self.results.seen());
         self.rate.note(now, seen.done + seen.dead);
         // Progress is computed only when it is shown, because the estimate looks at every waiting job.
         if !self.progress.is_due(now) {

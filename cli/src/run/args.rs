@@ -26,18 +26,20 @@ its run has ended, the command says which lines differ, and sends nothing until
 told: --changed sends those lines, --anew all of them.
 
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
-jobs that their vendor took, refusals heard by this process, dead letters, and
-how long this process took.
+jobs that their vendor answered below 400, responses with 429 to this process,
+dead letters, and how long this process took. A job that is rejected (any other
+4xx) is a dead letter; a line that is no job is invalid.
 
 A reader of the results that stops reading, or a disk that hangs, costs nothing
-but time: answers are kept in the store, and written when it goes on.
+but time: responses are kept in the store, and written when it goes on.
 
-Exit codes: 0 all jobs were taken, 1 some are dead letters or were no jobs, 2 it
-could not be carried out, 3 it was interrupted: run it again.";
+Exit codes: 0 all jobs are done, 1 some are dead letters or some lines invalid,
+2 it could not be carried out, or a key was refused ten times in a row or is
+missing, 3 it was interrupted: run it again.";
 
 /// Sends a file of jobs, one JSON object per line, as fast as the limits allow.
 ///
-/// A store keeps every job until its vendor has accepted it or it is a dead letter. The store remembers how far the
+/// A store keeps every job until it is done or a dead letter. The store remembers how far the
 /// file was read, so that the same command continues where an interrupted one ended. A second process that would work on
 /// the same store ends with an error.
 #[derive(clap::Args)]
@@ -55,7 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     pub(super) store: Option<String>,
 
-    /// The file for the results, one line of JSON per job, in the order in which the jobs end; `-` is standard output.
+    /// The file for the results, one line of JSON per job, in the order in which the jobs end; `-` is standard output. Without
+    /// it, the vendors' responses are not kept.
     #[arg(long, value_name = "RESULTS.jsonl")]
     pub(super) out: Option<PathBuf>,
 

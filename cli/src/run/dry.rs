@@ -1,7 +1,7 @@
 //! `run --dry-run`: checks that every line is a job, and estimates how long the jobs would take. Nothing is sent, and
 //! the run's store is not written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use integration_client::clock::Clock;
 use integration_client::store::Store;
-use integration_client::{IntegrationClient, Priority};
+use integration_client::{Error, IntegrationClient, Priority};
 
 use super::args::{Args, name};
-use super::feed::SAID;
+use super::deadlines::{Deadlines, Late};
+use super::feed::{self, SAID};
 use super::input::Input;
+use super::key_files::KeyFiles;
+use super::keys;
 use super::prepare::{Beginning, Checks};
 use super::sent::Sent;
 use crate::connect::{Named, in_words};
@@ -28,11 +31,26 @@ struct Load {
     priority: Priority,
     jobs: u64,
     points: BTreeMap<Arc<str>, u64>,
+    deadlines: Deadlines,
 }
 
 impl Load {
     fn of(priority: Priority) -> Load {
-        Load { priority, jobs: 0, points: BTreeMap::new() }
+        Load { priority, jobs: 0, points: BTreeMap::new(), deadlines: Deadlines::default() }
+    }
+
+    /// How long the first `jobs` jobs take if no other lane sends; `None` if that is not known. Each of them is taken to
+    /// cost as much as the others.
+    fn takes(
+        &self,
+        jobs: u64,
+        client: &IntegrationClient,
+        tenant: &str,
+        vendor: &str,
+    ) -> Result<Option<Duration>, Error> {
+        let part = |sum: u64| (u128::from(sum) * u128::from(jobs) / u128::from(self.jobs.max(1))) as u64;
+        let points: Vec<(&str, u64)> = self.points.iter().map(|(kind, sum)| (&**kind, part(*sum))).collect();
+        Ok(client.estimate_points(tenant, vendor, self.priority, jobs, &points)?.expected)
     }
 }
 
@@ -131,9 +149,14 @@ pub(super) async fn run(
     let Stored { read, waiting, mut sent } = Stored::read(args, checks, named, &mut input).await?;
     let mut out = anstream::stdout();
     let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
-    let (mut invalid, mut before) = (0_u64, read);
+    let (mut invalid, mut before, mut late) = (0_u64, read, Late::default());
+    let shown = input.shown.clone();
+    let mut pages = feed::pages(input, clock);
     loop {
-        let page = input.page(|| clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
+        let Some(page) = pages.recv().await else {
+            return Err(Failure::Input(format!("{shown}: it cannot be read any further")));
+        };
+        let page = page.map_err(|error| Failure::Input(format!("{shown}: {error}")))?;
         for line in page.lines {
             if sent.as_mut().is_some_and(|sent| sent.take(&line.text)) {
                 before += 1;
@@ -141,23 +164,27 @@ pub(super) async fn run(
             }
             let checked = line.job.and_then(|job| {
                 let costs = client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
+                let deadline = job.request.stated_deadline();
                 let checked = batch.check(line.number, &job.tenant, job.priority, job.request);
                 checked.map_err(|error| in_words(&error))?;
-                Ok((job.tenant, job.vendor, job.priority, costs))
+                Ok((job.tenant, job.vendor, job.priority, costs, deadline))
             });
             match checked {
-                Ok((tenant, vendor, priority, costs)) => {
-                    let load =
-                        lanes.entry((tenant, vendor, priority.to_string())).or_insert_with(|| Load::of(priority));
+                Ok((tenant, vendor, priority, costs, deadline)) => {
+                    let lane = (tenant, vendor, priority.to_string());
+                    let load = lanes.entry(lane).or_insert_with(|| Load::of(priority));
                     load.jobs += 1;
                     for (kind, units) in costs {
                         *load.points.entry(kind).or_default() += u64::from(units);
+                    }
+                    if let Some(deadline) = deadline {
+                        late.keep(&mut load.deadlines, load.jobs, deadline, line.number);
                     }
                 }
                 Err(why) => {
                     invalid += 1;
                     match invalid {
-                        ..=SAID => writeln!(out, "{}:{}: {why}", input.shown, line.number)?,
+                        ..=SAID => writeln!(out, "{shown}:{}: {why}", line.number)?,
                         _ if invalid == SAID + 1 => writeln!(out, "… and more")?,
                         _ => {}
                     }
@@ -167,27 +194,40 @@ pub(super) async fn run(
         if page.complete {
             break;
         }
+        // Checking computes for long, and the signals must be heard.
+        tokio::task::yield_now().await;
     }
     let mut latest = Some(Duration::ZERO);
     let mut estimates = Vec::new();
-    for ((tenant, vendor, tier), Load { priority, jobs, points }) in &lanes {
-        let points: Vec<(&str, u64)> = points.iter().map(|(kind, sum)| (&**kind, *sum)).collect();
-        let takes = client.estimate_points(tenant, vendor, *priority, *jobs, &points)?.expected;
+    for ((tenant, vendor, tier), load) in &lanes {
+        let takes = load.takes(load.jobs, &client, tenant, vendor)?;
+        tokio::task::yield_now().await;
+        late.look(&load.deadlines, load.jobs, |jobs| load.takes(jobs, &client, tenant, vendor)).await?;
         latest = latest.zip(takes).map(|(latest, takes)| latest.max(takes));
         let shown = takes.map_or_else(|| "not known".to_owned(), about);
-        estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(*jobs), shown]);
+        estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(load.jobs), shown]);
     }
     if !estimates.is_empty() {
         let header = ["tenant", "vendor", "priority", "jobs", "takes alone"];
         write!(out, "{}", table(screen, &header, estimates, &[3, 4]))?;
         writeln!(out)?;
     }
+    let of_lanes: BTreeSet<(&str, &str)> = lanes.keys().map(|(tenant, vendor, _)| (&**tenant, &**vendor)).collect();
+    let files = KeyFiles::default();
+    for (tenant, vendor) in of_lanes {
+        if let Some(what) = keys::missing(&files, &client, tenant, vendor).await {
+            writeln!(out, "warning: {tenant} at {vendor}: {what}; the run would send none of its jobs")?;
+        }
+    }
     let jobs = lanes.values().map(|load| load.jobs).sum::<u64>();
+    if let Some(late) = late.shown(jobs) {
+        writeln!(out, "warning: {late}")?;
+    }
     let jobs = count(usize::try_from(jobs).unwrap_or(usize::MAX), "job");
     let lines = match invalid {
         0 => String::new(),
-        1 => ", 1 line is no job".to_owned(),
-        _ => format!(", {} lines are no jobs", thousands64(invalid)),
+        1 => ", 1 invalid line".to_owned(),
+        _ => format!(", {} invalid lines", thousands64(invalid)),
     };
     let waiting = match waiting {
         0 => String::new(),
@@ -202,7 +242,7 @@ pub(super) async fn run(
     let takes = latest
         .filter(|_| !lanes.is_empty())
         .map_or_else(String::new, |latest| format!("; they take {} or more", about(latest)));
-    writeln!(out, "{}: {jobs}{lines}{before}{takes}. Nothing was sent", input.shown)?;
+    writeln!(out, "{shown}: {jobs}{lines}{before}{takes}. Nothing was sent")?;
     client.shutdown(Duration::from_secs(1)).await;
     Ok(if invalid > 0 { Outcome::Found } else { Outcome::Fine })
 }

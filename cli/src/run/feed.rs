@@ -14,21 +14,23 @@ use integration_client::outbox::{Batch, Checked};
 use tokio::sync::mpsc;
 
 use super::input::{Input, Mark, Page};
+use super::keys::PausedLanes;
 use super::progress::Rate;
 use super::results::{LaneTier, Results};
 use super::sent::Sent;
 use crate::connect::in_words;
 use crate::notes;
 
-/// The most jobs that are accepted and have not ended. Enough that tenants that are far apart in the file are sent side
-/// by side, and few enough that the store does not grow with the size of the file.
+/// The most jobs that are accepted and have not ended, without those of paused lanes. Enough that tenants that are far
+/// apart in the file are sent side by side, and few enough that the store does not grow with the size of the file. The
+/// store does grow by all jobs of paused lanes, because jobs of other lanes may follow them in the file.
 pub(super) const AHEAD: u64 = 100_000;
 /// This many accepted jobs are enough if they end within [`SOON`]. Their rows are then still in SQLite's write-ahead
 /// log and memory when they are sent, and are not copied into the database file and back in between.
 const ENOUGH: u64 = 16_384;
 /// See [`ENOUGH`].
 const SOON: Duration = Duration::from_secs(4);
-/// The number of lines that are not jobs for which a message is shown; further ones are only counted.
+/// The number of lines that are not jobs, and of lanes, for which a message is shown; further ones are only counted.
 pub(super) const SAID: u64 = 10;
 /// Pages that were read and wait to be accepted, besides those that are being accepted.
 const READ: usize = 4;
@@ -101,6 +103,21 @@ impl HowFar {
     }
 }
 
+/// The pages of the input. They are read on a blocking thread, because reading from a pipe waits for its writer.
+pub(super) fn pages(mut input: Input, clock: Clock) -> mpsc::Receiver<io::Result<Page>> {
+    let (sender, pages) = mpsc::channel(READ);
+    tokio::task::spawn_blocking(move || {
+        loop {
+            let page = input.page(|| clock.wall());
+            let is_last = page.as_ref().map_or(true, |page| page.complete);
+            if sender.blocking_send(page).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    pages
+}
+
 pub(super) struct Feed {
     pages: mpsc::Receiver<io::Result<Page>>,
     client: IntegrationClient,
@@ -111,6 +128,7 @@ pub(super) struct Feed {
     keep_going: bool,
     /// The lines that are not sent again, and the number of the run that has sent them.
     sent: Option<(Sent, u64)>,
+    keys: PausedLanes,
     clock: Clock,
     /// The rate at which jobs end.
     rate: Rate,
@@ -123,26 +141,17 @@ impl Feed {
     #[expect(clippy::too_many_arguments, reason = "each is another thing")]
     pub(super) fn begin(
         client: &IntegrationClient,
-        mut input: Input,
+        input: Input,
         batch: Batch,
         mark: Mark,
         results: Results,
         keep_going: bool,
         sent: Option<(Sent, u64)>,
+        keys: PausedLanes,
         clock: Clock,
     ) -> Feed {
         let (size, shown) = (input.size, input.shown.clone());
-        let (sender, pages) = mpsc::channel(READ);
-        // Reads on a blocking thread, because reading from a pipe waits for its writer.
-        tokio::task::spawn_blocking(move || {
-            loop {
-                let page = input.page(|| clock.wall());
-                let is_last = page.as_ref().map_or(true, |page| page.complete);
-                if sender.blocking_send(page).is_err() || is_last {
-                    return;
-                }
-            }
-        });
+        let pages = pages(input, clock);
         // Lines may have been added to a complete input since then.
         let mark = Rc::new(RefCell::new(Mark { complete: false, ..mark }));
         let far = HowFar { mark, size, skipped: Rc::default() };
@@ -155,6 +164,7 @@ impl Feed {
             shown,
             keep_going,
             sent,
+            keys,
             clock,
             rate: Rate::default(),
             counted: None,
@@ -172,6 +182,9 @@ impl Feed {
             let Ready { jobs, lanes, mark, note, left_out, bad } = self.read().await?;
             for (line, why) in left_out {
                 self.results.invalid(line, &why).await;
+            }
+            for (tenant, vendor, _) in lanes.keys() {
+                self.keys.check(tenant, vendor, &self.client).await;
             }
             // Serializing cannot fail, because all keys are strings.
             let text = serde_json::to_string(&mark).unwrap_or_default();
@@ -197,7 +210,7 @@ impl Feed {
         loop {
             let (now, seen) = (self.clock.now(), self.results.seen());
             self.rate.note(now, seen.done + seen.dead);
-            if !is_far_ahead(seen.all_left, self.rate.per_second()) {
+            if !is_far_ahead(self.results.ahead(&self.keys), self.rate.per_second()) {
                 return;
             }
             if self.counted.is_some_and(|at| now.since(at) < COUNT) {
@@ -272,6 +285,7 @@ impl Feed {
                 // A kind of points that the vendor does not count is probably misspelled. The job would be sent with a
                 // wrong cost, so it is refused.
                 self.client.costs(&job.tenant, &request).map_err(|error| in_words(&error))?;
+                let request = self.results.request(request);
                 let checked = self.batch.check(line.number, &job.tenant, job.priority, request);
                 let checked = checked.map_err(|error| in_words(&error))?;
                 Ok((checked, (job.tenant, job.vendor, job.priority)))
@@ -287,7 +301,7 @@ impl Feed {
                     invalid += 1;
                     match invalid {
                         ..=SAID => notes::say(&format!("{}:{}: {why}; left out", self.shown, line.number)),
-                        _ if invalid == SAID + 1 => notes::say("more lines are no jobs; --out names all of them"),
+                        _ if invalid == SAID + 1 => notes::say("more lines are invalid; --out names all of them"),
                         _ => {}
                     }
                     ready.left_out.push((line.number, why));
@@ -295,7 +309,7 @@ impl Feed {
                 Err(why) => {
                     ready.mark = Mark { since, ..line.begin.mark(jobs, invalid, false) };
                     ready.bad = Some(format!(
-                        "{}:{}: {why}. Mend the line and run the same command again, or leave such lines out with --keep-going",
+                        "{}:{}: {why}. Correct the line and run the same command again, or leave such lines out with --keep-going",
                         self.shown, line.number
                     ));
                     return;
@@ -310,12 +324,13 @@ impl Feed {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use integration_client::IntegrationClientBuilder;
     use integration_client::config::TenantEntry;
     use integration_client::outbox::BatchCounts;
     use integration_client::store::Store;
     use integration_client::testing::{FakeAnswer, FakeTransport};
+    use integration_client::{IntegrationClientBuilder, Priority};
 
+    use super::super::keys::KeyFault;
     use super::*;
 
     #[test]
@@ -350,7 +365,17 @@ mod tests {
     async fn feed(client: &IntegrationClient, folder: &Path) -> Feed {
         let batch = client.outbox().batch("run").await.unwrap();
         let results = Results::open(None, batch.numbers()).unwrap();
-        Feed::begin(client, input(folder), batch, Mark::default(), results, false, None, Clock::system())
+        Feed::begin(
+            client,
+            input(folder),
+            batch,
+            Mark::default(),
+            results,
+            false,
+            None,
+            PausedLanes::default(),
+            Clock::system(),
+        )
     }
 
     async fn counts(client: &IntegrationClient) -> BatchCounts {
@@ -365,9 +390,41 @@ mod tests {
         let feed = feed(&client, &folder).await;
         let mut before = BatchCounts::default();
         before.waiting = AHEAD;
-        feed.results.begin(&before, &[]);
+        feed.results.begin(&before, Vec::new());
         tokio::time::timeout(Duration::from_secs(20), feed.run()).await.expect("there is room").unwrap();
         assert_eq!(counts(&client).await.waiting, 1);
+        client.shutdown(Duration::from_secs(5)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The jobs at the beginning of the file have no key, and those behind them have one.
+    #[tokio::test]
+    async fn jobs_of_paused_lanes_leave_room() {
+        let (folder, transport) = (folder("paused"), FakeTransport::new(|_| FakeAnswer::status(200)));
+        let client = builder(&folder, &transport).tenant(TenantEntry::new("umbra", "v")).build().await.unwrap();
+        let mut feed = feed(&client, &folder).await;
+        let mut before = BatchCounts::default();
+        before.waiting = AHEAD;
+        feed.results.begin(&before, vec![(("umbra".to_owned(), "v".to_owned(), Priority::Normal), AHEAD)]);
+        assert!(feed.keys.pause(("umbra".to_owned(), "v".to_owned()), KeyFault::Missing, &client));
+        // The store, which holds none of the jobs of before, is not asked.
+        feed.counted = Some(Clock::system().now() + Duration::from_secs(3_600));
+        tokio::time::timeout(Duration::from_secs(20), feed.run()).await.expect("there is room").unwrap();
+        assert_eq!(counts(&client).await.waiting, 1);
+        client.shutdown(Duration::from_secs(5)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A job of an earlier run ended while this one began, before its lane was counted.
+    #[tokio::test]
+    async fn lane_whose_jobs_have_ended_keeps_no_run_waiting() {
+        let (folder, transport) = (folder("ended"), FakeTransport::new(|_| FakeAnswer::status(200)));
+        let client = builder(&folder, &transport).build().await.unwrap();
+        let feed = feed(&client, &folder).await;
+        let lane = |tenant: &str| (tenant.to_owned(), "v".to_owned(), Priority::Normal);
+        feed.results.begin(&BatchCounts::default(), vec![(lane("acme"), 1), (lane("umbra"), 2)]);
+        feed.results.left_as_stored(&[(lane("umbra"), 3)]);
+        assert_eq!(feed.results.left_by_lane(), [(lane("umbra"), 2)]);
         client.shutdown(Duration::from_secs(5)).await;
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -3,20 +3,18 @@
 use std::time::Duration;
 
 use integration_client::clock::Time;
-use integration_client::events::EventKind;
 use integration_client::outbox::BatchCounts;
 
 use super::account;
 use super::active::{ActiveRun, End};
 use super::args::Args;
-use crate::connect::Named;
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::count;
 
 /// The time for exchanges that are under way when the run is interrupted.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// The time for claimed jobs to go back into the store if no exchange is under way, and for results to be written.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
@@ -30,7 +28,6 @@ impl ActiveRun {
     pub(super) async fn finish(
         mut self,
         args: &Args,
-        named: &Named,
         mut end: End,
         began: Time,
         signals: &Signals,
@@ -51,9 +48,7 @@ impl ActiveRun {
             }
         };
         end = self.unwritten().unwrap_or(end);
-        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
-            self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
-        }
+        self.hear_all().await;
         let seconds = self.clock.now().since(began).as_secs_f64();
         let (done, dead) = match &counts {
             Some(counts) => (counts.delivered, counts.dead),
@@ -61,9 +56,14 @@ impl ActiveRun {
             None => (self.results.seen().done, self.results.seen().dead),
         };
         let invalid = self.far.invalid();
+        let of_keys = self.troubles.of_keys(&self.letters);
+        let last = match (&end, &of_keys) {
+            (End::All, Some(why)) | (End::Stopped(why), _) => why.as_str(),
+            _ => "",
+        };
         if dead > 0 && !args.quiet && counts.is_some() {
             tokio::select! {
-                () = account::say(&self.client, self.batch.numbers(), dead, named) => {}
+                () = account::say(&self.client, self.batch.numbers(), dead, &self.letters, last) => {}
                 () = signals.more_than(signals_before) => {}
             }
         }
@@ -71,13 +71,14 @@ impl ActiveRun {
             notes::say(&format!("run: {} were sent before, and not again", lines(self.far.skipped())));
         }
         if invalid > 0 && !args.quiet {
-            let are = if invalid == 1 { "is no job, and was" } else { "are no jobs, and were" };
-            notes::say(&format!("run: {} {are} left out", lines(invalid)));
+            let were = if invalid == 1 { "line was" } else { "lines were" };
+            notes::say(&format!("run: {invalid} invalid {were} left out"));
         }
-        let outcome = match end {
-            End::All if dead + invalid > 0 => Ok(Outcome::Found),
-            End::All => Ok(Outcome::Fine),
-            End::Interrupted => {
+        let outcome = match (end, of_keys) {
+            (End::All, Some(why)) => Err(why),
+            (End::All, None) if dead + invalid > 0 => Ok(Outcome::Found),
+            (End::All, None) => Ok(Outcome::Fine),
+            (End::Interrupted, _) => {
                 let left = counts.map_or(String::new(), |counts| match counts.waiting {
                     1 => "; 1 accepted job waits".to_owned(),
                     waiting => format!("; {waiting} accepted jobs wait"),
@@ -85,11 +86,11 @@ impl ActiveRun {
                 notes::say(&format!("run: interrupted{left}. Run the same command again to go on"));
                 Ok(Outcome::Interrupted)
             }
-            End::Unread => {
+            (End::Unread, _) => {
                 notes::say("run: nobody reads the results any more. Run the same command again to go on");
                 Ok(Outcome::Interrupted)
             }
-            End::Stopped(why) => Err(why),
+            (End::Stopped(why), _) => Err(why),
         };
         let outcome = outcome.map_err(|why| {
             notes::say(&format!("error: {why}"));

@@ -103,8 +103,23 @@ impl Input {
         Ok(Input { reader, size, shown, at: Place::default(), open_line: false })
     }
 
-    /// Skips the part of the input that an earlier run has read. Returns `false` if that part has changed since.
-    pub(super) fn go_on_at(&mut self, mark: &Mark) -> io::Result<bool> {
+    /// Skips the part of the input that an earlier run has read. Returns `false` if that part has changed since. It is
+    /// read on a blocking thread, because reading from a pipe waits for its writer, and signals are heard meanwhile. If
+    /// the future is dropped before its end, the input is empty.
+    pub(super) async fn go_on_at(&mut self, mark: &Mark) -> io::Result<bool> {
+        let nothing: Box<dyn Read + Send> = Box::new(io::empty());
+        let shown = self.shown.clone();
+        let reader = BufReader::with_capacity(0, nothing);
+        let nothing = Input { reader, size: self.size, shown, at: Place::default(), open_line: false };
+        let (mut input, mark) = (std::mem::replace(self, nothing), mark.clone());
+        let skip = move || input.skip(&mark).map(|is_same| (input, is_same));
+        let (input, is_same) = tokio::task::spawn_blocking(skip).await.map_err(io::Error::other)??;
+        *self = input;
+        Ok(is_same)
+    }
+
+    /// Skips the part of the input up to `mark`. Returns `false` if that part is another.
+    fn skip(&mut self, mark: &Mark) -> io::Result<bool> {
         let mut left = mark.offset;
         let mut last = b'\n';
         while left > 0 {
@@ -227,12 +242,12 @@ mod tests {
         assert_eq!((numbers(&page), page.end.offset, page.end.lines), (vec![1, 3], 6, 3));
         let first = page.end.mark(2, 0, true);
         let mut longer = input(b"{}\n\n{}\n{}\n");
-        assert!(longer.go_on_at(&first).unwrap());
+        assert!(longer.skip(&first).unwrap());
         let second = longer.page(|| SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(numbers(&second), [4], "the end of the third line is no line of its own");
         assert!(second.complete && second.end.lines == 4);
-        assert!(!input(b"{}\n\n[]\n").go_on_at(&first).unwrap(), "it was changed");
-        assert!(!input(b"{}\n").go_on_at(&first).unwrap(), "it was cut off");
+        assert!(!input(b"{}\n\n[]\n").skip(&first).unwrap(), "it was changed");
+        assert!(!input(b"{}\n").skip(&first).unwrap(), "it was cut off");
         // The hash depends on the bytes alone, not on the pieces in which they are read.
         let whole = input(b"{}\n\n{}\n{}\n").page(|| SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(second.end.mark(0, 0, true), whole.end.mark(0, 0, true));

@@ -15,17 +15,23 @@
 //! | `results.rs`, `result_lines.rs` | the result of each job, and the lines that are written for it |
 //! | `active.rs` | a run under way: events, progress, and how it ends |
 //! | `progress.rs`, `finish.rs`, `account.rs` | what a run shows on its way, at its end, and its summary |
-//! | `troubles.rs`, `console.rs`, `dry.rs` | problems with tenants, `--console`, `--dry-run` |
+//! | `troubles.rs`, `keys.rs` | problems with tenants; the lanes that are paused because of their keys |
+//! | `key_files.rs` | whether key files exist |
+//! | `console.rs` | `--console` |
+//! | `dry.rs`, `deadlines.rs` | `--dry-run`; which jobs cannot be sent before their deadlines |
 
 mod account;
 mod active;
 mod args;
 mod console;
+mod deadlines;
 mod dry;
 mod feed;
 mod finish;
 mod input;
 mod job;
+mod key_files;
+mod keys;
 mod prepare;
 mod progress;
 mod result_lines;
@@ -37,16 +43,19 @@ use std::time::Duration;
 
 use integration_client::IntegrationClient;
 use integration_client::clock::Clock;
-use integration_client::outbox::BatchCounts;
+use integration_client::gateway::Serving;
+use integration_client::outbox::{Batch, BatchCounts, Queue};
 
 use self::active::ActiveRun;
 pub(crate) use self::args::Args;
 use self::args::name;
 use self::feed::Feed;
-use self::input::Input;
+use self::finish::GRACE;
+use self::input::{Input, Mark};
+use self::keys::PausedLanes;
 use self::prepare::{Prepared, prepare};
 use self::progress::{Progress, Rate};
-use self::results::Results;
+use self::results::{LaneTier, Results};
 use self::troubles::Troubles;
 use crate::connect::{self, Named};
 use crate::interrupt::Signals;
@@ -76,10 +85,13 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     if args.dry_run {
         return tokio::select! {
             looked = dry::run(args, &named, input, clock, Screen::of_terminal()) => looked,
-            () = signals.first() => Ok(Outcome::Interrupted),
+            () = signals.first() => {
+                notes::say("run: interrupted; nothing was sent");
+                Ok(Outcome::Interrupted)
+            }
         };
     }
-    let Prepared { results, counts, mark, sent } = tokio::select! {
+    let prepared = tokio::select! {
         prepared = prepare(args, &named, &mut input) => prepared?,
         () = signals.first() => {
             notes::say("run: interrupted before anything was sent. Run the same command again to go on");
@@ -89,16 +101,41 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     // Logging begins after `prepare`, because the clients of both steps read the same files and would log the same
     // warnings.
     notes::listen(args.quiet, false);
-    let client = open(args, &named, &results).await?;
-    let (writer, batch) = (client.outbox().batch(&name(args)).await?, client.outbox().batch(&name(args)).await?);
-    let queues = client.outbox().queues(10_000).await?;
-    let console = console::serve(args.console, &client).await?;
-    results.begin(&counts, &queues);
-    if counts.waiting + counts.delivered + counts.dead > 0 && !args.quiet {
-        let BatchCounts { waiting, delivered, dead, .. } = counts;
-        notes::say(&format!("run: goes on; from before {delivered} are done, {dead} are dead and {waiting} wait"));
+    let client = open(args, &named, &prepared.results).await?;
+    let begun = match begin(args, &client, &prepared).await {
+        Ok(begun) => begun,
+        Err(failure) => {
+            // The client has begun to send what the store holds already.
+            client.shutdown(GRACE).await;
+            return Err(failure);
+        }
+    };
+    let Begun { writer, batch, lanes, queues, console } = begun;
+    let Prepared { results, counts, mark, sent, .. } = prepared;
+    let has_ended = mark.complete && counts.waiting == 0 && input.size == Some(mark.offset);
+    if !args.quiet {
+        say_what_begins(&counts, &mark, has_ended, &named);
+        if args.out.is_none() && !has_ended {
+            notes::say("run: no --out: the vendors' responses are not kept");
+        }
     }
-    let feed = Feed::begin(&client, input, writer, mark, results.clone(), args.keep_going, sent, clock);
+    let keys = PausedLanes::new(args.quiet);
+    let check = async {
+        for ((tenant, vendor, _), _) in &lanes {
+            keys.check(tenant, vendor, &client).await;
+        }
+        // The client sends the jobs of other runs in the store too, and would make dead letters of those without a key.
+        for queue in &queues {
+            keys.check_of_others(&queue.tenant, &queue.vendor, &client).await;
+        }
+    };
+    tokio::select! {
+        () = check => {}
+        // The run hears the signal too, and ends in good order.
+        () = signals.first() => {}
+    }
+    let feed = Feed::begin(&client, input, writer, mark, results.clone(), args.keep_going, sent, keys.clone(), clock);
+    let letters = letters_options(batch.run(), &named);
     let mut going = ActiveRun {
         events: client.events(),
         progress: Progress::new(args.quiet),
@@ -108,20 +145,77 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         far: feed.far(),
         clock,
         rate: Rate::default(),
-        troubles: Troubles::default(),
-        store: named.shown(),
+        troubles: Troubles::new(keys),
+        letters,
         refused: 0,
         is_quiet: args.quiet,
         ends_in: None,
         estimated: None,
         counted: clock.now(),
+        ended_by_then: 0,
     };
     let end = going.until_it_ends(feed, signals).await;
     going.progress.end();
     if let Some(console) = console {
         console.shutdown(Duration::ZERO).await;
     }
-    going.finish(args, &named, end, began, signals).await
+    going.finish(args, end, began, signals).await
+}
+
+/// A run that has begun in the store, or goes on.
+struct Begun {
+    /// Accepts the lines.
+    writer: Batch,
+    /// Reads what has become of them.
+    batch: Batch,
+    /// The jobs that wait from before.
+    lanes: Vec<(LaneTier, u64)>,
+    /// All jobs of the store.
+    queues: Vec<Queue>,
+    console: Option<Serving>,
+}
+
+/// Begins the run. A new run begins in the store after everything that may refuse it: a refused command must leave
+/// the record of the lines that the run before has sent, or the next command would send them again.
+async fn begin(args: &Args, client: &IntegrationClient, prepared: &Prepared) -> Result<Begun, Failure> {
+    let mut writer = client.outbox().batch(&name(args)).await?;
+    prepared.check_unchanged(&writer)?;
+    let lanes = if prepared.is_anew() { Vec::new() } else { writer.waiting_by_lane().await? };
+    // At once: the client sends these jobs already.
+    prepared.results.begin(&prepared.counts, lanes.clone());
+    let queues = client.outbox().queues(10_000).await?;
+    let console = console::serve(args.console, client).await?;
+    prepared.begin_anew(&mut writer).await?;
+    let batch = client.outbox().batch(&name(args)).await?;
+    Ok(Begun { writer, batch, lanes, queues, console })
+}
+
+/// The options that select the dead letters of a run in commands for the user. The store may hold letters of earlier
+/// runs, whose requests were done in a later one. The ids of a run's jobs begin with the run's number.
+fn letters_options(run: u64, named: &Named) -> String {
+    format!(" --run {run:016x}{}", named.option())
+}
+
+/// Says what an earlier run of the file has done, if there was one.
+fn say_what_begins(counts: &BatchCounts, mark: &Mark, has_ended: bool, named: &Named) {
+    let BatchCounts { waiting, delivered, dead, cancelled, .. } = *counts;
+    // The run may be one of `--changed`, which has sent few of the lines.
+    if has_ended && mark.lines > mark.invalid {
+        let line = if mark.invalid == 0 { "line" } else { "valid line" };
+        // The account at the end names the commands for dead letters, which send nothing again that is done.
+        let anew = match dead {
+            0 => "; --anew sends all of its lines again, also those that are done",
+            _ => "",
+        };
+        return notes::say(&format!(
+            "run: nothing to send: every {line} of this file has ended in earlier runs ({}){anew}",
+            named.shown()
+        ));
+    }
+    if waiting + delivered + dead + cancelled == 0 {
+        return;
+    }
+    notes::say(&format!("run: goes on; from before {delivered} are done, {dead} are dead letters and {waiting} wait"));
 }
 
 /// Builds the client that sends the jobs.
@@ -138,9 +232,10 @@ async fn open(args: &Args, named: &Named, results: &Results) -> Result<Integrati
     match builder.publish_status(Duration::from_secs(1)).build().await {
         Ok(client) => Ok(client),
         Err(error) if error.is_store_in_use() => Err(Failure::Input(format!(
-            "the store {} is in use by another run: wait for its end (`integration-client status --store {0}`), or name \
-             another with --store",
-            named.shown()
+            "the store {} is in use by another run: wait for its end (`integration-client status{}`), or name another with \
+             --store",
+            named.shown(),
+            named.option()
         ))),
         Err(error) => Err(error.into()),
     }

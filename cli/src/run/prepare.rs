@@ -23,6 +23,37 @@ pub(super) struct Prepared {
     pub(super) mark: Mark,
     /// The lines that are not sent again, and the number of the run that has sent them.
     pub(super) sent: Option<(Sent, u64)>,
+    /// The mark of the new run; `None` if the run that the store holds goes on.
+    anew: Option<String>,
+    /// The number and the mark of the run that the store held.
+    found: (u64, String),
+}
+
+impl Prepared {
+    /// Refuses to go on if another process has changed the run since [`prepare`] has read it: lines that it has accepted
+    /// would be accepted again. Called when this process holds the lock of a SQLite file.
+    pub(super) fn check_unchanged(&self, batch: &Batch) -> Result<(), Failure> {
+        if (batch.run(), batch.mark()) == (self.found.0, &*self.found.1) {
+            return Ok(());
+        }
+        let why = "another process has gone on with this run while it was looked at here; run the same command again";
+        Err(Failure::Input(why.to_owned()))
+    }
+
+    /// Whether a new run takes the place of the one that the store holds.
+    pub(super) fn is_anew(&self) -> bool {
+        self.anew.is_some()
+    }
+
+    /// Begins a new run in the store, if the one that the store holds does not go on. From here on the store does not know
+    /// which lines that one has sent, so this comes after all that may refuse the run.
+    pub(super) async fn begin_anew(&self, batch: &mut Batch) -> Result<(), Failure> {
+        if let Some(mark) = &self.anew {
+            batch.begin_anew(mark).await?;
+            self.results.run_has_begun(batch.numbers());
+        }
+        Ok(())
+    }
 }
 
 /// A client that has the run's configuration, and a batch of it, which check whether a line is a job.
@@ -73,7 +104,8 @@ impl Beginning {
         let reading = |error| Failure::Input(format!("{shown}: {error}"));
         // A pipe cannot be read again from its beginning, so with `--changed` it is not compared here: each line is
         // compared with the lines sent before while it is fed.
-        let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
+        let is_compared = !(is_pipe && args.changed && has_ended);
+        let is_same = is_compared && input.go_on_at(&mark).await.map_err(reading)?;
         let may_be_new = is_same && args.changed && has_ended && mark.invalid > 0;
         if is_same && !(may_be_new && has_new_job(args, checks, batch, &mark).await?) {
             let Some(since) = mark.since else { return Ok(Beginning::GoOn(mark, None)) };
@@ -124,38 +156,43 @@ async fn has_new_job(args: &Args, checks: Checks<'_>, batch: &Batch, mark: &Mark
     }
 }
 
-/// Finds out what an earlier run of the same input left, before anything is sent, and begins the run in the store.
+/// Finds out what an earlier run of the same input left, and opens the results. Begins nothing in the store.
 pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<Prepared, Failure> {
     let client =
         args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
-    let mut batch = client.outbox().batch(&name(args)).await?;
+    let batch = client.outbox().batch(&name(args)).await?;
     let mut counts = batch.counts().await?;
-    let (mut mark, mut sent) = (Mark::default(), None);
+    let (mut mark, mut sent, mut anew) = (Mark::default(), None, None);
     let checks = Checks { client: &client, batch: &batch };
     let beginning = Beginning::of(args, checks, named, &batch, counts, input).await?;
-    // Opened and locked before a new run begins in the store: a run that cannot write its results begins none.
     let out = args.out.as_deref().map(Out::open).transpose()?;
     match beginning {
         Beginning::New => {}
         Beginning::GoOn(left, lines) => (mark, sent) = (left, lines),
         Beginning::Changed(known) => {
             let since = batch.run();
-            counts = BatchCounts::default();
             mark = Mark { since: Some(since), ..Place::default().mark(0, 0, false) };
             // Written together with the new run, so that the same command, with or without `--changed`, continues it
             // whenever this process ends. Serializing cannot fail, because all keys are strings.
-            batch.begin_anew(&serde_json::to_string(&mark).unwrap_or_default()).await?;
+            anew = Some(serde_json::to_string(&mark).unwrap_or_default());
             sent = Some((known, since));
         }
-        Beginning::Anew => {
-            batch.begin_anew("").await?;
-            counts = BatchCounts::default();
-        }
+        Beginning::Anew => anew = Some(String::new()),
     }
-    let results = Results::open(out, batch.numbers())?;
-    results.complete(&batch).await?;
+    let results = match anew {
+        Some(_) => {
+            counts = BatchCounts::default();
+            Results::open_anew(out)?
+        }
+        None => {
+            let results = Results::open(out, batch.numbers())?;
+            results.complete(&batch).await?;
+            results
+        }
+    };
+    let found = (batch.run(), batch.mark().to_owned());
     client.shutdown(Duration::from_secs(1)).await;
-    Ok(Prepared { results, counts, mark, sent })
+    Ok(Prepared { results, counts, mark, sent, anew, found })
 }
 
 const UNTIL_TOLD: &str =

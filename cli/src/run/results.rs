@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use integration_client::BoxError;
 use integration_client::BoxFuture;
-use integration_client::Priority;
 use integration_client::dead_letter::{DeadLetter, Reason};
-use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, Queue, ResponseHandler, Status};
+use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, ResponseHandler, Status};
+use integration_client::{Priority, Request};
 use serde_json::{Value, json};
 
+use super::keys::PausedLanes;
 use super::result_lines::{Lines, Out, broken};
 use crate::output::Failure;
 
@@ -70,7 +71,8 @@ struct State {
 /// The results of a run. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Results {
-    numbers: Numbers,
+    /// The numbers of the run's jobs. Empty until a new run has begun in the store: no job is of it before that.
+    numbers: Arc<OnceLock<Numbers>>,
     /// The output of result lines; `None` without `--out`.
     lines: Option<Lines>,
     state: Arc<Mutex<State>>,
@@ -101,8 +103,40 @@ impl Results {
                 file.seek(SeekFrom::End(0)).map_err(failed)?;
             }
         }
+        Results::start(out, OnceLock::from(numbers), state)
+    }
+
+    /// Begins the results of a new run, before the run has begun in the store. It has no results yet, so a file must be
+    /// empty.
+    pub(super) fn open_anew(out: Option<Out>) -> Result<Results, Failure> {
+        if let Some(Out::File(file, path)) = &out {
+            let about = file.metadata().map_err(|error| Failure::reading(path, &error))?;
+            if about.is_file() && about.len() > 0 {
+                return Err(Failure::Input(format!(
+                    "{} is not empty, and a new run needs a file for its results alone; name another file with --out, or \
+                     move this one away",
+                    path.display()
+                )));
+            }
+        }
+        Results::start(out, OnceLock::new(), State::default())
+    }
+
+    fn start(out: Option<Out>, numbers: OnceLock<Numbers>, state: State) -> Result<Results, Failure> {
         let lines = out.map(Lines::start).transpose()?;
-        Ok(Results { numbers, lines, state: Arc::new(Mutex::new(state)) })
+        Ok(Results { numbers: Arc::new(numbers), lines, state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// States the numbers of a run that has just begun in the store.
+    pub(super) fn run_has_begun(&self, numbers: Numbers) {
+        // They are set once, because a process begins one run.
+        let _ = self.numbers.set(numbers);
+    }
+
+    /// The request of a line. If results are written, the store keeps the response until it is in the results: another
+    /// process may send the job, and that process has no results file to write the response to.
+    pub(super) fn request(&self, request: Request) -> Request {
+        if self.lines.is_some() { request.keep_response() } else { request }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,15 +144,12 @@ impl Results {
     }
 
     /// Adds the jobs that were accepted or had ended before this process began.
-    pub(super) fn begin(&self, counts: &BatchCounts, queues: &[Queue]) {
+    pub(super) fn begin(&self, counts: &BatchCounts, lanes: Vec<(LaneTier, u64)>) {
         let mut state = self.state();
         state.done += counts.delivered;
         state.dead += counts.dead;
         state.all_left += counts.waiting;
-        for queue in queues {
-            let lane = (queue.tenant.clone(), queue.vendor.clone(), queue.priority);
-            *state.left.entry(lane).or_default() += queue.waiting + queue.under_way;
-        }
+        state.left.extend(lanes);
     }
 
     /// Adds jobs that were accepted.
@@ -137,6 +168,15 @@ impl Results {
         state.all_left = state.all_left.min(waiting);
     }
 
+    /// Corrects the numbers of the lanes by the store's. A job that ended before its lane was counted here stays in
+    /// the number otherwise, and a run whose other lanes are paused would wait for it. Never raises a number, as above.
+    pub(super) fn left_as_stored(&self, stored: &[(LaneTier, u64)]) {
+        let stored: HashMap<&LaneTier, u64> = stored.iter().map(|(lane, waiting)| (lane, *waiting)).collect();
+        for (lane, left) in &mut self.state().left {
+            *left = (*left).min(stored.get(lane).copied().unwrap_or(0));
+        }
+    }
+
     pub(super) fn seen(&self) -> Seen {
         let state = self.state();
         Seen { done: state.done, dead: state.dead, all_left: state.all_left }
@@ -147,6 +187,18 @@ impl Results {
         let state = self.state();
         let left = state.left.iter().filter(|(_, left)| **left > 0).map(|(lane, left)| (lane.clone(), *left));
         left.collect()
+    }
+
+    /// Accepted jobs that have not ended, without those of paused lanes: those wait in the store until another run, and
+    /// must not keep this run from reading the jobs behind them. Takes time in proportion to the number of lanes.
+    pub(super) fn ahead(&self, keys: &PausedLanes) -> u64 {
+        let all = self.seen().all_left;
+        if keys.is_empty() {
+            return all;
+        }
+        let left = self.left_by_lane().into_iter();
+        let paused = left.filter(|((tenant, vendor, _), _)| keys.fault(&(tenant.clone(), vendor.clone())).is_some());
+        all.saturating_sub(paused.map(|(_, jobs)| jobs).sum())
     }
 
     /// Why results cannot be written. Returns the error once.
@@ -197,15 +249,14 @@ impl Results {
 
     /// Counts the end of a job once. Returns its line, or `None` if the job is not of this run.
     fn count(&self, id: &str, lane: LaneTier, kind: usize) -> Option<u64> {
-        let number = self.numbers.of(id);
+        let number = self.numbers.get()?.of(id)?;
         let mut state = self.state();
-        if number.is_some_and(|number| !state.counted[kind].add(number)) {
-            return number;
+        if !state.counted[kind].add(number) {
+            return Some(number);
         }
         if let Some(left) = state.left.get_mut(&lane) {
             *left = left.saturating_sub(1);
         }
-        let number = number?;
         state.all_left = state.all_left.saturating_sub(1);
         match kind {
             DONE => state.done += 1,
@@ -310,13 +361,21 @@ fn shown(body: &[u8]) -> Value {
     }
 }
 
+/// The line of a job that an earlier process has ended. `"body_kept": false` says that its `body` is
+/// not the vendor's.
 fn known_to_the_store(ended: &Ended) -> Value {
     let Ended { number, id, status, .. } = ended;
     match status {
-        Status::Delivered { status, attempts, response, .. } => json!({
-            "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts,
-            "body": response.as_ref().map(|kept| shown(kept.body())),
-        }),
+        Status::Delivered { status, attempts, response, .. } => {
+            let mut line = json!({
+                "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts,
+                "body": response.as_ref().map(|kept| shown(kept.body())),
+            });
+            if response.is_none() {
+                line["body_kept"] = false.into();
+            }
+            line
+        }
         Status::Dead { reason, .. } => json!({
             "line": number, "id": id, "outcome": "dead", "reason": reason.map(|reason| reason.as_str()),
         }),
@@ -357,5 +416,10 @@ impl ResponseHandler for Results {
             };
             Ok(self.write_here(number, OTHER, 0, line).await?)
         })
+    }
+
+    /// The line in the output holds the response.
+    fn keeps(&self, id: &str) -> bool {
+        self.lines.is_some() && self.numbers.get().is_some_and(|numbers| numbers.of(id).is_some())
     }
 }

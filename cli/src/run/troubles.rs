@@ -1,18 +1,22 @@
 //! Reports problems with vendors and tenants while jobs are sent, and pauses lanes whose credentials are refused.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use integration_client::clock::Time;
 use integration_client::events::{Event, EventKind};
 use integration_client::{ErrorKind, IntegrationClient};
 
+use super::keys::{KeyFault, Lane, PausedLane, PausedLanes, credential, redrive};
 use super::results::Results;
 
 /// After this many 401 responses in a row, each after the credential was read again, the lane is paused: the vendor
 /// does not accept the key. More requests could look like an attack to the vendor, and would make dead letters of valid
 /// jobs.
 const REFUSED_KEYS: u32 = 10;
+
+/// Lanes that the last message names.
+const NAMED: usize = 10;
 
 /// A run ends that has waited for this long for nothing but hosts to which no connection can be made: a base URL may be
 /// wrong, and the next run goes on.
@@ -45,13 +49,13 @@ impl Unreachable {
 /// Why no job of a lane can be sent.
 #[derive(Clone)]
 enum Obstacle {
-    /// Its key is refused.
+    /// Its key is refused or missing, and the run has paused it.
     Key,
     /// No connection can be made to this host.
     Host(String),
 }
 
-/// The hosts to which no connection can be made, if each of the lanes has an obstacle: none where all keys are refused.
+/// The hosts to which no connection can be made, if each of the lanes has an obstacle: none where all lanes are paused.
 /// `None` if a lane has no obstacle, or there is no lane.
 fn hosts_in_the_way(lanes: impl IntoIterator<Item = Option<Obstacle>>) -> Option<BTreeSet<String>> {
     let obstacles: Vec<Obstacle> = lanes.into_iter().collect::<Option<_>>()?;
@@ -62,20 +66,24 @@ fn hosts_in_the_way(lanes: impl IntoIterator<Item = Option<Obstacle>>) -> Option
     (!obstacles.is_empty()).then(|| obstacles.iter().filter_map(host).collect())
 }
 
-/// A tenant at a vendor.
-type Lane = (String, String);
-
-/// The credentials that vendors refuse, and the hosts to which no connection can be made.
-#[derive(Default)]
+/// The credentials that vendors refuse or that are missing, and the hosts to which no connection can be made.
 pub(super) struct Troubles {
     /// The number of 401 responses in a row.
     in_a_row: HashMap<Lane, u32>,
-    /// The lanes that are paused because their key is refused.
-    refused: HashSet<Lane>,
+    keys: PausedLanes,
     unreachable: Unreachable,
 }
 
 impl Troubles {
+    pub(super) fn new(keys: PausedLanes) -> Troubles {
+        Troubles { in_a_row: HashMap::new(), keys, unreachable: Unreachable::default() }
+    }
+
+    /// The lanes that the run has paused.
+    pub(super) fn keys(&self) -> &PausedLanes {
+        &self.keys
+    }
+
     /// Handles an event. Returns a message if the event is a problem that the user should know of.
     pub(super) fn hear(&mut self, event: &Event, client: &IntegrationClient) -> Option<String> {
         if let EventKind::Breaker { host, open: true, .. } = &event.kind {
@@ -95,7 +103,8 @@ impl Troubles {
             EventKind::Failed { kind, .. } => match kind {
                 ErrorKind::Connect => "no connection can be made; is its base URL right?".to_owned(),
                 ErrorKind::Tls => "its certificate is not good.".to_owned(),
-                ErrorKind::Credential => format!("{} cannot be read; is it there?", credential(client, tenant, vendor)),
+                ErrorKind::Credential if self.keys.pause_if_missing(tenant, vendor, client) => return None,
+                ErrorKind::Credential => format!("{} cannot be read.", credential(client, tenant, vendor)),
                 ErrorKind::Timeout => "it does not answer in time.".to_owned(),
                 ErrorKind::Protocol => "it breaks connections, or speaks no HTTP.".to_owned(),
                 _ => return None,
@@ -111,34 +120,32 @@ impl Troubles {
         let lane = (tenant.to_owned(), vendor.to_owned());
         let times = self.in_a_row.entry(lane.clone()).or_default();
         *times += 1;
-        if *times < REFUSED_KEYS || self.refused.contains(&lane) {
+        if *times < REFUSED_KEYS || !self.keys.pause(lane, KeyFault::Refused, client) {
             return None;
         }
-        client.tenants().pause(tenant, vendor).ok()?;
-        self.refused.insert(lane);
         let credential = credential(client, tenant, vendor);
         Some(format!(
             "run: {tenant} at {vendor}: the key is refused with 401, {REFUSED_KEYS} times in a row; is {credential} right? \
-             The rest of its jobs waits"
+             This run sends no more of its jobs"
         ))
     }
 
-    /// Why the run cannot go on, if only jobs are left whose keys are refused, or to whose hosts no connection could be
+    /// Why the run cannot go on, if only jobs are left whose lanes are paused, or to whose hosts no connection could be
     /// made for long.
     pub(super) fn in_the_way(
         &mut self,
         results: &Results,
         client: &IntegrationClient,
-        store: &str,
+        options: &str,
         now: Time,
     ) -> Option<String> {
         let looks = self.unreachable.is_due(now);
-        if self.refused.is_empty() && !looks {
+        if !self.keys.has_own() && !looks {
             return None;
         }
-        let refused = &self.refused;
+        let keys = &self.keys;
         let obstacle = |tenant: &String, vendor: &String| {
-            if refused.contains(&(tenant.clone(), vendor.clone())) {
+            if keys.fault(&(tenant.clone(), vendor.clone())).is_some() {
                 return Some(Obstacle::Key);
             }
             let status = if looks { client.status(tenant, vendor).ok() } else { None };
@@ -148,16 +155,19 @@ impl Troubles {
         let hosts = hosts_in_the_way(left.iter().map(|((tenant, vendor, _), _)| obstacle(tenant, vendor)));
         let is_over = looks && self.unreachable.note(hosts.as_ref(), now);
         let hosts = hosts?;
-        let ends = if hosts.is_empty() { client.in_flight() == 0 } else { is_over };
-        let mut keys: Vec<String> =
-            self.refused.iter().map(|(tenant, vendor)| format!("{tenant} at {vendor}")).collect();
-        keys.sort();
-        ends.then(|| why_it_ends(&hosts, &keys, store))
+        let ends = if hosts.is_empty() { client.in_flight() == 0 && !self.keys.may_be_replaced() } else { is_over };
+        ends.then(|| why_it_ends(&hosts, &self.keys.own(), true, options))
+    }
+
+    /// Why the run has not succeeded although no job is left: it has paused lanes of its own jobs. `None` if it has not.
+    pub(super) fn of_keys(&self, options: &str) -> Option<String> {
+        self.keys.has_own().then(|| why_it_ends(&BTreeSet::new(), &self.keys.own(), false, options))
     }
 }
 
-/// Why a run ends that has nothing left but jobs of these hosts and keys, and how to go on.
-fn why_it_ends(hosts: &BTreeSet<String>, keys: &[String], store: &str) -> String {
+/// Why a run ends that has nothing left but jobs of these hosts and keys, if any `wait`, and how to go on. `options`
+/// select the run's dead letters in commands.
+fn why_it_ends(hosts: &BTreeSet<String>, keys: &[PausedLane], wait: bool, options: &str) -> String {
     let mut why = Vec::new();
     if !hosts.is_empty() {
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -166,23 +176,30 @@ fn why_it_ends(hosts: &BTreeSet<String>, keys: &[String], store: &str) -> String
             hosts.join(" and ")
         ));
     }
-    let mut then = String::new();
-    if !keys.is_empty() {
-        why.push(format!("the key is refused of {}", keys.join(" and ")));
-        then =
-            format!(", and, after `integration-client dead-letters redrive --all --store {store}`, what was refused");
+    let mut first = Vec::new();
+    for (fault, what) in [(KeyFault::Refused, "the key is refused of"), (KeyFault::Missing, "the key is missing of")] {
+        let of: Vec<&PausedLane> = keys.iter().filter(|paused| paused.fault == fault).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let named = of.iter().take(NAMED);
+        let mut names: Vec<String> =
+            named.clone().map(|PausedLane { lane, key, .. }| format!("{} at {} ({key})", lane.0, lane.1)).collect();
+        if of.len() > NAMED {
+            names.push(format!("{} more", of.len() - NAMED));
+        }
+        why.push(format!("{what} {}", names.join(" and ")));
+        if fault == KeyFault::Refused {
+            first
+                .extend(named.map(|paused| format!("\n  {}", redrive("rejected", Some((401, &paused.lane)), options))));
+        }
     }
-    format!(
-        "{}, and no other jobs are left. Mend it and run the same command again: it sends what waits{then}",
-        why.join(", ")
-    )
-}
-
-/// The reference to the secret in the configuration, for messages.
-fn credential(client: &IntegrationClient, tenant: &str, vendor: &str) -> String {
-    let tenant = client.config().current().tenant(tenant, vendor).ok();
-    let stated = tenant.and_then(|tenant| tenant.credential.as_ref().map(|credential| format!("{credential}")));
-    stated.map_or_else(|| "the credential".to_owned(), |stated| format!("the credential {stated}"))
+    let first = match first.is_empty() {
+        true => String::new(),
+        false => format!(". What was refused are dead letters; make jobs of them before:{}", first.concat()),
+    };
+    let sends = if wait { ": it sends what waits" } else { "" };
+    format!("{}, and no other jobs are left. Correct it and run the same command again{sends}{first}", why.join(", "))
 }
 
 #[cfg(test)]
@@ -219,14 +236,26 @@ mod tests {
 
     #[test]
     fn end_of_a_run_names_hosts_and_keys() {
-        let (hosts, keys) = (BTreeSet::from(["v.example".to_owned()]), ["acme at w".to_owned()]);
-        let both = why_it_ends(&hosts, &keys, "s.sqlite");
-        for part in ["v.example", "acme at w", "redrive --all --store s.sqlite"] {
+        let paused = |tenant: &str, fault| PausedLane {
+            lane: (tenant.to_owned(), "w".to_owned()),
+            fault,
+            key: format!("env:{tenant}"),
+        };
+        let (hosts, keys) = (BTreeSet::from(["v.example".to_owned()]), [paused("acme", KeyFault::Refused)]);
+        let both = why_it_ends(&hosts, &keys, true, " --run 0198 --store s.sqlite");
+        // No letter of another reason is sent again: the vendor may have acted on it.
+        let command = "\n  integration-client dead-letters redrive --all --reason rejected --status 401 --tenant acme \
+                       --vendor w --run 0198 --store s.sqlite";
+        for part in ["v.example", "acme at w (env:acme)", command] {
             assert!(both.contains(part), "{both}");
         }
-        let one = why_it_ends(&hosts, &[], "s.sqlite");
+        let missing = why_it_ends(&BTreeSet::new(), &[paused("umbra", KeyFault::Missing)], true, " --store s.sqlite");
+        assert!(missing.starts_with("the key is missing of umbra at w (env:umbra), and no other jobs"), "{missing}");
+        assert!(!missing.contains("redrive"), "{missing}");
+        let one = why_it_ends(&hosts, &[], true, " --store s.sqlite");
         assert!(one.contains("v.example") && !one.contains("key") && !one.contains("redrive"), "{one}");
-        let other = why_it_ends(&BTreeSet::new(), &keys, "s.sqlite");
-        assert!(other.starts_with("the key is refused of acme at w, and no other jobs are left"), "{other}");
+        let other = why_it_ends(&BTreeSet::new(), &keys, false, " --store s.sqlite");
+        assert!(other.starts_with("the key is refused of acme at w (env:acme), and no other jobs are left"), "{other}");
+        assert!(both.contains("it sends what waits") && !other.contains("it sends what waits"), "{other}");
     }
 }

@@ -7,6 +7,8 @@ use integration_client::IntegrationClient;
 use integration_client::events::{EventKind, Events};
 use integration_client::outbox::{Receipt, Status};
 
+use crate::connect::Named;
+
 /// The time for the exchange of a job that is under way when the command ends.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -23,8 +25,8 @@ pub(super) enum Stage {
     AtOnce(Events),
     /// The request is being written as a job of the store with this name.
     Accepting(String),
-    /// The request is a job of a store, or may be one. The last field is the store's name for messages.
-    Job(IntegrationClient, Receipt, String),
+    /// The request is a job of a store, or may be one.
+    Job(IntegrationClient, Receipt, Named),
 }
 
 impl Known {
@@ -65,7 +67,8 @@ impl Known {
                         .to_owned(),
                 }
             }
-            Stage::Job(client, receipt, store) => {
+            Stage::Job(client, receipt, named) => {
+                let store = named.shown();
                 // The shutdown waits for an exchange under way. A job that waits for its permit goes back into the
                 // store.
                 client.shutdown(GRACE).await;
@@ -79,7 +82,8 @@ impl Known {
                         format!("job {id} of {store} was sent, and the vendor answered {status}")
                     }
                     Ok(Status::Dead { .. }) => format!(
-                        "job {id} of {store} was given up: integration-client dead-letters show {id} --store {store}"
+                        "job {id} of {store} was given up: integration-client dead-letters show {id}{}",
+                        named.option()
                     ),
                     Ok(Status::UnderWay) => format!("job {id} of {store} is under way"),
                     Ok(_) | Err(_) => format!(

@@ -68,7 +68,7 @@ impl Sending {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let service = Delay::fixed(Duration::from_millis(500));
-        let vendor = FakeVendor::builder().service_time(service).start().await.unwrap();
+        let vendor = FakeVendor::builder().service_time(service).poisoned("/bad", 422).start().await.unwrap();
         let entry = format!(
             "[vendors.v]\nbase_url = \"{}\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n\
              [[tenants]]\nid = \"acme\"\nvendor = \"v\"\n",
@@ -84,7 +84,7 @@ impl Sending {
         Sending { folder, faults, vendor, client, args, named, known: Known::default() }
     }
 
-    async fn as_job(&self) -> Result<Option<Answer>, Failure> {
+    async fn as_job(&self) -> Result<End, Failure> {
         let request = self.args.request()?;
         self.args.as_job(self.client.clone(), true, &self.named, request, &self.known).await
     }
@@ -112,7 +112,7 @@ async fn job_is_followed_while_its_store_fails() {
         assert!(sending.faults.make_room());
     };
     let (answer, ()) = tokio::join!(sending.as_job(), failing);
-    let answer = answer.unwrap().unwrap();
+    let End::Answered(answer) = answer.unwrap() else { panic!("no answer") };
     assert_eq!((answer.status, answer.attempts, sending.vendor.summary().arrived), (200, 1, 1));
 }
 
@@ -149,4 +149,13 @@ async fn job_that_was_not_accepted_is_unsent() {
     sending.faults.fill_at("accept", Moment::Before);
     assert!(sending.as_job().await.is_err() && !sending.known.is_job());
     assert_eq!(sending.vendor.summary().arrived, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_for_the_letter_names_the_store_as_one_word() {
+    let mut sending = Sending::new("two words").await;
+    sending.args.path = "/bad".to_owned();
+    assert!(matches!(sending.as_job().await.unwrap(), End::GivenUp(Outcome::Found)));
+    let said = sending.known.said().await;
+    assert!(said.ends_with(&format!(" --store '{}'", sending.named.shown())), "{said}");
 }

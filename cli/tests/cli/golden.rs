@@ -38,6 +38,19 @@ fn check_accepts_a_good_file() {
 }
 
 #[test]
+fn check_shows_unused_environments_when_asked() {
+    let args = ["check", "fixtures/cli/parcels.toml", "--tenants", "fixtures/cli/tenants.toml"];
+    for (more, is_shown) in [(&[][..], false), (&["--all"], true)] {
+        let shown = run(&[&args[..], more].concat(), "").out;
+        assert_eq!(shown.contains("\nparcels (sandbox) https://"), is_shown, "{shown}");
+        assert_eq!(shown.contains("2 more environments that no tenant uses"), !is_shown, "{shown}");
+    }
+    // A vendor without tenants is shown as a whole.
+    let shown = run(&["check", "fixtures/cli/parcels.toml"], "").out;
+    assert!(shown.contains("\nparcels (sandbox) https://"), "{shown}");
+}
+
+#[test]
 fn check_reports_a_broken_file() {
     check("check_broken", &["check", "fixtures/cli/broken.toml"], "");
 }
@@ -50,6 +63,11 @@ fn check_reports_all_errors_at_once() {
 #[test]
 fn check_warns_of_a_replaced_catalogue_entry() {
     check("check_replaces", &["check", "fixtures/cli/replaces.toml"], "");
+}
+
+#[test]
+fn check_says_once_that_a_file_is_the_catalogue() {
+    check("check_catalogue", &["check", "vendors.toml"], "");
 }
 
 #[test]

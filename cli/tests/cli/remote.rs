@@ -8,6 +8,7 @@ use super::{ProcessOutput, command, run_command};
 
 const VENDOR: &str = "[vendors.mine]\nbase_url = \"https://mine.example\"\n\
     [[vendors.mine.limits]]\nname = \"minute\"\nlimit = 700\nwindow = \"1m\"\n";
+const TENANT: &str = "[[tenants]]\nid = \"acme\"\nvendor = \"mine\"\n";
 
 /// Serves a text to this many requests, and then ends. The URL holds a secret, as those of object stores do.
 #[expect(clippy::disallowed_methods, reason = "a server beside the test")]
@@ -66,17 +67,25 @@ fn mistake_on_a_server_is_shown_with_its_place() {
     assert!(check.code == 2 && check.err.contains("/vendors.toml: "), "{}{}", check.out, check.err);
 }
 
+/// The only URL may be that of the vendors, or that of the tenants.
 #[test]
 fn copy_stands_in_for_a_server() {
-    let copy = std::env::temp_dir().join(format!("ic-inspect-copy-{}.json", std::process::id()));
-    let _ = std::fs::remove_file(&copy);
-    let (url, serving) = serve(VENDOR, 1);
-    let args = ["inspect", "--vendor", "mine", "--vendors", &url, "--config-copy", copy.to_str().unwrap()];
-    let first = ask(&args, "retry-after: 60\n");
-    assert!(first.code == 0 && first.err.is_empty(), "{}", first.err);
-    serving.join().unwrap();
-    let again = ask(&args, "retry-after: 60\n");
+    let file = |name: &str| std::env::temp_dir().join(format!("ic-inspect-copy-{}-{name}", std::process::id()));
+    let (vendors, copy) = (file("vendors.toml"), file("copy.json"));
+    std::fs::write(&vendors, VENDOR).unwrap();
+    let by_file = ["--vendors", vendors.to_str().unwrap(), "--tenants"];
+    for (text, options) in [(VENDOR, &["--vendors"][..]), (TENANT, &by_file[..])] {
+        let _ = std::fs::remove_file(&copy);
+        let (url, serving) = serve(text, 1);
+        let inspect = ["inspect", "--vendor", "mine", "--config-copy", copy.to_str().unwrap()];
+        let args = [&inspect[..], options, &[&*url]].concat();
+        let first = ask(&args, "retry-after: 60\n");
+        assert!(first.code == 0 && first.err.is_empty(), "{}", first.err);
+        serving.join().unwrap();
+        let again = ask(&args, "retry-after: 60\n");
+        assert!(again.code == 0 && again.out.contains("read as mine"), "{}{}", again.out, again.err);
+        assert!(again.err.contains("the copy of"), "{}", again.err);
+    }
+    std::fs::remove_file(vendors).unwrap();
     std::fs::remove_file(copy).unwrap();
-    assert!(again.code == 0 && again.out.contains("read as mine"), "{}{}", again.out, again.err);
-    assert!(again.err.contains("the copy of"), "{}", again.err);
 }

@@ -12,6 +12,7 @@ async fn invalid_line_stops_the_run_until_mended() {
     for (line, said) in [
         ("{\"tenant\": \"acme\", ", "jobs.jsonl:2: not JSON: EOF while parsing"),
         ("{\"tenant\":\"acme\",\"vendro\":\"v\"}", "unknown field `vendro`"),
+        ("[]", "not a job: an array; write an object, {\"tenant\":…}"),
         ("{\"tenant\":\"nobody\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\"}", "nobody"),
         (
             "{\"tenant\":\"acme\",\"vendor\":\"w\",\"method\":\"GET\",\"path\":\"/\"}",
@@ -30,7 +31,7 @@ async fn invalid_line_stops_the_run_until_mended() {
         let ran = place.run(&["jobs.jsonl"]).await;
         assert_eq!(ran.code, 2, "{}", ran.err);
         assert!(ran.err.contains("jobs.jsonl:2: ") && ran.err.contains(said), "{}", ran.err);
-        assert!(ran.err.contains("Mend the line and run the same command again"), "{}", ran.err);
+        assert!(ran.err.contains("Correct the line and run the same command again"), "{}", ran.err);
         ran.figures();
     }
     place.write("jobs.jsonl", &three_lines(job("umbra", "/jobs/2").trim_end()));
@@ -50,7 +51,11 @@ async fn invalid_lines_can_be_skipped() {
     let args = ["jobs.jsonl", "--keep-going", "--out", "results.jsonl"];
     let ran = place.run(&args).await;
     assert_eq!((ran.figures(), ran.code), ([25, 0, 0], 1), "{}", ran.err);
-    assert!(ran.err.contains("jobs.jsonl:2: not JSON") && ran.err.contains("25 lines are no jobs"), "{}", ran.err);
+    assert!(
+        ran.err.contains("jobs.jsonl:2: not JSON") && ran.err.contains("25 invalid lines were left out"),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.lines().count() < 20, "the first ten are named: {}", ran.err);
     let results = place.results("results.jsonl");
     assert_eq!(lines_of(&results, "invalid"), (1..=25).map(|half| half * 2).collect::<Vec<_>>());

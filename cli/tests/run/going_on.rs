@@ -46,13 +46,78 @@ async fn ctrl_c_ends_without_double_sends() {
     assert_eq!((place.vendor.summary().arrived, place.vendor.refused()), (1_200, 0));
 }
 
+/// The dry run waits for lines of a pipe that stays open.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_of_a_pipe_can_be_interrupted() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let temporary = place.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let entries = || fs::read_dir(&temporary).unwrap().count();
+    let mut command = place.command(&["run", "-", "--dry-run", "--vendors", "vendors.toml"]);
+    let mut child = command.env("TMPDIR", &temporary).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More than a pipe holds, so the command reads.
+    let jobs = job("acme", "/jobs/1").repeat(2_000);
+    tokio::task::block_in_place(|| std::io::Write::write_all(&mut input, jobs.as_bytes()).unwrap());
+    assert_eq!(entries(), 1);
+    // The command reads all of them, and waits for more.
+    tokio::time::sleep(SECOND).await;
+    signal(&child, "INT");
+    let ran = tokio::time::timeout(10 * SECOND, wait(child)).await.expect("one signal ends it");
+    assert!(ran.code == 3 && ran.err.contains("run: interrupted; nothing was sent"), "{} {}", ran.code, ran.err);
+    assert_eq!((entries(), place.vendor.summary().arrived), (0, 0));
+    drop(input);
+}
+
+/// The second run waits for the rest of the lines that the first has sent.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn skip_of_a_pipes_old_part_can_be_interrupted() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let line = |number| job("acme", &format!("/jobs/{number}?note={}", "x".repeat(4_000)));
+    let start = || {
+        let mut command = place.command(&["run", "-", "--vendors", "vendors.toml"]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        (child, input)
+    };
+    let write = |mut input: std::process::ChildStdin, lines: String| {
+        tokio::task::block_in_place(|| std::io::Write::write_all(&mut input, lines.as_bytes()).unwrap());
+        input
+    };
+    let (child, input) = start();
+    drop(write(input, (1..=40).map(line).collect()));
+    let ran = wait(child).await;
+    assert_eq!((ran.code, place.effects()), (0, (40, 40)), "{}", ran.err);
+    // More than a pipe holds, so the command reads.
+    let (child, input) = start();
+    let input = write(input, (1..=30).map(line).collect());
+    tokio::time::sleep(SECOND).await;
+    signal(&child, "INT");
+    let ran = tokio::time::timeout(10 * SECOND, wait(child)).await.expect("one signal ends it");
+    assert!(ran.code == 3 && ran.err.contains("interrupted before anything was sent"), "{} {}", ran.code, ran.err);
+    drop(input);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn next_run_sends_added_lines() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
-    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [1, 0, 0]);
+    assert!(ran.err.contains("run: no --out: the vendors' responses are not kept\n"), "{}", ran.err);
     place.jobs("jobs.jsonl", 1..=3);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0]);
+    assert_eq!(place.effects(), (3, 3));
+    // Nothing was added.
+    let ran = place.run(&["jobs.jsonl", "--out", "late.jsonl"]).await;
+    let said = "run: nothing to send: every line of this file has ended in earlier runs (jobs.jsonl.sqlite); --anew \
+                sends all of its lines again, also those that are done\n";
+    assert!(ran.code == 0 && ran.err.contains(said), "{}", ran.err);
+    for result in place.results("late.jsonl") {
+        assert!(result["body"].is_null() && result["body_kept"] == false, "{result}");
+    }
     assert_eq!(place.effects(), (3, 3));
     // The next export replaces the file with other lines.
     place.jobs("jobs.jsonl", 11..=12);
@@ -219,6 +284,8 @@ async fn mended_lines_are_sent_on_request() {
     // The run of the changed file has ended, so later input is compared with that file, and nothing is left to do.
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (601, 601)), "{}", ran.err);
+    assert!(ran.err.contains("nothing to send: every line of this file has ended in earlier runs"), "{}", ran.err);
+    assert!(ran.err.contains("--anew sends all of its lines again, also those that are done"), "{}", ran.err);
     place.write("jobs.jsonl", &mended(&job("acme", "/jobs/newer")));
     let ran = place.run(&["jobs.jsonl", "--changed"]).await;
     assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (602, 602)), "{}", ran.err);
@@ -246,6 +313,20 @@ async fn run_of_changed_lines_resumes_after_kill() {
     assert_eq!(place.effects(), (1_600, 1_600), "none of the 200 was sent again");
 }
 
+/// Begins a run in the store that follows another one, as a process leaves it that is killed before it accepts a line.
+/// `since` makes the number of the run that it follows from that of the last one.
+async fn begin_after(place: &RunFolder, since: impl FnOnce(u64) -> u64) {
+    let store = Store::sqlite(place.path("jobs.jsonl.sqlite"));
+    let client = IntegrationClient::builder().without_catalogue().store(store).build().await.unwrap();
+    let mut batch = client.outbox().batch("run jobs.jsonl").await.unwrap();
+    let mark = serde_json::json!({
+        "offset": 0, "lines": 0, "jobs": 0, "invalid": 0, "complete": false, "since": since(batch.run()),
+        "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    });
+    batch.begin_anew(&mark.to_string()).await.unwrap();
+    client.shutdown(SECOND).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_run_resumes_before_first_line() {
     for again in [&["jobs.jsonl", "--changed"][..], &["jobs.jsonl"][..]] {
@@ -253,11 +334,7 @@ async fn changed_run_resumes_before_first_line() {
         place.jobs("jobs.jsonl", 1..=40);
         assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
         place.jobs("jobs.jsonl", 21..=50);
-        // The results cannot be continued, so the process ends after it has begun the new run in the store and before
-        // it accepts a line.
-        place.write("other.jsonl", "{}\n");
-        let ran = place.run(&["jobs.jsonl", "--changed", "--out", "other.jsonl"]).await;
-        assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
+        begin_after(&place, |run| run).await;
         let ran = place.run(again).await;
         assert_eq!((ran.figures(), ran.code, place.effects()), ([10, 0, 0], 0, (50, 50)), "{again:?}: {}", ran.err);
     }
@@ -278,19 +355,39 @@ async fn unwritable_results_begin_no_run() {
     }
 }
 
+/// A file that holds the results of the run before, and an address that the console cannot listen on.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_new_run_keeps_the_record_of_the_old_one() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=40);
+    let plain = ["jobs.jsonl", "--out", "results.jsonl"];
+    assert_eq!(place.run(&plain).await.figures(), [40, 0, 0]);
+    let results = fs::read_to_string(place.path("results.jsonl")).unwrap();
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = occupied.local_addr().unwrap().to_string();
+    for how in ["--anew", "--changed"] {
+        // Without a difference `--changed` begins no new run.
+        place.jobs("jobs.jsonl", if how == "--changed" { 21..=50 } else { 1..=40 });
+        let ran = place.run(&[&plain[..], &[how]].concat()).await;
+        assert_eq!((ran.code, place.vendor.summary().arrived), (2, 40), "{how}: {}", ran.err);
+        assert!(ran.err.contains("results.jsonl is not empty, and a new run needs a file"), "{how}: {}", ran.err);
+        let ran = place.run(&["jobs.jsonl", how, "--console", &address]).await;
+        assert_eq!((ran.code, place.vendor.summary().arrived), (2, 40), "{how}: {}", ran.err);
+        place.jobs("jobs.jsonl", 1..=40);
+        let ran = place.run(&plain).await;
+        assert_eq!((ran.figures(), ran.code), ([40, 0, 0], 0), "{how}: {}", ran.err);
+        assert_eq!(place.vendor.summary().arrived, 40, "{how}: nothing is sent again");
+        assert_eq!(fs::read_to_string(place.path("results.jsonl")).unwrap(), results, "{how}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_without_notes_sends_nothing() {
     let place = RunFolder::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=40);
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [40, 0, 0]);
-    let store = Store::sqlite(place.path("jobs.jsonl.sqlite"));
-    let client = IntegrationClient::builder().without_catalogue().store(store).build().await.unwrap();
-    let mut batch = client.outbox().batch("run jobs.jsonl").await.unwrap();
-    let mut mark: Value = serde_json::from_str(batch.mark()).unwrap();
     // The new run follows one of which the store holds nothing.
-    mark["since"] = batch.run().wrapping_add(1).into();
-    batch.begin_anew(&mark.to_string()).await.unwrap();
-    client.shutdown(SECOND).await;
+    begin_after(&place, |run| run.wrapping_add(1)).await;
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.code, place.effects()), (2, (40, 40)), "{}", ran.err);
     assert!(ran.err.contains("no longer holds which these are. Nothing was sent"), "{}", ran.err);

@@ -2,6 +2,7 @@
 //! nothing is changed without consent.
 
 use integration_client::store::Store;
+use integration_client::testing::{Fault, When};
 use integration_client::{IntegrationClient, Priority, Request};
 
 use super::*;
@@ -19,6 +20,8 @@ async fn letter_ids_may_be_shortened() {
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!(ran.figures(), [0, 0, 3], "{}", ran.err);
     assert!(!ran.err.contains("once more"), "the vendor says no again: {}", ran.err);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert!(ran.err.contains("nothing to send") && !ran.err.contains("--anew"), "{}", ran.err);
     let list = place.ask(&["dead-letters", "list", "--json"]).await;
     let letters: Vec<Value> = list.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ids: Vec<&str> = letters.iter().map(|letter| letter["id"].as_str().unwrap()).collect();
@@ -62,6 +65,77 @@ async fn letter_ids_may_be_shortened() {
     assert_eq!((gone.code, &*gone.out), (0, "2 dead letters deleted\n"), "{}", gone.err);
 }
 
+/// The vendor may have acted on an ambiguous letter, and would act twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_letters_are_redriven_only_by_their_reason() {
+    let vendor = FakeVendor::builder().poisoned("/locked", 401).poisoned("/bad", 422);
+    let place = RunFolder::new(vendor.fault(When::path("/lost"), Fault::Reset)).await;
+    let keyless = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let keyless = keyless.replace("[vendors.v.idempotency]\nheader = \"idempotency-key\"\n", "");
+    place.write("vendors.toml", &keyless);
+    let jobs: String = ["/lost/1", "/locked/1", "/bad/1"].map(|path| job("acme", path)).concat();
+    place.write("jobs.jsonl", &jobs);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [0, 0, 3], "{}", ran.err);
+    for (args, expected) in
+        [(&[][..], 3), (&["--status", "401"], 1), (&["--status", "422"], 1), (&["--status", "500"], 0)]
+    {
+        let list = place.ask(&[&["dead-letters", "list", "--json"], args].concat()).await;
+        assert_eq!((list.code, list.out.lines().count()), (0, expected), "{args:?} {}", list.err);
+    }
+    let left_out = "1 ambiguous letter is left out, because the vendor may have acted on it";
+    let redrive = async |args: &[&str]| place.ask(&[&["dead-letters", "redrive", "--all"], args].concat()).await;
+    let all = redrive(&["--dry-run"]).await;
+    assert_eq!((all.code, &*all.out), (0, "2 letters would be jobs again\n"), "{}", all.err);
+    assert!(all.err.contains(left_out) && all.err.contains("--reason ambiguous"), "{}", all.err);
+    let named = redrive(&["--dry-run", "--reason", "ambiguous"]).await;
+    assert_eq!((&*named.out, &*named.err), ("1 letter would be a job again\n", ""));
+    let locked = redrive(&["--yes", "--status", "401"]).await;
+    assert!(locked.out.starts_with("1 letter is a job again; "), "{}{}", locked.out, locked.err);
+    let bad = place.ask(&["dead-letters", "purge", "--yes", "--status", "422"]).await;
+    assert_eq!((bad.code, &*bad.out), (0, "1 dead letter deleted\n"), "{}", bad.err);
+    let rest = redrive(&["--yes"]).await;
+    assert_eq!((rest.code, &*rest.out), (0, "no letter was made a job again\n"), "{}", rest.err);
+    assert!(rest.err.contains(left_out), "{}", rest.err);
+}
+
+/// A letter of an earlier run whose request was done in a later one would act twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn advised_redrive_selects_letters_of_its_run_alone() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=2);
+    let mut commands = Vec::new();
+    for (args, refused) in [(&["jobs.jsonl"][..], "/jobs/1"), (&["jobs.jsonl", "--anew"], "/jobs/2")] {
+        place.vendor.clear_faults();
+        place.vendor.add_fault(When::path(refused), Fault::Status(401));
+        let ran = place.run(args).await;
+        assert_eq!(ran.figures(), [1, 0, 1], "{}", ran.err);
+        let (_, command) = ran.err.split_once(", then: integration-client ").unwrap();
+        commands.push(command.lines().next().unwrap().to_owned());
+    }
+    place.vendor.clear_faults();
+    let words: Vec<&str> = commands[1].split(' ').chain(["--yes"]).collect();
+    let again = wait(place.command(&words).spawn().unwrap()).await;
+    assert!(again.code == 0 && again.out.starts_with("1 letter is a job again; "), "{}{}", again.out, again.err);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [2, 0, 0], "{}", ran.err);
+    let arrivals = place.vendor.arrivals();
+    let done = |path: &str| arrivals.iter().filter(|arrival| &*arrival.path == path && arrival.status == 200).count();
+    assert_eq!((done("/jobs/1"), done("/jobs/2")), (1, 2), "once in each run that had not done it");
+
+    // The letter of the first run is left, also by a purge of the second run's.
+    let run = |command: &str| command.split_once("--run ").unwrap().1.split(' ').next().unwrap().to_owned();
+    let (first, second) = (run(&commands[0]), run(&commands[1]));
+    for (run, said) in
+        [(&second, "no dead letters fit: there is nothing to delete\n"), (&first, "1 dead letter deleted\n")]
+    {
+        let list = place.ask(&["dead-letters", "list", "--run", run, "--json"]).await;
+        assert_eq!(list.out.lines().count(), usize::from(run == &first), "{}{}", list.out, list.err);
+        let gone = place.ask(&["dead-letters", "purge", "--run", run, "--yes"]).await;
+        assert_eq!((gone.code, &*gone.out), (0, said), "{}", gone.err);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_removal_needs_a_name_or_consent() {
     let place = RunFolder::new(FakeVendor::builder()).await;
@@ -82,6 +156,37 @@ async fn tenant_removal_needs_a_name_or_consent() {
     assert!(unsure.code == 2 && unsure.err.contains("this would retire 2 tenants: add --yes"), "{}", unsure.err);
     let rest = place.ask(&tenants(&["cleanup", "--active", "active.txt", "--yes"])).await;
     assert!(rest.code == 0 && rest.out.ends_with("2 tenants retired\n"), "{}{}", rest.out, rest.err);
+}
+
+/// The vendors' file states `acme` with another credential, with which it is served once the store's row is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn retired_tenant_that_a_file_still_states_is_named() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("active.txt", "nobody\n");
+    let tenants = |args: &[&'static str]| [&["tenants"], args, &["--vendors", "vendors.toml"]].concat();
+    let set = async || {
+        let set = place.ask(&tenants(&["set", "acme", "v", "--credential", "env:IC_RUN_KEY_2"])).await;
+        assert_eq!(set.code, 0, "{}", set.err);
+    };
+    set().await;
+    let preview = place.ask(&tenants(&["retire", "acme", "--dry-run"])).await;
+    let said = "acme at v would be removed from the store, but vendors.toml states it: it would be served with \
+                env:IC_RUN_KEY. Remove it there too.\n";
+    assert_eq!((preview.code, &*preview.out), (1, said), "{}", preview.err);
+    let retired = place.ask(&tenants(&["retire", "acme"])).await;
+    let said = "acme at v was removed from the store, but vendors.toml still states it: it is served with \
+                env:IC_RUN_KEY. Remove it there too.\n";
+    assert_eq!((retired.code, &*retired.out), (1, said), "{}", retired.err);
+    set().await;
+    let json = place.ask(&tenants(&["retire", "acme", "--json"])).await;
+    let entry =
+        serde_json::json!({ "id": "acme", "vendor": "v", "stated_in": "vendors.toml", "credential": "env:IC_RUN_KEY" });
+    let shown: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, &shown["retired"][0]), (1, &entry), "{}", json.err);
+    set().await;
+    let cleanup = place.ask(&tenants(&["cleanup", "--active", "active.txt", "--yes"])).await;
+    assert!(cleanup.code == 1 && cleanup.out.starts_with(said), "{}{}", cleanup.out, cleanup.err);
+    assert!(cleanup.out.ends_with("1 tenant removed from the store\n"), "{}", cleanup.out);
 }
 
 /// The tenants are retired although nobody reads their names.
@@ -108,7 +213,8 @@ async fn last_response_of_a_request_is_shown() {
     let ran = wait(place.command(&["send", "acme", "v", "/down", "--vendors", "vendors.toml", "-i"]).spawn().unwrap());
     let ran = ran.await;
     assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.out.starts_with("HTTP 503 (attempt "), "{}", ran.out);
+    assert!(ran.out.starts_with("HTTP/1.1 503 Service Unavailable\n"), "{}", ran.out);
+    assert!(ran.err.contains("\nattempt "), "{}", ran.err);
     assert!(ran.err.contains("error: tenant acme, vendor v: "), "{}", ran.err);
 }
 
@@ -174,9 +280,27 @@ async fn file_is_checked_and_timed_without_sending() {
     assert!(dry.out.contains("jobs.jsonl:1101: tenant \"nobody\" is not configured"), "{}", dry.out);
     assert!(dry.out.contains("jobs.jsonl:1102: not JSON"), "{}", dry.out);
     let last = dry.out.lines().last().unwrap();
-    assert!(last.starts_with("jobs.jsonl: 1101 jobs, 2 lines are no jobs; they take 1"), "{}", dry.out);
+    assert!(last.starts_with("jobs.jsonl: 1101 jobs, 2 invalid lines; they take 1"), "{}", dry.out);
     assert!(last.ends_with("s or more. Nothing was sent"), "{}", dry.out);
     assert_eq!((place.vendor.summary().arrived, place.ask(&["status", "--json"]).await.out), (0, before));
+    let slow = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(2, 60 * SECOND))).await;
+    let hurried = |number: u32| job("acme", &format!("/{number}")).replacen('{', "{\"deadline\":\"20s\",", 1);
+    slow.write("jobs.jsonl", &((1..=6).map(hurried).collect::<String>() + &job("umbra", "/7")));
+    let mut command = slow.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml", "--dry-run"]);
+    let dry = wait(command.env_remove("IC_RUN_KEY_2").spawn().unwrap()).await;
+    assert_eq!(dry.code, 0, "{} {}", dry.out, dry.err);
+    let late = dry.out.lines().find(|line| line.contains(" of 7 jobs cannot be sent before their deadline (lines "));
+    assert!(late.is_some_and(|late| late.ends_with(", 6)") && !late.contains("(lines 1,")), "{}", dry.out);
+    assert!(dry.out.contains("warning: umbra at v: env:IC_RUN_KEY_2 is not set in this process; "), "{}", dry.out);
+    let passed = hurried(1).replacen("20s", "2020-01-01T00:00:00Z", 1);
+    slow.write("passed.jsonl", &passed);
+    let dry = slow.run(&["passed.jsonl", "--dry-run"]).await;
+    assert!(dry.out.contains("1 of 1 jobs cannot be sent before its deadline (line 1)"), "{}", dry.out);
+    slow.write("many.jsonl", &(1..=10_000).map(hurried).collect::<String>());
+    let began = now();
+    let dry = slow.run(&["many.jsonl", "--dry-run"]).await;
+    assert!(dry.out.contains(" of 10,000 jobs cannot be sent before their deadline"), "{}", dry.out);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     // The store of a run does not exist before its first run, and a dry run does not create it.
     place.jobs("other.jsonl", 1..=2);
     assert_eq!(place.run(&["other.jsonl", "--dry-run"]).await.code, 0);

@@ -20,39 +20,118 @@ async fn refused_key_stops_its_tenant_alone() {
     assert_eq!((done, refused, ran.code), (20, 0, 2), "{}", ran.err);
     assert!((10..=60).contains(&dead), "those that were under way beside the tenth: {}", ran.err);
     assert!(ran.err.contains("acme at v: the key is refused with 401"), "{}", ran.err);
-    assert!(ran.err.contains("is the credential env:IC_RUN_KEY right?"), "{}", ran.err);
-    assert!(ran.err.contains("dead-letters redrive --all --store jobs.jsonl.sqlite"), "{}", ran.err);
+    assert!(ran.err.contains("is env:IC_RUN_KEY right?"), "{}", ran.err);
+    // No letter of another reason is sent again: the vendor may have acted on it.
+    let command = "\n  integration-client dead-letters redrive --all --reason rejected --status 401 --tenant acme --vendor v \
+                   --run ";
+    assert!(ran.err.contains(command) && ran.err.matches("redrive").count() == 1, "{}", ran.err);
+    let said = "run the same command again: it sends what waits. What was refused are dead letters";
+    assert!(ran.err.contains(said) && ran.err.contains(" --store jobs.jsonl.sqlite\n"), "{}", ran.err);
+    assert!(!ran.err.contains("operator"), "the run paused it: {}", ran.err);
     assert!(began.elapsed() < Duration::from_secs(20), "{}", ran.err);
     // Each of these jobs was sent twice: with the cached secret, and again with the secret read anew.
     assert!(place.vendor.summary().arrived <= 20 + 2 * 60, "{:?}", place.vendor.summary());
 }
 
+/// All jobs were under way when the key was found to be refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_key_is_a_failure_without_jobs_left() {
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/locked", 401)).await;
+    place.write("jobs.jsonl", &(1..=10).map(|number| job("acme", &format!("/locked/{number}"))).collect::<String>());
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([0, 0, 10], 2), "{}", ran.err);
+    assert!(ran.err.contains("error: the key is refused of acme at v (env:IC_RUN_KEY)"), "{}", ran.err);
+    assert!(!ran.err.contains("it sends what waits"), "nothing waits: {}", ran.err);
+}
+
+/// The last message of an interrupted run names no keys, so its account does.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_run_names_the_refused_key() {
+    let limit = VendorLimit::sliding_window(100, SECOND);
+    let place = RunFolder::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
+    let mut jobs: String = (1..=12).map(|number| job("acme", &format!("/locked/{number}"))).collect();
+    jobs.extend((1..=1_000).map(|number| job("umbra", &format!("/jobs/{number}"))));
+    place.write("jobs.jsonl", &jobs);
+    let child = place.start(&["jobs.jsonl"]);
+    place.wait_until_sent(200).await;
+    signal(&child, "INT");
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("acme at v: the key is refused with 401"), "{}", ran.err);
+    let command = "once more:  correct env:IC_RUN_KEY, then: integration-client dead-letters redrive --all \
+                   --reason rejected --status 401 --tenant acme --vendor v --run ";
+    assert!(ran.err.contains(command), "{}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_refusals_name_the_key_to_correct() {
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/locked", 401)).await;
+    place.write("jobs.jsonl", &job("acme", "/locked/1"));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([0, 0, 1], 1), "{}", ran.err);
+    let command = "once more:  correct env:IC_RUN_KEY, then: integration-client dead-letters redrive --all \
+                   --reason rejected --status 401 --tenant acme --vendor v --run ";
+    assert!(ran.err.contains(command), "{}", ran.err);
+}
+
+/// The run lasts longer than a job is tried again whose credential cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_without_secret_wait_and_are_reported() {
-    let place = RunFolder::new(FakeVendor::builder()).await;
-    place.write("jobs.jsonl", &(job("acme", "/jobs/1") + &job("umbra", "/jobs/2")));
-    let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
-    let mut child = command.env_remove("IC_RUN_KEY_2").spawn().unwrap();
-    let mut said = child.stderr.take().unwrap();
-    let named = tokio::task::spawn_blocking(move || {
-        let (mut text, mut some) = (String::new(), [0; 1_000]);
-        while !text.contains("umbra at v") {
-            let count = said.read(&mut some).unwrap();
-            assert!(count > 0, "it ended: {text}");
-            text += &String::from_utf8_lossy(&some[..count]);
-        }
-        (text, said)
-    });
-    let (text, mut rest) = tokio::time::timeout(Duration::from_secs(20), named).await.unwrap().unwrap();
-    assert!(text.contains("the credential env:IC_RUN_KEY_2 cannot be read"), "{text}");
-    signal(&child, "INT");
-    let status = tokio::task::spawn_blocking(move || {
-        rest.read_to_end(&mut Vec::new()).unwrap();
-        child.wait().unwrap()
-    });
-    assert_eq!(status.await.unwrap().code(), Some(3));
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let vendors = vendors.replace("first_wait = \"100ms\"", "first_wait = \"100ms\"\nmax_age = \"1s\"");
+    place.write("vendors.toml", &vendors);
+    let jobs = |tenant: &str, count: u32| -> String {
+        (1..=count).map(|number| job(tenant, &format!("/{tenant}/{number}"))).collect()
+    };
+    place.write("jobs.jsonl", &(jobs("umbra", 30) + &jobs("acme", 120)));
+    // The second run finds the jobs in the store.
+    for _ in 0..2 {
+        let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
+        let ran = wait(command.env_remove("IC_RUN_KEY_2").spawn().unwrap()).await;
+        assert_eq!((ran.figures(), ran.code), ([120, 0, 0], 2), "{}", ran.err);
+        let said = "run: umbra at v: env:IC_RUN_KEY_2 is not set in this process. None of its jobs is sent";
+        assert!(ran.err.contains(said), "{}", ran.err);
+        assert!(ran.err.contains("error: the key is missing of umbra at v (env:IC_RUN_KEY_2)"), "{}", ran.err);
+        assert!(!ran.err.contains("redrive"), "{}", ran.err);
+    }
     let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([150, 0, 0], 0), "{}", ran.err);
+}
+
+/// The store holds jobs of another file, whose key is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_key_of_another_run_decides_nothing() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("other.jsonl", &job("acme", "/other"));
+    place.write("small.jsonl", &job("umbra", "/small"));
+    for (jobs, done, code) in [("other.jsonl", 0, 2), ("small.jsonl", 1, 0), ("other.jsonl", 0, 2)] {
+        let mut command = place.command(&["run", jobs, "--vendors", "vendors.toml", "--store", "shared.sqlite"]);
+        let ran = wait(command.env_remove("IC_RUN_KEY").spawn().unwrap()).await;
+        assert_eq!((ran.figures(), ran.code), ([done, 0, 0], code), "{jobs}: {}", ran.err);
+        assert!(ran.err.contains("run: acme at v: env:IC_RUN_KEY is not set in this process"), "{}", ran.err);
+        assert_eq!(ran.err.contains("Its jobs of other runs in this store are not sent"), code == 0, "{}", ran.err);
+    }
+    let ran = place.run(&["other.jsonl", "--store", "shared.sqlite"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (2, 2)), "{}", ran.err);
+}
+
+/// A rotation removes the file of a key before it writes the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn file_of_a_key_is_looked_for_again() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let key = place.path("key");
+    place.write("vendors.toml", &vendors.replace("env:IC_RUN_KEY\"", &format!("file:{}\"", key.display())));
+    place.write("jobs.jsonl", &(job("acme", "/1") + &job("umbra", "/2")));
+    let child = place.start(&["jobs.jsonl"]);
+    // The job of the other tenant is sent, and the file is missing.
+    place.wait_until_sent(1).await;
+    place.write("key", "acme");
+    let ran = wait(child).await;
     assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
+    assert!(ran.err.contains("is there now. Its jobs are sent"), "{}", ran.err);
 }
 
 /// Runs `send` with these arguments, and interrupts it after the vendor has received a request or, with `waits`, after the

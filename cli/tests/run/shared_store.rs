@@ -1,0 +1,58 @@
+//! Runs in a store on which other processes work too.
+
+use super::*;
+
+/// A run of other lines, from a pipe, works on the store meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_run_begins_when_the_store_is_free() {
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(400, SECOND))).await;
+    let run = |args: &[&str]| place.start(&[args, &["--store", "shared.sqlite"]].concat());
+    place.jobs("jobs.jsonl", 1..=40);
+    assert_eq!(wait(run(&["jobs.jsonl"])).await.figures(), [40, 0, 0]);
+    // The other run goes on until its pipe is closed.
+    let pipe = ["run", "-", "--store", "shared.sqlite", "--vendors", "vendors.toml"];
+    let mut other = place.command(&pipe).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = other.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, job("acme", "/jobs/101").as_bytes()).unwrap();
+    place.wait_until_sent(41).await;
+    for how in ["--anew", "--changed"] {
+        // Without a difference `--changed` begins no new run.
+        place.jobs("jobs.jsonl", if how == "--changed" { 21..=50 } else { 1..=40 });
+        let ran = wait(run(&["jobs.jsonl", how])).await;
+        assert_eq!(ran.code, 2, "{how}: {}", ran.err);
+        assert!(ran.err.contains("is in use by another run: wait for its end"), "{how}: {}", ran.err);
+    }
+    drop(input);
+    let other = wait(other).await;
+    assert_eq!((other.figures(), other.code), ([1, 0, 0], 0), "{}", other.err);
+    place.jobs("jobs.jsonl", 1..=40);
+    let ran = wait(run(&["jobs.jsonl"])).await;
+    assert_eq!((ran.figures(), ran.code), ([40, 0, 0], 0), "{}", ran.err);
+    assert_eq!((place.effects(), place.vendor.summary().arrived), ((41, 41), 41), "nothing is sent again");
+}
+
+/// A gateway on the store of an interrupted run sends its jobs, and has no handler for their responses.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_that_another_worker_got_are_in_the_results() {
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
+    place.jobs("jobs.jsonl", 1..=80);
+    let args = ["jobs.jsonl", "--out", "results.jsonl"];
+    let child = place.start(&args);
+    place.wait_until_sent(20).await;
+    signal(&child, "INT");
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(place.vendor.summary().arrived < 80, "{}", ran.err);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--vendors", "vendors.toml", "--store", "jobs.jsonl.sqlite"];
+    let serving = place.command(&serve).spawn().unwrap();
+    place.wait_until_sent(80).await;
+    signal(&serving, "TERM");
+    let served = wait(serving).await;
+    assert_eq!(served.code, 0, "{}", served.err);
+    let ran = place.run(&args).await;
+    assert_eq!((ran.figures(), ran.code, place.vendor.summary().arrived), ([80, 0, 0], 0, 80), "{}", ran.err);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=80).collect::<Vec<_>>(), "each line once");
+    assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "with its response: {results:?}");
+}
