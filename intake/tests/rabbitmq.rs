@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use integration_client::outbox::IntakeSource;
@@ -320,20 +321,30 @@ async fn end_gives_back_what_nobody_fetched() {
     assert_eq!(source.fetch(1).await.unwrap().len(), 1, "it connects again");
 }
 
+/// Many replies under way at once, so that the broker returns some while the confirmations of others are missing.
 async fn replies_go_to_queue_of_sender() {
+    const REPLIES: usize = 256;
     let server = Server::connect().await;
-    for queue in ["asking", "replies", "amq-sender"] {
+    for queue in ["asking", "replies"] {
         server.empty_queue(queue).await;
     }
+    // The queue of a sender that waits for its replies. The broker confirms its messages at once, and those of a
+    // durable queue later.
+    let own = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    server.channel.queue_declare("amq-own".into(), own, FieldTable::default()).await.unwrap();
     let missing = RabbitMqReplies::connect(&format!("{}?queue=no-replies", url())).await.unwrap_err().to_string();
     assert!(missing.contains("no-replies") && missing.contains("NOT_FOUND"), "{missing}");
     // The replies are for a queue that is allowed, one that is not, one that does not exist, and for no named queue.
-    for (number, to) in [Some("amq-sender"), Some("asking"), Some("amq-gone"), None].into_iter().enumerate() {
+    let places = [Some("amq-own"), Some("asking"), Some("amq-gone"), None];
+    for (number, to) in places.into_iter().cycle().take(REPLIES).enumerate() {
         let properties = BasicProperties::default().with_message_id(format!("r{number}").into());
-        let properties = properties.with_correlation_id(format!("c{number}").into());
+        let correlation_id = format!("c{number:03}");
+        let asks = format!(r#"}},"reply":true,"metadata":{{"correlation_id":"{correlation_id}"}}}}"#);
         let (properties, content) = match to {
-            Some(to) => (properties.with_reply_to(to.into()), line("acme", "/")),
-            None => (properties, line("acme", "/").replace("}}", r#"},"reply":true}"#)),
+            Some(to) => {
+                (properties.with_correlation_id(correlation_id.into()).with_reply_to(to.into()), line("acme", "/"))
+            }
+            None => (properties, line("acme", "/").replace("}}", &asks)),
         };
         let publish = BasicPublishOptions::default();
         let sent = server.channel.basic_publish("".into(), "asking".into(), publish, content.as_bytes(), properties);
@@ -342,24 +353,35 @@ async fn replies_go_to_queue_of_sender() {
     let (client, _) = client(&store_path("replies"), |store| store).await;
     let source = RabbitMq::connect(&format!("{}?queue=asking", url())).await.unwrap();
     let target = RabbitMqReplies::connect(&format!("{}?queue=replies&allow=amq-", url())).await.unwrap();
-    let looking = async {
-        wait_until(async || {
-            server.waiting_messages("amq-sender").await == 1 && server.waiting_messages("replies").await == 3
-        })
-        .await;
-        client.shutdown(Duration::from_secs(5)).await;
+    let delivering = async {
+        // They are delivered in few calls.
+        wait_until(async || client.outbox().replies(REPLIES).await.unwrap().len() == REPLIES).await;
+        let looking = async {
+            wait_until(async || client.outbox().replies(1).await.unwrap().is_empty()).await;
+            client.shutdown(Duration::from_secs(5)).await;
+        };
+        tokio::join!(client.outbox().deliver_replies(&target), looking).0
     };
-    let outbox = client.outbox();
-    let (fed, delivered, ()) =
-        tokio::join!(outbox.clone().feed_from(&source), outbox.deliver_replies(&target), looking);
-    assert_eq!((fed.unwrap(), delivered.unwrap()), (4, 4));
-    let message = server.channel.basic_get("amq-sender".into(), BasicGetOptions::default()).await.unwrap().unwrap();
-    message.ack(BasicAckOptions::default()).await.unwrap();
-    let properties = &message.properties;
-    assert_eq!(properties.correlation_id().as_ref().map(|id| id.as_str()), Some("c0"));
-    assert!(properties.message_id().is_some() && *properties.delivery_mode() == Some(2), "{properties:?}");
-    let content = String::from_utf8(message.delivery.data).unwrap();
-    assert!(content.contains(r#""reply_to":"amq-sender""#) && content.contains(r#""status":200"#), "{content}");
+    let (fed, delivered) = tokio::join!(client.outbox().feed_from(&source), delivering);
+    assert_eq!((fed.unwrap(), delivered.unwrap()), (REPLIES as u64, REPLIES as u64));
+    let (mut message_ids, mut found) = (HashSet::new(), [Vec::new(), Vec::new()]);
+    for (queue, found) in ["amq-own", "replies"].into_iter().zip(&mut found) {
+        while let Some(message) = server.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap() {
+            message.ack(BasicAckOptions::default()).await.unwrap();
+            let properties = &message.properties;
+            assert_eq!(*properties.delivery_mode(), Some(2), "{properties:?}");
+            assert!(message_ids.insert(properties.message_id().as_ref().unwrap().to_string()), "{properties:?}");
+            let content = String::from_utf8(message.delivery.data.clone()).unwrap();
+            assert!(content.contains(r#""status":200"#), "{content}");
+            assert!(queue == "replies" || content.contains(r#""reply_to":"amq-own""#), "{content}");
+            found.push(properties.correlation_id().as_ref().unwrap().to_string());
+        }
+        found.sort();
+    }
+    let (to_sender, to_all): (Vec<usize>, Vec<usize>) =
+        (0..REPLIES).partition(|number| number.is_multiple_of(places.len()));
+    let ids = |numbers: Vec<usize>| numbers.iter().map(|number| format!("c{number:03}")).collect::<Vec<_>>();
+    assert_eq!(found, [ids(to_sender), ids(to_all)]);
     assert_eq!(server.waiting_messages("asking").await, 0);
 }
 
