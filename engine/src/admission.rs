@@ -312,7 +312,8 @@ impl Engine {
         if !self.waiters.has_fullest_lane() && self.waiters.admit_beyond_bound(total) {
             return true;
         }
-        let Some((fullest, most)) = self.fullest_lane(usize::MAX) else { return false };
+        // Lanes of one class differ by less than two times, so a search of all of them would gain little.
+        let Some((fullest, most)) = self.fullest_lane(SEARCHED) else { return false };
         fullest != lane && most > total + 1 && self.evict_from(fullest)
     }
 

@@ -149,14 +149,14 @@ impl Engine {
         let lane = exchange.need.lane;
         match word {
             Feedback::Passed(report) => {
-                self.passed(now, exchange);
+                let has_probed = self.passed(now, exchange);
                 if let Some(report) = report {
                     self.apply_report(now, exchange, &report);
                 }
-                self.wake_limits_below(exchange);
+                self.wake_after(exchange, has_probed);
             }
             Feedback::PassedFor(wait, report) => {
-                self.passed(now, exchange);
+                let has_probed = self.passed(now, exchange);
                 if let Some(report) = report {
                     self.apply_report(now, exchange, &report);
                 }
@@ -165,7 +165,7 @@ impl Engine {
                     throttle.set_whose(None);
                     throttle.wait_until(now, until, until)
                 });
-                self.wake_limits_below(exchange);
+                self.wake_after(exchange, has_probed);
                 if is_new {
                     self.paused(lane);
                 }
@@ -190,20 +190,22 @@ impl Engine {
         self.lanes.get_mut(lane).map(|lane| &mut **lane.throttle.get_or_insert_default())
     }
 
-    /// Ends the pauses that this request was to probe, because the vendor accepted it.
-    fn passed(&mut self, now: Time, exchange: &Exchange) {
+    /// Ends the pauses that this request was to probe, because the vendor accepted it. Returns whether it was to probe any.
+    fn passed(&mut self, now: Time, exchange: &Exchange) -> bool {
         let Exchange { permit, origin, endpoint, .. } = *exchange;
+        let mut has_probed = false;
         self.each_cell(&origin, |cell, spec| {
             let pace = cell.pace(spec);
             if let Some(throttle) = cell.throttle_mut() {
-                throttle.passed(now, permit, endpoint, &pace);
+                has_probed |= throttle.passed(now, permit, endpoint, &pace);
             }
         });
         if let Some(lane) = self.lanes.get_mut(origin.lane)
             && let Some(throttle) = &mut lane.throttle
         {
-            throttle.passed(now, permit, endpoint, &lane.plan.pace);
+            has_probed |= throttle.passed(now, permit, endpoint, &lane.plan.pace);
         }
+        has_probed
     }
 
     /// Applies a report of remaining units.
@@ -363,6 +365,16 @@ impl Engine {
             throttle.is_told_elsewhere(now);
         }
         self.paused(origin.lane);
+    }
+
+    /// Lets the requests ask again that may go because of what a response said. A report changes limits of its own
+    /// request alone; the end of a pause may let requests to other endpoints go, too.
+    fn wake_after(&mut self, exchange: &Exchange, has_probed: bool) {
+        if has_probed {
+            self.wake_limits_below(exchange);
+        } else if self.waiters.queued() > 0 {
+            self.wake_all(&exchange.origin, true);
+        }
     }
 
     /// Lets all requests ask again that wait for a limit of this exchange.

@@ -236,6 +236,37 @@ fn tenants_report_stops_others_as_configured() {
     }
 }
 
+/// Requests in flight may take the units that are left, so the limit stops as if none were left. Their responses do not
+/// correct the report, because they were granted before.
+#[test]
+fn tenants_report_of_few_units_stops_others_as_configured() {
+    for mode in [Mode::Adaptive, Mode::Pace] {
+        let (mut bench, [a, b, c]) = lanes_of_daily_limit(mode, ["a", "b", "c"], 900 * SECOND);
+        let earlier: Vec<PermitKey> = (0..5).map(|_| bench.submit_granted(b, ask(Tier::High))).collect();
+        bench.advance_to(bench.now + Duration::from_millis(500));
+        let permit = bench.submit_granted(a, ask(Tier::High));
+        bench.advance_to(bench.now + Duration::from_millis(500));
+        bench.on_response(permit, report_of_day(100, 5));
+        bench.engine.finished(bench.now, permit);
+        let start = bench.now;
+        for permit in earlier {
+            bench.on_response(permit, report_of_day(100, 95));
+            bench.engine.finished(bench.now, permit);
+        }
+        let mut waiters: Vec<WaiterKey> = [b, c].map(|lane| bench.submit_waiting(lane, ask(Tier::High)).0).into();
+        bench.advance_to(start + Duration::from_secs(899));
+        assert!(bench.start_granted(&mut waiters).is_empty(), "{mode:?}: the report is believed");
+        bench.advance_to(start + Duration::from_secs(901));
+        let probe = bench.start_granted(&mut waiters);
+        assert_eq!(probe.len(), 1, "{mode:?}: one request finds out");
+        bench.on_response(probe[0], report_of_day(100, 93));
+        bench.engine.finished(bench.now, probe[0]);
+        // `pace` spreads what is left over the day.
+        bench.advance_to(start + Duration::from_secs(2_000));
+        assert_eq!(bench.start_granted(&mut waiters).len(), 1, "{mode:?}: the others go on");
+    }
+}
+
 #[test]
 fn report_that_another_tenant_saw_coming_stops_all_until_reset() {
     let (mut bench, [a, b, c]) = lanes_of_daily_limit(Mode::Adaptive, ["a", "b", "c"], 900 * SECOND);

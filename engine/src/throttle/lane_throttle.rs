@@ -112,10 +112,10 @@ impl LaneThrottle {
         }
     }
 
-    /// Ends the pause that this permit probed, because the vendor accepted its request.
-    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
+    /// Ends the pause that this permit probed, because the vendor accepted its request. Returns whether it probed one.
+    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) -> bool {
         self.failures = 0;
-        self.throttle.passed(now, permit, endpoint, pace);
+        self.throttle.passed(now, permit, endpoint, pace)
     }
 
     /// Pauses the lane after a refusal that no known limit explains. Returns when to go on, and whether the refusal

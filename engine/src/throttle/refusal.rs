@@ -153,7 +153,10 @@ impl Throttle {
             let of_another = self.told_little.into_iter().flatten().find(|(other, _)| *other != tenant);
             self.told_little = [Some((tenant, until)), of_another];
         }
-        let told = self.quota.told.filter(|told| told.percent == 0 && told.free(now, 1, pace) > now)?;
+        // Also while some units are left, if requests in flight may take them all: their own responses may be out of date
+        // by then, and nothing would correct a wrong report.
+        let stops = |free: Time, until: Time, percent: u64| free > now && (percent == 0 || free >= until);
+        let told = self.quota.told.filter(|told| stops(told.free(now, 1, pace), told.until, told.percent))?;
         let stated = u64::try_from(told.until.since(now).as_nanos()).unwrap_or(u64::MAX);
         if confirmed || stated <= most {
             return None;
@@ -215,14 +218,15 @@ impl Throttle {
         Some(Notice::Yielded { per_window: learned.rate() as u64 })
     }
 
-    /// Ends the pauses that this permit probed, because the vendor accepted its request.
-    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
-        if self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit)) {
+    /// Ends the pauses that this permit probed, because the vendor accepted its request. Returns whether it probed any.
+    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) -> bool {
+        let probed_endpoint = self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit));
+        if probed_endpoint {
             self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
         }
         self.endpoints.retain(|(id, pause, _)| !(*id == endpoint && *pause == Pause::Probing(permit)));
         if self.pause != Pause::Probing(permit) {
-            return;
+            return probed_endpoint;
         }
         self.pause = Pause::Over;
         let stood = u64::try_from(now.since(self.stands_since).as_nanos()).unwrap_or(u64::MAX);
@@ -243,6 +247,7 @@ impl Throttle {
         {
             self.endpoints.push((refused_by, Pause::Until(now), 1));
         }
+        true
     }
 
     /// A pause of `stood` nanoseconds was long enough: the next one begins at half of it, unless that was too short
