@@ -306,13 +306,12 @@ impl Engine {
     /// Makes room for a request of `lane` when as many requests wait as may: the lane with the most waiters gives up
     /// the last waiter of its lowest tier. If that lane is in another engine, it does so at that engine's next
     /// decision, and the request waits beyond the bound until then. Returns `false` if `lane` itself is that lane, or
-    /// has hardly fewer waiters.
+    /// has hardly fewer waiters. Lanes of the highest class differ by less than two times, so not all are looked at.
     fn make_room(&mut self, lane: LaneKey) -> bool {
         let total = self.total_waiting(lane);
         if !self.waiters.has_fullest_lane() && self.waiters.admit_beyond_bound(total) {
             return true;
         }
-        // Lanes of one class differ by less than two times, so a search of all of them would gain little.
         let Some((fullest, most)) = self.fullest_lane(SEARCHED) else { return false };
         fullest != lane && most > total + 1 && self.evict_from(fullest)
     }
