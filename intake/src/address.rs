@@ -42,6 +42,16 @@ impl Address {
         Ok(Some(most).filter(|most| *most > 0))
     }
 
+    /// The most messages that the broker delivers before it waits for an acknowledgement, as `prefetch` in the URL
+    /// states it.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) fn prefetch(&self, default: u16) -> Result<u16, Error> {
+        let Some(stated) = self.get("prefetch") else { return Ok(default) };
+        // RabbitMQ takes 0 for no bound.
+        let most = stated.parse().ok().filter(|most: &u16| *most > 0);
+        most.ok_or_else(|| Error::new(format!("prefetch={stated} is no number of messages from 1 to 65535")))
+    }
+
     /// Host and port of the broker, as `HOST:PORT`.
     pub(crate) fn place(&self, default_port: u16) -> String {
         format!("{}:{}", self.url.host_str().unwrap_or("localhost"), self.url.port().unwrap_or(default_port))
@@ -71,6 +81,21 @@ mod tests {
         assert_eq!((bound(""), bound("max_deliveries=3")), (Ok(Some(25)), Ok(Some(3))));
         assert_eq!(bound("max_deliveries=0"), Ok(None));
         assert!(bound("max_deliveries=few").unwrap_err().contains("max_deliveries=few"));
+    }
+
+    #[cfg(feature = "rabbitmq")]
+    #[test]
+    fn prefetch_is_stated_or_default() {
+        let prefetch = |query: &str| {
+            let address = Address::read("x", &format!("amqp://host?{query}"), &["prefetch"]).unwrap();
+            address.prefetch(1024).map_err(|error| error.to_string())
+        };
+        assert_eq!((prefetch(""), prefetch("prefetch=")), (Ok(1024), Ok(1024)));
+        assert_eq!((prefetch("prefetch=1"), prefetch("prefetch=65535")), (Ok(1), Ok(65_535)));
+        for wrong in ["0", "65536", "-1", "many"] {
+            let error = prefetch(&format!("prefetch={wrong}")).unwrap_err();
+            assert_eq!(error, format!("prefetch={wrong} is no number of messages from 1 to 65535"));
+        }
     }
 
     #[test]

@@ -7,12 +7,13 @@
 //! position, because the client library does not say whether it has begun there. If there is none, it sets the position
 //! to that message, although nothing is settled yet. So a partition without a position was never begun, or has lost it.
 
+mod aside;
 mod begin;
 mod options;
 mod place;
 mod refused;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,15 +25,15 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Message, OwnedMessage};
-use rdkafka::producer::FutureProducer;
 use rdkafka::util::Timeout;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 
+use self::aside::{Aside, Attempt, Left, left_for_too_long};
 use self::options::{Target, consumers, is_of_consumers};
 pub(crate) use self::options::{settings, without_value};
 use self::place::Place;
-use self::refused::{Part, Refused, Step};
+use self::refused::Refused;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::positions::Positions;
@@ -49,7 +50,11 @@ const LARGEST_BYTES: &str = "67108864";
 /// The topic must exist. Processes with the same group share its partitions. A message that is not a valid request is
 /// published to the topic `NAME.refused`, with the reason in the header `refused-because`. That topic must exist too,
 /// unless the brokers create topics automatically. If that topic does not take a message of its size, the message
-/// is cut, and the header `refused-cut` holds the number of bytes that its content had.
+/// is cut, and the header `refused-cut` holds the number of bytes that its content had. While the brokers do not take a
+/// refused message, because a partition of that topic has no leader or too few replicas, the message waits, and others
+/// are accepted. With 256 of them, or 64 MiB, the source receives no others. When one has waited for a quarter of
+/// [`Store::keep_seen`](integration_client::store::Store::keep_seen), `feed_from` ends with an error: the message holds
+/// the position of its partition back, and those that were accepted behind it must be recognised after the next start.
 ///
 /// A redelivered message is recognised by its partition and offset. A topic that was deleted and created again repeats
 /// offsets, so its source needs another name ([`named`](Kafka::named)).
@@ -68,12 +73,15 @@ pub struct Kafka {
     /// The consumer of this hand-over. Each hand-over has one of its own, which begins at the committed position: one
     /// that went on would skip the messages that it has received and that were not settled.
     consumer: Mutex<Option<Arc<Reader>>>,
-    producer: FutureProducer<Context>,
     unsettled: Unsettled<OwnedMessage>,
-    /// Refused messages that are not put aside yet, because the brokers were away.
-    left: Mutex<VecDeque<Refused>>,
+    aside: Aside,
+    /// Refused messages that are not put aside yet, because the brokers did not take them.
+    left: Mutex<Left>,
     /// Notified when a message is added to them.
     is_left: Notify,
+    /// The attempt to put the oldest of them aside. It is kept from one fetch to the next: an attempt that was dropped
+    /// and begun again would publish the message once more.
+    attempt: tokio::sync::Mutex<Option<Attempt>>,
 }
 
 type Reader = StreamConsumer<Context>;
@@ -128,9 +136,11 @@ impl Kafka {
         let (consumer, cluster) = exists(consumer, topic.clone()).await.map_err(failed)?;
         consumer.subscribe(&[&topic]).map_err(|error| failed(error.into()))?;
         let name = format!("kafka:{}:{topic}", cluster.unwrap_or(place));
+        let aside = Aside { producer, topic: format!("{topic}.refused") };
         let (memory, consumer) = (Memory::default(), Mutex::new(Some(Arc::new(consumer))));
         let (unsettled, left, is_left) = (Unsettled::new(), Mutex::default(), Notify::new());
-        Ok(Kafka { topic, group, name, memory, settings, consumer, producer, unsettled, left, is_left })
+        let attempt = tokio::sync::Mutex::default();
+        Ok(Kafka { topic, group, name, memory, settings, consumer, unsettled, aside, left, is_left, attempt })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is the cluster's id (its address if it
@@ -214,14 +224,15 @@ impl Kafka {
         Ok(asking.await??)
     }
 
-    /// Marks messages as settled, and stores the offsets up to which all messages of a partition are settled.
-    fn settle(&self, messages: impl Iterator<Item = OwnedMessage>) {
+    /// Marks the messages at these partitions and offsets as settled, and stores the offsets up to which all messages
+    /// of a partition are settled.
+    fn settle(&self, places: impl Iterator<Item = (i32, i64)>) {
         let Some(reader) = self.consumer.lock().clone() else { return };
         let mut moved = HashMap::new();
         let mut positions = reader.context().positions.lock();
-        for message in messages {
-            if let Some(position) = positions.settled(message.partition(), message.offset()) {
-                moved.insert((self.topic.clone(), message.partition()), Offset::Offset(position));
+        for (partition, offset) in places {
+            if let Some(position) = positions.settled(partition, offset) {
+                moved.insert((self.topic.clone(), partition), Offset::Offset(position));
             }
         }
         drop(positions);
@@ -240,67 +251,31 @@ impl Kafka {
         }
     }
 
-    /// Publishes a refused message to the topic of refused messages, and settles it. Gives the message back if the
-    /// brokers are away.
+    /// Puts the oldest of the refused messages that were left aside, and settles it. Waits while none is left. If this
+    /// future is dropped, the attempt that it awaits goes on in the next call.
     ///
     /// # Errors
-    /// The topic does not take the message. An unsettled message holds the partition's offset back. That must not go
-    /// unnoticed while later messages are accepted, so the error ends the hand-over.
-    async fn put_aside(&self, refused: Refused) -> Result<Option<Refused>, BoxError> {
-        let topic = format!("{}.refused", self.topic);
-        let (partition, offset) = (refused.message.partition(), refused.message.offset());
-        let (mut part, mut tries, mut waits) = (Part::Whole, 1, Waits::default());
+    /// The topic of refused messages does not take the message, or the message was left for too long.
+    async fn put_oldest_aside(&self, attempt: &mut Option<Attempt>) -> Result<(), BoxError> {
         loop {
-            let sent = self.producer.send(refused.record(&topic, part), Timeout::After(PATIENCE)).await;
-            let Err((error, _)) = sent else {
-                self.settle(std::iter::once(refused.message));
-                return Ok(None);
+            let oldest = self.left.lock().oldest();
+            let Some((refused, since)) = oldest else {
+                self.is_left.notified().await;
+                continue;
             };
-            match refused.step(&error, part, tries) {
-                Step::Cut(smaller) => {
-                    let length = refused.length();
-                    tracing::warn!(
-                        source = self.name, partition, offset, length, part = ?smaller,
-                        "a refused message is too large for the topic of refused messages; a part of it is put aside"
-                    );
-                    part = smaller;
-                }
-                Step::Again => {
-                    tries += 1;
-                    tokio::time::sleep(waits.next()).await;
-                }
-                Step::Later => {
-                    tracing::warn!(source = self.name, %error, "a refused message waits for the broker");
-                    return Ok(Some(refused));
-                }
-                Step::Fail => {
-                    let why = &refused.why;
-                    let what = format!(
-                        "the message at {partition}:{offset} was refused ({why}), and could not be put aside into the \
-                         topic {topic}: {error}. Make the topic, or correct its settings; the message is delivered \
-                         again after the next start"
-                    );
-                    return Err(what.into());
-                }
-            }
-        }
-    }
-
-    /// Puts the refused messages aside that were left because the brokers were away. Waits until none is left.
-    async fn put_left_aside(&self) -> Result<(), BoxError> {
-        let mut waits = Waits::default();
-        loop {
-            // If this future is dropped, the message is forgotten here. It is not settled, so Kafka delivers it again
-            // after the next start.
-            let next = self.left.lock().pop_front();
-            let Some(refused) = next else { return Ok(()) };
-            match self.put_aside(refused).await? {
-                None => waits = Waits::default(),
-                Some(refused) => {
-                    self.left.lock().push_front(refused);
-                    tokio::time::sleep(waits.next()).await;
-                }
-            }
+            let running = attempt.get_or_insert_with(|| self.aside.put_at_last(refused.clone()));
+            // The outbox may have held the message for half of `keep_seen` before it refused it. What is left of the
+            // time is for the next start.
+            let longest = self.memory.keep_seen() / 4;
+            let within = longest.saturating_sub(since.elapsed());
+            let Ok(put) = tokio::time::timeout(within, running.as_mut()).await else {
+                return Err(left_for_too_long(&self.aside.topic, &refused, longest));
+            };
+            *attempt = None;
+            put?;
+            self.left.lock().remove_oldest();
+            self.settle(std::iter::once(refused.place()));
+            return Ok(());
         }
     }
 }
@@ -339,11 +314,20 @@ impl IntakeSource for Kafka {
             let mut waits = Waits::default();
             let reader = self.reader()?;
             let next = || Some(reader.recv().now_or_never()?.ok()?.detach());
+            let mut attempt = self.attempt.lock().await;
             loop {
-                self.put_left_aside().await?;
+                let is_full = self.left.lock().is_full();
+                if is_full {
+                    tracing::warn!(source = self.name, "no messages are received before a refused one is put aside");
+                }
                 let received = tokio::select! {
-                    received = reader.recv() => received.map(|message| message.detach()),
-                    () = self.is_left.notified() => continue,
+                    // The attempt comes first, so that a steady flow of messages does not hide its error.
+                    biased;
+                    put = self.put_oldest_aside(&mut attempt) => {
+                        put?;
+                        continue;
+                    }
+                    received = reader.recv(), if !is_full => received.map(|message| message.detach()),
                 };
                 match received {
                     Ok(first) => {
@@ -366,22 +350,24 @@ impl IntakeSource for Kafka {
     }
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.settle(messages.iter().filter_map(|message| self.unsettled.take(message)));
+        let taken = messages.iter().filter_map(|message| self.unsettled.take(message));
+        self.settle(taken.map(|message| (message.partition(), message.offset())));
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let Some(message) = self.unsettled.take(message) else { return Ok(()) };
-            let refused = Refused::new(message, &why.to_string());
+            let refused = Arc::new(Refused::new(message, &why.to_string()));
             // While brokers are away, each attempt takes seconds. So `fetch` makes the further attempts: at a shutdown
             // it is dropped, whereas this call is awaited.
             let is_first = self.left.lock().is_empty();
-            let left = if is_first { self.put_aside(refused).await? } else { Some(refused) };
-            if let Some(refused) = left {
-                self.left.lock().push_back(refused);
-                self.is_left.notify_one();
+            if is_first && self.aside.put(&refused).await? {
+                self.settle(std::iter::once(refused.place()));
+                return Ok(());
             }
+            self.left.lock().add(refused, waits::now());
+            self.is_left.notify_one();
             Ok(())
         })
     }
@@ -393,7 +379,8 @@ impl IntakeSource for Kafka {
     fn ended(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.unsettled.forget_all();
-            self.left.lock().clear();
+            *self.left.lock() = Left::default();
+            *self.attempt.lock().await = None;
             // The library closes a consumer when it is dropped: it commits what is settled, and gives the partitions
             // back. The call blocks, and longer if the brokers are away.
             let reader = self.consumer.lock().take();

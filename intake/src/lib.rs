@@ -88,7 +88,8 @@ pub use self::replies::replies;
 /// | `sqs`, `sqs+http` | Amazon SQS, and servers that speak its protocol: `sqs://HOST:PORT/ACCOUNT/QUEUE?dead=QUEUE&region=NAME` |
 ///
 /// In the URL of RabbitMQ, NATS and SQS, `max_deliveries=NUMBER` states how often a message may be delivered until it is
-/// refused.
+/// refused. In the URL of RabbitMQ, `prefetch=NUMBER` states how many messages the broker delivers before it waits for
+/// an acknowledgement.
 ///
 /// # Errors
 /// The URL has none of these schemes, the feature of its broker is not enabled, or the first connection fails.

@@ -16,6 +16,12 @@ impl Memory {
         *self.0.lock() = keep_seen;
     }
 
+    /// The time for which the outbox recognises a message that it has accepted.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn keep_seen(&self) -> Duration {
+        *self.0.lock()
+    }
+
     /// Whether the outbox may have accepted a message so long ago that it does not recognise it at `now`. A message is
     /// accepted when it was sent, or later. One of which that time is not known may be forgotten.
     pub(crate) fn may_forget(&self, sent_at: Option<SystemTime>, now: SystemTime) -> bool {

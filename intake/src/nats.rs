@@ -96,6 +96,8 @@ struct Asked {
     seen: Option<(PullConsumer, Instant)>,
     /// When the consumer was created, in nanoseconds since 1970. `None` before it was found.
     created: Option<i128>,
+    /// Whether a message has come, so that the outbox asks for as many as fit by their size.
+    has_come: bool,
 }
 
 /// A message that was handed over and is not settled.
@@ -167,7 +169,7 @@ impl Nats {
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
-    /// Asks the server for `most` messages at most.
+    /// Asks the server for `most` messages at most, and for few before one `has_come`.
     ///
     /// # Errors
     /// The inner error ends the hand-over: the stream or the consumer is another one than before, or a new consumer
@@ -177,6 +179,7 @@ impl Nats {
         seen: &mut Option<(PullConsumer, Instant)>,
         created: &mut Option<i128>,
         most: usize,
+        has_come: bool,
     ) -> Result<Result<Batch, BoxError>, BoxError> {
         let now = waits::now();
         let recent = seen.take().filter(|(_, at)| now.saturating_duration_since(*at) <= LOOK_EVERY);
@@ -194,7 +197,7 @@ impl Nats {
             }
         };
         let config = &consumer.cached_info().config;
-        let most = most.min(batch(config.max_batch));
+        let most = most.min(batch(config.max_batch, !has_come));
         let asked = Batch::ask(&self.context, &consumer, most, config.max_expires).await?;
         *seen = Some((consumer, at));
         Ok(Ok(asked))
@@ -322,12 +325,12 @@ impl IntakeSource for Nats {
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
             let mut asked = self.asked.lock().await;
-            let Asked { batch: slot, seen, created } = &mut *asked;
+            let Asked { batch: slot, seen, created, has_come } = &mut *asked;
             let mut waits = Waits::default();
             let mut since = waits::now();
             loop {
                 let Some(batch) = slot else {
-                    match self.ask(seen, created, most).await {
+                    match self.ask(seen, created, most, *has_come).await {
                         Ok(Ok(batch)) => {
                             *slot = Some(batch);
                             since = waits::now();
@@ -344,6 +347,7 @@ impl IntakeSource for Nats {
                 };
                 let problem = match batch.next().await {
                     Ok(Some(first)) => {
+                        *has_come = true;
                         let mut fetched = vec![self.hand_over(first)];
                         while fetched.len() < most
                             && let Some(Ok(Some(next))) = batch.next().now_or_never()

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
-/// Unacknowledged messages that the broker delivers to the consumer at most.
+/// Unacknowledged messages that the broker delivers to the consumer at most, unless the URL states another number.
 const PREFETCH: u16 = 1024;
 /// The most deliveries of a message, unless the URL states another number. RabbitMQ 4 deletes a message after 20.
 const MAX_DELIVERIES: u64 = 15;
@@ -55,6 +55,10 @@ const MAX_DELIVERIES: u64 = 15;
 /// A quorum queue counts how often it delivers a message. A message that comes again after more than 15 deliveries and a
 /// last try without an end is refused; `max_deliveries` in the URL states another number, or 0 for no bound.
 ///
+/// The broker delivers up to 1,024 messages before it waits for an acknowledgement, and the process holds them in
+/// memory, whatever their size. `prefetch` in the URL states another number, from 1 to 65535. Use a smaller one where
+/// messages are large: 64 messages of 256 KiB take 16 MiB.
+///
 /// The property `timestamp`, if it is set, tells how long a message has waited. If a message has the property
 /// `reply_to`, the result of its request is sent as a reply to that queue, with the message's `correlation_id`
 /// ([`RabbitMqReplies`](crate::RabbitMqReplies)).
@@ -65,6 +69,7 @@ pub struct RabbitMq {
     name: String,
     equal_content: bool,
     max_deliveries: Option<u64>,
+    prefetch: u16,
     open: tokio::sync::Mutex<Option<Open>>,
     unsettled: Unsettled<Delivery>,
     /// The numbers of the messages of this connection that the broker still counts as delivered and not acknowledged.
@@ -87,12 +92,14 @@ struct Open {
 }
 
 impl RabbitMq {
-    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&max_deliveries=NUMBER`, or with TLS to `amqps://…`.
+    /// Connects to `amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&max_deliveries=NUMBER&prefetch=NUMBER`, or with TLS
+    /// to `amqps://…`.
     ///
     /// # Errors
-    /// The URL names no queue, the broker refuses the connection, or the queue does not exist.
+    /// The URL names no queue, one of its numbers cannot be read, the broker refuses the connection, or the queue does
+    /// not exist.
     pub async fn connect(url: &str) -> Result<RabbitMq, Error> {
-        let address = Address::read("RabbitMQ", url, &["queue", "max_deliveries"])?;
+        let address = Address::read("RabbitMQ", url, &["queue", "max_deliveries", "prefetch"])?;
         // A queue's name has 255 bytes at most, and the names of the two other queues are longer than this one.
         let queue = address.get("queue");
         if queue.is_some_and(|queue| queue.len() > 240) {
@@ -103,6 +110,7 @@ impl RabbitMq {
         let no_queue = || Error::new("RabbitMQ: the URL must name a queue: amqp://HOST/VHOST?queue=NAME");
         let queue = queue.ok_or_else(no_queue)?.to_owned();
         let max_deliveries = address.max_deliveries(MAX_DELIVERIES)?;
+        let prefetch = address.prefetch(PREFETCH)?;
         let port = if address.url.scheme() == "amqps" { 5671 } else { 5672 };
         let name = format!("rabbitmq:{}{}:{queue}", address.place(port), address.url.path());
         let url = String::from(address.url);
@@ -117,6 +125,7 @@ impl RabbitMq {
             name,
             equal_content: false,
             max_deliveries,
+            prefetch,
             open: tokio::sync::Mutex::default(),
             unsettled: Unsettled::new(),
             unacknowledged,
@@ -154,7 +163,7 @@ impl RabbitMq {
             let channel = connection.create_channel().await?;
             let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
             channel.queue_declare(self.queue.as_str().into(), look, FieldTable::default()).await?;
-            channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
+            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
             let consume = BasicConsumeOptions::default();
             let consumer =
                 channel.basic_consume(self.queue.as_str().into(), "".into(), consume, FieldTable::default()).await?;

@@ -1,7 +1,7 @@
 //! The waits between attempts to reach a broker.
 
 use std::time::Duration;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 use std::time::Instant;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 use std::time::SystemTime;
@@ -40,9 +40,9 @@ impl Waits {
     }
 }
 
-/// The time at which a connection is opened.
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
-#[expect(clippy::disallowed_methods, reason = "only the wait before the next connection depends on it")]
+/// The time at which a connection is opened, or a message begins to wait.
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+#[expect(clippy::disallowed_methods, reason = "only waits of a source depend on it, and no limit of a vendor")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

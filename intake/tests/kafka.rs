@@ -127,6 +127,7 @@ async fn kafka() {
     message_for_full_lane_holds_position(&cluster).await;
     partition_has_position_while_first_message_is_held(&cluster).await;
     held_message_comes_again(&cluster).await;
+    refused_message_waits_and_stops_no_other(&cluster).await;
     lost_position_ends_hand_over(&cluster).await;
     replies_go_to_topic(&cluster).await;
     killed_workers_and_gone_brokers_lose_nothing(&cluster).await;
@@ -251,6 +252,46 @@ async fn held_message_comes_again(cluster: &Cluster) {
     let mut paths: Vec<String> = transport.calls().iter().map(|call| call.path().to_owned()).collect();
     paths.sort();
     assert_eq!(paths, ["/0", "/1", "/2"]);
+}
+
+/// While the topic of refused messages has no leader, a refused message waits for some time, and others are accepted.
+async fn refused_message_waits_and_stops_no_other(cluster: &Cluster) {
+    for topic in ["waits", "waits.refused"] {
+        cluster.create_topic(topic, 1, BROKERS).unwrap();
+    }
+    cluster.partition_leader("waits.refused", 0, None).unwrap();
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    let send = async |content: &str| {
+        let record: FutureRecord<'_, (), str> = FutureRecord::to("waits").payload(content).partition(0);
+        producer.send(record, Duration::from_secs(10)).await.unwrap();
+    };
+    send("{").await;
+    // The refused message may wait for a quarter of it.
+    let limits = |store: Store| store.keep_seen(Duration::from_secs(80));
+    let (client, transport) = client(&store_path("kafka-waits"), limits).await;
+    let (outbox, source) = (client.outbox(), Kafka::connect(&url(cluster, "waits")).await.unwrap());
+    let feeding = async move {
+        let fed = outbox.feed_from(&source).await;
+        (source, fed)
+    };
+    #[expect(clippy::disallowed_methods, reason = "a test's own")]
+    let feeding = tokio::spawn(feeding);
+    let stored = || position(cluster, "integration-client", "waits");
+    wait_until(async || stored() == Some(0)).await;
+    // The first attempt takes ten seconds.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    send(&line("acme", "/1")).await;
+    wait_until(async || transport.calls().len() == 1).await;
+    let (source, fed) = tokio::time::timeout(Duration::from_secs(60), feeding).await.unwrap().unwrap();
+    let why = std::error::Error::source(&fed.unwrap_err()).unwrap().to_string();
+    assert!(why.contains("0:0 was refused") && why.contains("waits.refused has not taken it for 20 s"), "{why}");
+    assert_eq!(stored(), Some(0));
+    cluster.partition_leader("waits.refused", 0, Some(1)).unwrap();
+    let feeding = feed(&client, source);
+    wait_until(async || stored() == Some(2)).await;
+    client.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(feeding.await.unwrap(), 0, "the other message is recognised");
+    assert_eq!(transport.calls().len(), 1);
 }
 
 /// The client library begins at the first message without a position, and with one that the brokers do not have.

@@ -52,6 +52,11 @@ impl Refused {
         Refused { message, why: reason::line(why) }
     }
 
+    /// The partition and the offset from which the message came.
+    pub(super) fn place(&self) -> (i32, i64) {
+        (self.message.partition(), self.message.offset())
+    }
+
     /// Bytes of content.
     pub(super) fn length(&self) -> usize {
         self.message.payload().map_or(0, <[u8]>::len)

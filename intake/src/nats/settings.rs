@@ -7,6 +7,8 @@ use crate::error::Error;
 
 /// Messages that one pull request asks the server for at most.
 const PREFETCH: usize = 1024;
+/// The same before the size of any message is known: a message may have a megabyte or more.
+const FIRST_PREFETCH: usize = 64;
 
 /// The stream of refused messages, which is also its subject.
 pub(super) fn refused_stream(stream: &str) -> String {
@@ -61,10 +63,11 @@ pub(super) fn check(stream: &str, consumer: &str, config: &ConsumerConfig) -> Re
     Ok(())
 }
 
-/// Messages that one pull request asks for. The server refuses a request for more than the consumer's `max_batch`,
-/// where 0 or less is no limit.
-pub(super) fn batch(max_batch: i64) -> usize {
-    usize::try_from(max_batch).ok().filter(|limit| *limit > 0).map_or(PREFETCH, |limit| limit.min(PREFETCH))
+/// Messages that one pull request asks for; `is_first` if none has come yet. The server refuses a request for more than
+/// the consumer's `max_batch`, where 0 or less is no limit.
+pub(super) fn batch(max_batch: i64, is_first: bool) -> usize {
+    let most = if is_first { FIRST_PREFETCH } else { PREFETCH };
+    usize::try_from(max_batch).ok().filter(|limit| *limit > 0).map_or(most, |limit| limit.min(most))
 }
 
 #[cfg(test)]
@@ -74,7 +77,8 @@ mod tests {
     #[test]
     fn batch_is_within_the_limit_of_the_consumer() {
         for (limit, expected) in [(0, PREFETCH), (-1, PREFETCH), (1, 1), (100, 100), (i64::MAX, PREFETCH)] {
-            assert_eq!(batch(limit), expected, "{limit}");
+            assert_eq!(batch(limit, false), expected, "{limit}");
+            assert_eq!(batch(limit, true), expected.min(FIRST_PREFETCH), "{limit}");
         }
     }
 

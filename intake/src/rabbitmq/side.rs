@@ -156,8 +156,8 @@ impl Side {
             tracing::warn!(
                 queue,
                 problem,
-                "messages cannot be put aside; they are kept, unacknowledged, and tried again. With 1,024 of them the \
-                 broker delivers no other"
+                "messages cannot be put aside; they are kept, unacknowledged, and tried again. With as many of them as \
+                 `prefetch` in the URL states (1,024 by default), the broker delivers no other"
             );
         }
     }

@@ -44,9 +44,11 @@ impl KafkaReplies {
         let failed = |error: BoxError| Error::new(name.clone()).with_source(error);
         let mut settings = settings(&address, &place);
         settings.set("message.timeout.ms", PATIENCE.as_millis().to_string());
-        // Waits until all in-sync replicas have the record, and lets the broker drop duplicates that the library's own
-        // retries would make.
-        settings.set("acks", "all").set("enable.idempotence", "true");
+        // A record is confirmed when all in-sync replicas have it. `enable.idempotence` is not set: with it, an error
+        // such as a sequence number that is out of order after an unclean election of a leader is fatal to the
+        // producer, and every further record fails. Replies have no order, and a receiver recognises a repetition by
+        // its `message-id`.
+        settings.set("acks", "all");
         // The time after which an unknown topic counts as missing. Shorter than the message timeout, so that the error
         // is that of a missing topic and not a timeout.
         settings.set("topic.metadata.propagation.max.ms", "3000");
