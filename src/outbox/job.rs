@@ -351,6 +351,10 @@ fn at_rest(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> 
     }
 }
 
+/// Bytes of a stored request beyond which its letter shows the request's outline alone. The request is in the same row,
+/// and a row with a large body twice could take longer to write than a transaction may.
+const SHOWN_WHOLE: usize = 16 << 20;
+
 fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     log_letter(letter);
     let known = core.registry.route(&job.lane.tenant, &job.lane.vendor).map(|route| route.tenant().clone());
@@ -362,15 +366,18 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
         outline.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
         outline
     });
+    // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless it is
+    // redacted.
+    let request = if at_rest == AtRest::Redacted { None } else { payload.row(outbox, &job.id) };
+    let is_large = request.as_ref().is_some_and(|row| row.len() > SHOWN_WHOLE);
+    let outline = outline.or_else(|| is_large.then(|| letter.redacted()));
     let letter = outline.as_ref().unwrap_or(letter);
     NewDead {
         id: job.id,
         lane: job.lane.clone(),
         reason: letter.reason.as_str().to_owned(),
         letter: sealing::letter(&outbox.store, &job.id, letter, seals(outbox, payload, known.as_deref())),
-        // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless it is
-        // redacted.
-        request: if at_rest == AtRest::Redacted { None } else { payload.row(outbox, &job.id) },
+        request,
         keep_result: job.keep_result,
         reply: payload.stored().filter(|stored| stored.reply).map(|stored| {
             replies::given_up(letter, &Wanted { to: stored.reply_to.clone(), is_plain: at_rest == AtRest::Plain })

@@ -11,13 +11,13 @@ use super::attempt_end::{AttemptEnd, Cause, EXCERPT, NotSent, excerpt};
 use super::events::End;
 use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
+use super::outlook::{HOLD, Outlook, outlook};
 use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
-use crate::config::{AtRest, Keep, OnAmbiguous, Tenant};
+use crate::config::{AtRest, Keep, OnAmbiguous};
 use crate::core::{Core, Used};
 use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
-use crate::engine::plan::NO_ENDPOINT;
-use crate::engine::{Refusal, Until};
+use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::retry::{self, Class, FailedEnd, failed_end};
@@ -56,8 +56,6 @@ pub(crate) struct Sending {
     pub(crate) begun: Arc<AtomicBool>,
 }
 
-/// How long a job waits in memory for its host and its permit, before it waits in the store.
-const HOLD: Duration = Duration::from_secs(60);
 /// The wait of a job that the store or the limits cannot take now, if they state none.
 const SOON: Duration = Duration::from_secs(1);
 /// The longest wait of a job at a limit that does not stop its whole lane, such as one of its endpoint, or an eighth of what
@@ -116,21 +114,6 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     let (ending, told) = outgoing.ending(core, end, noted).await;
     outgoing.ended(core, told);
     ending
-}
-
-/// Whether a lane's limits allow no request of this priority for longer than a claimed job waits. Limits of single
-/// endpoints do not count.
-pub(crate) fn is_blocked(core: &Core, tenant: &Tenant, priority: Priority) -> bool {
-    let Some(place) = core.registry.dispatch.find(tenant) else { return false };
-    place.shard.look(|engine, now| {
-        // A check says first which exchanges a request has to wait for, whatever pauses there are.
-        if engine.paused_until(now, place.lane).is_some_and(|at| at > now + HOLD) {
-            return true;
-        }
-        let check = engine.check(now, place.lane, NO_ENDPOINT, priority.into());
-        let until = check.and_then(|check| check.stop).map(|(_, until)| until);
-        matches!(until, Some(Until::At(at) | Until::Turn(at)) if at > now + HOLD)
-    })
 }
 
 /// Ends a claim whose job does not fit the configuration: it is tried again later, because the configuration may be
@@ -262,8 +245,8 @@ impl Outgoing {
             NotSent::Refused(Refusal::UnknownEndpoint) => Next::Later(UNKNOWN),
             NotSent::Refused(Refusal::TooExpensive { .. }) | NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,
-            NotSent::Refused(Refusal::TooLate { .. } | Refusal::RetryLater { .. })
-                if self.is_untried() && is_blocked(core, self.route.tenant(), self.priority) =>
+            NotSent::Refused(Refusal::TooLate { .. } | Refusal::RetryLater { .. } | Refusal::Deadline)
+                if self.is_untried() && outlook(core, self.route.tenant(), self.priority) != Outlook::Open =>
             {
                 Next::Blocked
             }

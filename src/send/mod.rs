@@ -37,6 +37,7 @@ mod host_pass;
 pub(crate) mod key;
 mod letter;
 mod notices;
+pub(crate) mod outlook;
 mod plain;
 pub(crate) mod prepared;
 pub(crate) mod response;
@@ -303,6 +304,7 @@ impl Outgoing {
             waited,
             reason,
             headroom,
+            may_have_acted: self.may_have_acted(),
         })
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Parts {
     pub(crate) waited: Duration,
     pub(crate) reason: Option<WaitReason>,
     pub(crate) headroom: Option<Headroom>,
+    /// One of the attempts left open whether the vendor acted: the one that brought this response, or an earlier one.
+    pub(crate) may_have_acted: bool,
 }
 
 impl Response {
@@ -99,7 +101,7 @@ impl Response {
     /// # Errors
     /// [`ErrorKind::Status`]; the message names tenant, vendor and status, and [`Error::response`] has status and
     /// headers. Its body is empty: none is read here. The [`delivery`](Error::delivery) is `Ambiguous` if the status
-    /// leaves open whether the vendor acted (408, 425, and 500 to 599), and otherwise `Rejected`.
+    /// (408, 425, and 500 to 599) or an earlier attempt leaves open whether the vendor acted, and otherwise `Rejected`.
     pub fn error_for_status(mut self) -> Result<Response, Error> {
         let status = self.parts.status;
         if status.as_u16() < 400 {
@@ -107,7 +109,7 @@ impl Response {
         }
         let route = &self.parts.body.route;
         let outcome = Outcome::Answered { status: status.as_u16(), class: None, retry_after: false };
-        let delivery = match is_ambiguous(&outcome, &route.vendor.retry) {
+        let delivery = match self.may_have_acted() || is_ambiguous(&outcome, &route.vendor.retry) {
             true => Delivery::Ambiguous,
             false => Delivery::Rejected,
         };
@@ -159,6 +161,12 @@ impl Response {
             let error = tenant.error(ErrorKind::Decode, Delivery::Delivered, why);
             error.after_attempts(attempts).of_request(request_id)
         })
+    }
+
+    /// Whether one of the attempts left open whether the vendor acted. A final status does not settle that: a 409 after
+    /// a timeout says only that the vendor refused the second attempt.
+    pub(crate) fn may_have_acted(&self) -> bool {
+        self.parts.may_have_acted
     }
 
     /// Whether all of the body has arrived, without an error.

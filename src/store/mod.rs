@@ -207,7 +207,8 @@ impl Store {
     }
 
     /// The largest request that is accepted, in its stored form: headers, path and body. A body that is not text takes
-    /// 4/3 of its size. 1 MiB by default, 64 MiB at most.
+    /// 4/3 of its size. 1 MiB by default, 64 MiB at most. The dead letter of a request above 16 MiB shows its method, path
+    /// and size alone; it can be sent again all the same.
     pub fn max_payload_bytes(mut self, bytes: usize) -> Store {
         self.limits.max_payload = bytes.min(HARD_PAYLOAD);
         self

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::send::outlook::Outlook;
 use crate::store::LaneTier;
 
 /// How long a blocked lane is not looked at again.
@@ -54,25 +55,32 @@ impl BlockedLanes {
         self.refused.insert(lane, now + PROBE);
     }
 
-    /// How many jobs of the lane may be claimed without a permit; `None` if its limits do not stop it. `is_blocked`
-    /// says whether they still do, by what this process knows.
-    pub(super) fn room(&mut self, lane: &LaneTier, now: Time, is_blocked: impl FnOnce() -> bool) -> Option<u32> {
+    /// How many jobs of the lane may be claimed without a permit; `None` if its limits do not stop it. `outlook` says
+    /// whether they still do, by what this process knows.
+    pub(super) fn room(&mut self, lane: &LaneTier, now: Time, outlook: impl FnOnce() -> Outlook) -> Option<u32> {
         let probe_at = self.refused.get_mut(lane)?;
-        if !is_blocked() {
-            self.refused.remove(lane);
-            return None;
+        match outlook() {
+            Outlook::Open => {
+                self.refused.remove(lane);
+                None
+            }
+            Outlook::Closed if now < *probe_at => {
+                self.add(lane);
+                Some(0)
+            }
+            Outlook::Closed => {
+                *probe_at = now + PROBE;
+                Some(1)
+            }
+            Outlook::Unknown => Some(1),
         }
-        if now < *probe_at {
-            self.add(lane);
-            return Some(0);
-        }
-        *probe_at = now + PROBE;
-        Some(1)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use Outlook::{Closed, Open, Unknown};
+
     use super::*;
 
     #[test]
@@ -81,21 +89,36 @@ mod tests {
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
         let mut blocked = BlockedLanes::default();
         blocked.look(at(0));
-        assert_eq!(blocked.room(&lane, at(0), || true), None, "no claimed job was refused");
+        assert_eq!(blocked.room(&lane, at(0), || Closed), None, "no claimed job was refused");
         blocked.refused(lane.clone(), at(0));
-        assert_eq!(blocked.room(&lane, at(0), || true), Some(0));
+        assert_eq!(blocked.room(&lane, at(0), || Closed), Some(0));
         assert!(blocked.has_seen(&lane));
         blocked.look(at(249));
         assert!(blocked.has_seen(&lane));
         blocked.look(at(250));
         assert!(!blocked.has_seen(&lane));
-        assert_eq!(blocked.room(&lane, at(14_999), || true), Some(0));
-        assert_eq!(blocked.room(&lane, at(15_000), || true), Some(1), "one job asks again");
-        assert_eq!(blocked.room(&lane, at(15_000), || true), Some(0), "and no second one at once");
+        assert_eq!(blocked.room(&lane, at(14_999), || Closed), Some(0));
+        assert_eq!(blocked.room(&lane, at(15_000), || Closed), Some(1), "one job asks again");
+        assert_eq!(blocked.room(&lane, at(15_000), || Closed), Some(0), "and no second one at once");
         blocked.refused(lane.clone(), at(15_100));
-        assert_eq!(blocked.room(&lane, at(30_000), || true), Some(0));
-        assert_eq!(blocked.room(&lane, at(30_000), || false), None, "the limits allow more");
-        assert_eq!(blocked.room(&lane, at(30_000), || true), None);
+        assert_eq!(blocked.room(&lane, at(30_000), || Closed), Some(0));
+        assert_eq!(blocked.room(&lane, at(30_000), || Open), None, "the limits allow more");
+        assert_eq!(blocked.room(&lane, at(30_000), || Closed), None);
+    }
+
+    #[test]
+    fn one_job_waits_where_only_a_request_finds_out() {
+        let lane = LaneTier { tenant: "acme".to_owned(), vendor: "v".to_owned(), tier: 1 };
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        let mut blocked = BlockedLanes::default();
+        assert_eq!(blocked.room(&lane, at(0), || Unknown), None, "no claimed job was refused");
+        blocked.refused(lane.clone(), at(0));
+        for ms in [0, 1, 60_000] {
+            assert_eq!(blocked.room(&lane, at(ms), || Unknown), Some(1));
+            assert!(!blocked.has_seen(&lane));
+        }
+        assert_eq!(blocked.room(&lane, at(60_000), || Open), None, "the store has given units");
+        assert_eq!(blocked.room(&lane, at(60_000), || Unknown), None);
     }
 
     #[test]
@@ -104,7 +127,7 @@ mod tests {
         let mut blocked = BlockedLanes::default();
         blocked.refused(lane.clone(), Time::ZERO);
         blocked.look(Time::ZERO + PROBE + FORGET);
-        assert_eq!(blocked.room(&lane, Time::ZERO, || true), None);
+        assert_eq!(blocked.room(&lane, Time::ZERO, || Closed), None);
         assert!(blocked.refused.is_empty());
     }
 }

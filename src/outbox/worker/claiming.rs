@@ -16,7 +16,7 @@ use crate::outbox::job::{self, Waits};
 use crate::outbox::lanes::Lanes;
 use crate::outbox::priority;
 use crate::outbox::unwritten::HeldJob;
-use crate::send::durable::is_blocked;
+use crate::send::outlook::outlook;
 use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
@@ -84,8 +84,8 @@ impl Worker {
                     0
                 }
                 Ok(tenant) => {
-                    let still = || is_blocked(core, &tenant, priority(lane.tier));
-                    blocked.room(lane, now, still).unwrap_or_else(|| match pace(&tenant.vendor).unit_ns {
+                    let outlook = || outlook(core, &tenant, priority(lane.tier));
+                    blocked.room(lane, now, outlook).unwrap_or_else(|| match pace(&tenant.vendor).unit_ns {
                         0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
                         unit => {
                             u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS)

@@ -104,3 +104,40 @@ async fn renamed_endpoint_rejects_no_waiting_job() {
         assert!(!matches!(status, Status::Dead { .. }), "{status:?}");
     }
 }
+
+#[tokio::test]
+async fn used_up_shared_limit_keeps_one_job_waiting() {
+    let folder = folder();
+    let limits = "[[vendors.v.limits]]\nname = \"second\"\nscope = \"tenant\"\nlimit = 100\nwindow = \"1s\"\n\
+                  [[vendors.v.limits]]\nname = \"daily\"\nscope = \"tenant\"\nalgorithm = \"quota\"\nlimit = 2\n\
+                  window = \"1d\"\n";
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{VENDOR}{limits}"));
+    let builder = builder.transport(transport.clone()).tenant(TenantEntry::new("acme", "v"));
+    let builder = builder.store(Store::sqlite(folder.join("s.db"))).work();
+    let client = builder.share_through(format!("sqlite:{}", folder.join("limits.db").display())).build().await.unwrap();
+    let receipts = accept(&client, 60).await;
+    until_calls(&transport, 2).await;
+    let waiting = || client.status("acme", "v").unwrap().waiting.normal;
+    for _ in 0..1_000 {
+        if waiting() > 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(waiting() > 2, "as many jobs wait as the limit of a second would take");
+    // Longer than a claimed job waits.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for _ in 0..20 {
+        assert!(waiting() <= 1, "{} jobs take places of other tenants", waiting());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(transport.calls().len(), 2);
+    for receipt in &receipts[2..] {
+        let status = receipt.status().await.unwrap();
+        assert!(matches!(status, Status::Waiting { .. } | Status::UnderWay), "{status:?}");
+    }
+}
