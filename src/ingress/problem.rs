@@ -175,7 +175,7 @@ pub(crate) fn last_response(
 }
 
 /// Sets the headers that tell some SDKs not to retry the request.
-fn never_repeat(headers: &mut HeaderMap) {
+pub(crate) fn never_repeat(headers: &mut HeaderMap) {
     for name in ["x-should-retry", "stripe-should-retry"] {
         headers.insert(name, HeaderValue::from_static("false"));
     }

@@ -21,6 +21,7 @@ mod ending;
 mod json;
 mod keys;
 mod nested;
+mod redirects;
 mod thousand;
 mod tokens;
 

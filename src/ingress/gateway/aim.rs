@@ -1,18 +1,21 @@
 //! Finds where a request goes (tenant, vendor and path), for each of the ways in which a caller can name them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderMap};
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
-use url::Url;
+use url::{Host, Url};
 
 use super::callers::{self, Allowed};
 use super::door::Door;
+use super::links::Own;
 use super::path;
 use super::problem::Problem;
 use super::shared::Shared;
 use crate::config::{May, unknown};
+use crate::core::Registry;
 use crate::error::Error;
 use crate::route::Route;
 
@@ -20,8 +23,7 @@ use crate::route::Route;
 pub(super) struct Aim {
     pub(super) route: Arc<Route>,
     pub(super) path: String,
-    /// The vendor's base URL as the caller addresses it at the gateway, without a trailing slash.
-    pub(super) own: String,
+    pub(super) own: Own,
     /// Whether the path named tenant and vendor. Only then can the caller reach the gateway's own paths at the same
     /// address.
     pub(super) is_by_path: bool,
@@ -66,6 +68,7 @@ impl Shared {
             }
         };
         let registry = &self.client.core().registry;
+        let public = self.public_url.as_ref().and_then(Uri::authority).map(ToString::to_string);
         if uri.scheme().is_some() && door.lane.is_some() {
             return Err(bad(
                 "this address is one tenant's lane to one vendor, and no forward proxy; use the gateway's own"
@@ -77,7 +80,7 @@ impl Shared {
             let tenant = tenant_of(user.as_deref())?;
             let is_callers = |route: &Arc<Route>| allowed.may(right, &tenant, &route.vendor.name);
             // The same message for tenants that do not exist and for those of others.
-            let route = self.proxied(&tenant, uri).filter(is_callers).ok_or_else(|| {
+            let route = proxied(registry, &tenant, &uri.to_string()).filter(is_callers).ok_or_else(|| {
                 let why = "there is no vendor at this host and path that the caller may call on behalf of this tenant \
                            ([[callers]] says what it may); the gateway is no open proxy";
                 Problem::refused(StatusCode::FORBIDDEN, "forbidden", why)
@@ -86,6 +89,15 @@ impl Shared {
             let (path, _) = path::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
             let own = format!("http://{}{}", uri.authority().map_or("", |authority| authority.as_str()), base.path());
             let own = own.trim_end_matches('/').to_owned();
+            let (core, vendor) = (self.client.core().clone(), route.vendor.name.clone());
+            // A client without a proxy for loopback reaches the listener itself.
+            let names: Vec<String> = public.into_iter().chain([door.host.to_string()]).collect();
+            let reaches_gateway = Arc::new(move |url: &Url| {
+                let other = |route: Arc<Route>| route.vendor.name != vendor;
+                names.iter().any(|name| is_at(url, name))
+                    || proxied(&core.registry, &tenant, without_user(url).as_str()).is_some_and(other)
+            });
+            let own = Own { lane: own.len(), url: own, reaches_gateway };
             return Ok(Aim { path: path.into_owned(), own, route, is_by_path: false });
         }
         let (tenant, vendor, rest, form) = match &door.lane {
@@ -111,19 +123,91 @@ impl Shared {
             }
             _ => format!("http://{host}{form}{of_base}"),
         };
+        // All URLs at a lane listener lead to its lane.
+        let listeners = [host.to_owned(), door.host.to_string()].into_iter().filter(|_| door.lane.is_none());
+        let names: Vec<String> = public.into_iter().chain(listeners).collect();
+        let reaches_gateway = Arc::new(move |url: &Url| names.iter().any(|name| is_at(url, name)));
+        let own = Own { lane: own.len() - of_base.len(), url: own, reaches_gateway };
         Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })
     }
+}
 
-    /// Finds the route whose base URL covers the URL of a forward proxy's request. That URL may say `http` for a
-    /// vendor's `https`.
-    fn proxied(&self, tenant: &str, uri: &Uri) -> Option<Arc<Route>> {
-        let registry = &self.client.core().registry;
-        let text = uri.to_string();
-        let find = |text: &str| {
-            let url = Url::parse(text).ok().filter(|url| url.username().is_empty() && url.password().is_none())?;
-            registry.route_for_url(tenant, &url).ok()
-        };
-        let secure = || text.strip_prefix("http://").and_then(|rest| find(&format!("https://{rest}")));
-        find(&text).or_else(secure)
+/// Finds the route whose base URL covers the URL of a forward proxy's request. That URL may say `http` for a vendor's
+/// `https`.
+fn proxied(registry: &Registry, tenant: &str, text: &str) -> Option<Arc<Route>> {
+    let find = |text: &str| {
+        let url = Url::parse(text).ok().filter(|url| url.username().is_empty() && url.password().is_none())?;
+        registry.route_for_url(tenant, &url).ok()
+    };
+    let secure = || text.strip_prefix("http://").and_then(|rest| find(&format!("https://{rest}")));
+    find(text).or_else(secure)
+}
+
+/// The URL that a client asks its proxy for: it sends a user name in a header.
+fn without_user(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Only a URL without a host takes no user name, and it has none.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_fragment(None);
+    url
+}
+
+/// Whether a URL leads to `name`, the host and port of a `Host` header, by whatever scheme. All names of this machine
+/// count as one.
+fn is_at(url: &Url, name: &str) -> bool {
+    // A name without a port is that of the scheme's default port, and a server in front of the gateway may speak TLS.
+    ["http", "https"].into_iter().filter_map(|scheme| Url::parse(&format!("{scheme}://{name}")).ok()).any(|own| {
+        let is_same = url.host_str().map(bare) == own.host_str().map(bare) || (is_local(url) && is_local(&own));
+        is_same && url.port_or_known_default() == own.port_or_known_default()
+    })
+}
+
+/// A host's name without the dot of its root.
+fn bare(host: &str) -> &str {
+    host.trim_end_matches('.')
+}
+
+/// Whether a URL's host is this machine, by any name that clients connect to on loopback.
+fn is_local(url: &Url) -> bool {
+    let is_own = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    match url.host() {
+        Some(Host::Domain(name)) => bare(name) == "localhost" || bare(name).ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => is_own(address.into()),
+        Some(Host::Ipv6(address)) => is_own(address.to_canonical()),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateway_is_found_by_each_of_its_names() {
+        let is = |url: &str, name: &str| is_at(&Url::parse(url).unwrap(), name);
+        for (url, name) in [
+            ("http://127.0.0.1:8099/@/github", "127.0.0.1:8099"),
+            ("https://u:p@LOCALHOST.:8099", "127.0.0.1:8099"),
+            ("http://[::1]:8099/", "localhost:8099"),
+            ("http://[::ffff:127.0.0.1]:8099/", "localhost:8099"),
+            ("http://0x7f000002:8099/", "0.0.0.0:8099"),
+            ("http://0:8099/", "127.0.0.1:8099"),
+            ("https://gateway/acme", "gateway"),
+            ("http://gateway./acme", "Gateway:80"),
+            ("https://internal.example:8443/", "internal.example:8443"),
+        ] {
+            assert!(is(url, name), "{url} {name}");
+        }
+        for (url, name) in [
+            ("http://127.0.0.1:8098/@/github", "127.0.0.1:8099"),
+            ("http://127.0.0.1.example:8099/", "127.0.0.1:8099"),
+            ("http://127.0.0.1:8099@b.example/", "127.0.0.1:8099"),
+            ("http://127.0.0.1:8099/", "gateway:8099"),
+            ("https://gateway/", "gateway:80"),
+            ("http://gateway/", ""),
+            ("mailto:a@gateway", "gateway"),
+        ] {
+            assert!(!is(url, name), "{url} {name}");
+        }
     }
 }

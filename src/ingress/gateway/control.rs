@@ -57,11 +57,12 @@ impl Shared {
 
     /// The texts of problems may name files, hosts and tenants: they are for those who `may_view` them.
     fn readiness(&self, door: &Door, may_view: bool) -> Response<GatewayBody> {
-        // A failing store does not stop direct sends; it matters only if callers may store requests.
+        // A failing store does not stop direct sends; it matters only if callers may store requests, or if the process
+        // has other work than sending for callers.
         let store_problem = self.client.outbox().problem();
         let status = match (door.shutdown.draining.load(Ordering::Relaxed), &store_problem) {
             (true, _) => "draining",
-            (false, Some(_)) if self.takes_for_later() => "store",
+            (false, Some(_)) if !self.sends || self.takes_for_later() => "store",
             _ => "ok",
         };
         let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -2,7 +2,8 @@
 //!
 //! Many vendors state the next page in the body (`"next": "https://api.example/items?page=2"`). An SDK that follows
 //! this URL bypasses the gateway and sends the caller's token to the vendor. If a caller's configuration asks for it,
-//! each string of a JSON response that is an absolute URL is rewritten like the URLs in headers.
+//! each string of a JSON response that is an absolute URL is rewritten like the URLs in headers. One that leads into
+//! the gateway, and not to the lane of the request, becomes an empty string.
 //!
 //! The body is streamed, whatever its length: the rewriter holds back one string at a time, while the string may be
 //! such a URL. Longer strings, and everything that is not JSON, pass unchanged. The body must not change anywhere
@@ -14,7 +15,7 @@ use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use url::Url;
 
-use super::links::{Back, absolute};
+use super::links::{Back, Own, Unfit, absolute};
 use crate::config::AuthScheme;
 
 /// Longest string, in bytes, that is held back; no client follows a longer URL.
@@ -33,7 +34,7 @@ pub(super) fn is_json(status: StatusCode, headers: &HeaderMap) -> bool {
 pub(super) struct JsonLinks {
     base: Url,
     auth: AuthScheme,
-    own: String,
+    own: Own,
     state: State,
     /// The bytes of a string that may be a URL, from its opening quote on.
     held: Vec<u8>,
@@ -51,7 +52,7 @@ enum State {
 
 impl JsonLinks {
     pub(super) fn new(back: &Back<'_>) -> JsonLinks {
-        let (base, auth, own) = (back.base.clone(), back.auth.clone(), back.own.to_owned());
+        let (base, auth, own) = (back.base.clone(), back.auth.clone(), back.own.clone());
         JsonLinks { base, auth, own, state: State::Outside, held: Vec::new() }
     }
 
@@ -123,7 +124,14 @@ impl JsonLinks {
     /// Returns the held string in the caller's form, with its quotes, or `None` if it must stay unchanged.
     fn rewritten(&self) -> Option<String> {
         let text: String = serde_json::from_slice(&self.held).ok()?;
-        let new = serde_json::to_string(&absolute(&self.base, &self.auth, &self.own, &text)?).ok()?;
+        let new = match absolute(&self.base, &self.auth, &self.own, &text) {
+            Ok(new) => new?,
+            Err(Unfit(why)) => {
+                tracing::debug!(lane = %self.own.url, why, "a URL in a vendor's JSON became an empty string");
+                String::new()
+            }
+        };
+        let new = serde_json::to_string(&new).ok()?;
         // PHP escapes slashes as `\/`: keep that form.
         let has_escaped_slash = memchr::memmem::find(&self.held, b"\\/").is_some();
         Some(if has_escaped_slash { new.replace('/', "\\/") } else { new })
@@ -148,7 +156,7 @@ mod tests {
 
     fn links(auth: AuthScheme) -> JsonLinks {
         let base = Url::parse("https://api.example/v3").unwrap();
-        JsonLinks::new(&Back { base: &base, path: "/users", auth: &auth, own: OWN })
+        JsonLinks::new(&Back { base: &base, path: "/users", auth: &auth, own: &Own::sample() })
     }
 
     /// In pieces of this length.
@@ -184,6 +192,20 @@ mod tests {
                 r#"{"url": "https://api.example/v3/repos{/owner}{?page}" , "n":1.0e2}"#,
                 format!(r#"{{"url": "{OWN}/repos{{/owner}}{{?page}}" , "n":1.0e2}}"#),
             ),
+        ] {
+            assert_eq!(rewritten(given), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn urls_of_other_lanes_are_emptied() {
+        for (given, expected) in [
+            (r#"{"next":"http://127.0.0.1:8099/@/stripe/x"}"#, r#"{"next":""}"#.to_owned()),
+            (r#"["http:\/\/127.0.0.1:8099\/eu-1\/github"]"#, r#"[""]"#.to_owned()),
+            (r#"["https://a@127.0.0.1:8099/acme/github/../stripe"]"#, r#"[""]"#.to_owned()),
+            (r#"["http://127.0.0.1:8099/acme/github/x?a=b#c"]"#, format!(r#"["{OWN}/x?a=b#c"]"#)),
+            (r#"["http://b.example\\@127.0.0.1:8099/@/x"]"#, r#"["http://b.example/@127.0.0.1:8099/@/x"]"#.to_owned()),
+            (r#"["http://127.0.0.1:80/@/stripe"]"#, r#"["http://127.0.0.1:80/@/stripe"]"#.to_owned()),
         ] {
             assert_eq!(rewritten(given), expected, "{given}");
         }

@@ -43,8 +43,8 @@
 //! HTTP/1.1 without TLS, on loopback or behind a mesh. The gateway's own errors are RFC 9457 problem documents with
 //! `Proxy-Status` (RFC 9209). A request may act twice if its method is none of GET, HEAD, OPTIONS, PUT and DELETE and
 //! it has no idempotency key that the vendor reads. If such a request fails and it is unknown whether the vendor acted,
-//! the caller gets the vendor's own 5xx, if there was one, and otherwise 422, both with `x-should-retry: false`. The
-//! gateway does not send the same request again for ten minutes.
+//! the caller gets the vendor's response, if one ended the request, and otherwise 422, both with
+//! `x-should-retry: false`. The gateway does not send the same request again for ten minutes.
 
 mod aim;
 pub(crate) mod answer;

@@ -17,7 +17,7 @@ use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
-use super::reply::{fits, isolate, of_error, of_vendor, rewrite_json};
+use super::reply::{fits, isolate, mark_open, of_error, of_vendor, open_outcome, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
@@ -265,9 +265,17 @@ impl Shared {
         match result.and_then(|answer| fits(answer, &method, &aim.route)) {
             Ok(answer) => {
                 let took = core.clock.now().since(began);
+                let mut mark = guard.mark.take();
+                // A response may follow an attempt with an unknown outcome if the client has made a key. The SDK's
+                // repetition would get another key, so that the vendor may act again.
+                let open = if may_act_twice { None } else { open_outcome(&answer, &aim.route) };
+                if let Some(error) = &open
+                    && let Some(mark) = mark.take()
+                {
+                    self.remember(mark.fingerprint(), error.to_string());
+                }
                 // A response that has arrived completely cannot break off any more.
-                let mark = guard.mark.take().filter(|_| !answer.is_whole());
-                let on_break = mark.map(|mark| {
+                let on_break = mark.filter(|_| !answer.is_whole()).map(|mark| {
                     let (shared, mark) = (self.clone(), mark.fingerprint());
                     let remember: OnBreak =
                         Box::new(move |why| shared.remember(mark, format!("its answer broke off: {why}")));
@@ -280,7 +288,10 @@ impl Shared {
                     Some(deadline) => answer.until(core.clock.instant(began + deadline)),
                     None => answer,
                 };
-                let answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
+                let mut answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
+                if let Some(error) = &open {
+                    mark_open(&mut answer, error);
+                }
                 Ok(with_links(answer, &back, &method, allowed))
             }
             Err(error) => {

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tower_service::Service;
 
-use super::service::LaneService;
+use super::service::{LaneService, Sent};
 use crate::BoxFuture;
 use crate::error::BoxError;
-use crate::ingress::{Problem, last_response};
+use crate::ingress::{Problem, last_response, never_repeat};
 use crate::send::response::ResponseBody;
 use crate::transport::TransportError;
 
@@ -57,7 +57,17 @@ where
         let accept = request.headers().get(ACCEPT).cloned();
         Box::pin(async move {
             Ok(match service.sent(request).await {
-                Ok(answer) => http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body)))),
+                Ok(Sent { answer, may_act_twice }) => {
+                    // The vendor's response does not settle what it, or an attempt before it, left open.
+                    let is_open = !may_act_twice && answer.may_have_acted() && !answer.status().is_success();
+                    let mut answer =
+                        http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body))));
+                    if is_open {
+                        answer.headers_mut().insert("integration-delivery", HeaderValue::from_static("ambiguous"));
+                        never_repeat(answer.headers_mut());
+                    }
+                    answer
+                }
                 Err(failed) => {
                     let last = last_response(&failed.error, failed.may_act_twice, |_| {});
                     let problem = || Problem::of(&failed.error, failed.may_act_twice).answer(accept.as_ref());

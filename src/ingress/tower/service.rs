@@ -89,8 +89,18 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { service.sent(request).await.map(http::Response::from).map_err(|failed| failed.error) })
+        Box::pin(async move {
+            let sent = service.sent(request).await;
+            sent.map(|sent| http::Response::from(sent.answer)).map_err(|failed| failed.error)
+        })
     }
+}
+
+/// A request that has a response.
+pub(super) struct Sent {
+    pub(super) answer: Response,
+    /// See [`Failed::may_act_twice`].
+    pub(super) may_act_twice: bool,
 }
 
 /// Why a request has no response.
@@ -103,7 +113,7 @@ pub(super) struct Failed {
 
 impl LaneService {
     /// Converts an incoming request and sends it.
-    pub(super) async fn sent<B>(self, request: http::Request<B>) -> Result<Response, Failed>
+    pub(super) async fn sent<B>(self, request: http::Request<B>) -> Result<Sent, Failed>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -122,6 +132,7 @@ impl LaneService {
             || key::is_stated(&accepted.request, &route);
         let outgoing =
             Outgoing::new(core, Caller::Lane(&route), accepted.priority, accepted.request, accepted.immediate);
-        send(core, outgoing).await.map_err(|error| Failed { error, may_act_twice })
+        let sent = send(core, outgoing).await;
+        sent.map(|answer| Sent { answer, may_act_twice }).map_err(|error| Failed { error, may_act_twice })
     }
 }
