@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::AuthScheme;
@@ -27,17 +27,13 @@ impl Authorization {
     pub(crate) fn conceal(&self, scheme: &AuthScheme, text: &str) -> String {
         let secret = self.secret.expose_secret();
         let is_basic = *scheme == AuthScheme::Basic;
-        let encoded = SecretString::from(if is_basic { STANDARD.encode(secret) } else { String::new() });
-        let mut forms = vec![secret.trim(), encoded.expose_secret().trim_end_matches('=')];
+        let encoded = if is_basic { in_base64(secret) } else { SecretString::default() };
+        let mut forms = vec![secret.trim(), encoded.expose_secret()];
         if is_basic && let Some((user, password)) = secret.split_once(':') {
             forms.extend([user, password]);
         }
         forms.retain(|form| form.chars().count() >= SHORTEST);
-        let mut found = Vec::new();
-        for decode in DECODERS {
-            let view = View::new(text, decode);
-            forms.iter().for_each(|form| view.find(form.as_bytes(), &mut found));
-        }
+        let mut found = places(text, &forms, true);
         found.sort_by_key(|place| place.start);
         let mut concealed = String::with_capacity(text.len());
         let mut written = 0;
@@ -51,6 +47,22 @@ impl Authorization {
         concealed.push_str(&text[written..]);
         concealed
     }
+}
+
+/// A basic credential (`user:password`) as a request carries it, without padding.
+pub(super) fn in_base64(credential: &str) -> SecretString {
+    SecretString::from(STANDARD_NO_PAD.encode(credential))
+}
+
+/// The places of `forms`, none of which is empty, in `text`, as it is and decoded. In a text that may be cut, the
+/// beginning of a form at its end counts too.
+pub(super) fn places(text: &str, forms: &[&str], is_cut: bool) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for decode in DECODERS {
+        let view = View::new(text, decode);
+        forms.iter().for_each(|form| view.find(form.as_bytes(), is_cut, &mut found));
+    }
+    found
 }
 
 /// A decoded text, and where its bytes stand in the text that the vendor sent.
@@ -82,12 +94,13 @@ impl View {
         view
     }
 
-    /// Adds the places of `form`, which is not empty, and of its beginning at the end of the text.
-    fn find(&self, form: &[u8], found: &mut Vec<Range<usize>>) {
+    /// Adds the places of `form`, which is not empty, and in a cut text that of its beginning at the end.
+    fn find(&self, form: &[u8], is_cut: bool, found: &mut Vec<Range<usize>>) {
         let windows = self.bytes.windows(form.len()).enumerate();
         let starts = windows.filter(|(_, window)| *window == form).map(|(start, _)| start);
         found.extend(starts.map(|start| self.places[start]..self.places[start + form.len()]));
-        let cut = (SHORTEST_BEGINNING..form.len()).rev().find(|length| self.bytes.ends_with(&form[..*length]));
+        let lengths = if is_cut { SHORTEST_BEGINNING..form.len() } else { 0..0 };
+        let cut = lengths.rev().find(|length| self.bytes.ends_with(&form[..*length]));
         found.extend(cut.map(|length| self.places[self.bytes.len() - length]..self.places[self.bytes.len()]));
     }
 }
@@ -140,6 +153,8 @@ fn html(text: &str, bytes: &mut Vec<u8>) -> Option<usize> {
 mod tests {
     use std::sync::Arc;
 
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::clock::Time;
     use crate::transport::target;
@@ -186,6 +201,13 @@ mod tests {
         }
         assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", "it is super"), "it is ***");
         assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", "it was sup"), "it was sup");
+    }
+
+    #[test]
+    fn beginnings_count_in_cut_texts_alone() {
+        assert!(places("it is super", &["supersecret"], true).contains(&(6..11)));
+        assert!(places("it is super", &["supersecret"], false).is_empty());
+        assert_eq!(places("a%2Fb, a/b", &["a/b"], false), [7..10, 7..10, 0..5, 7..10, 7..10]);
     }
 
     #[test]

@@ -326,6 +326,9 @@ async fn malformed_token_answers_are_described() {
     let secret = "{\"error\":\"invalid_client\",\"error_description\":\"the secret&= is wrong\"}";
     // The secret begins before the cut of a long description, and ends after it.
     let at_the_cut = secret.replace("the", &format!("{}the", "x".repeat(195)));
+    // As the request carries the secret.
+    let encoded = base64::engine::general_purpose::STANDARD.encode("the+client%26%3D:the+secret%26%3D");
+    let [in_base64, in_percent] = [&*encoded, "the+secret%26%3d"].map(|form| secret.replace("the secret&=", form));
     for (trouble, asked, why) in [
         (Trouble::Says(200, "{\"access_token\":".to_owned()), 3, "no token answer"),
         (Trouble::Says(200, "{\"token_type\":\"bearer\"}".to_owned()), 3, "no token answer"),
@@ -337,6 +340,8 @@ async fn malformed_token_answers_are_described() {
         (Trouble::Says(401, "{\"error\":\"invalid_client\"}".to_owned()), 1, "no access token: invalid_client"),
         (Trouble::Says(400, secret.to_owned()), 1, "repeats a secret"),
         (Trouble::Says(400, at_the_cut), 1, "repeats a secret"),
+        (Trouble::Says(400, in_base64), 1, "repeats a secret"),
+        (Trouble::Says(400, in_percent), 1, "repeats a secret"),
         (Trouble::Says(400, "<html>".to_owned()), 3, "no token answer"),
     ] {
         let vendor = TokenVendor::start(rules()).await.unwrap();

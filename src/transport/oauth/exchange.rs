@@ -13,7 +13,7 @@ use oauth2::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use super::issued::{Issued, Trouble, is_error, refusal};
+use super::issued::{Issued, Trouble, carried, is_error, refusal};
 use super::jwt;
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -210,10 +210,10 @@ impl TokenRequest<'_> {
         }
     }
 
-    /// The secrets that no error message may repeat.
-    fn secrets_to_hide<'b>(&'b self, token: Option<&'b str>) -> Vec<&'b str> {
+    /// The secrets that no error message may repeat, in the forms in which a request carries them.
+    fn secrets_to_hide(&self, token: Option<&str>) -> Vec<SecretString> {
         let secret = self.secrets.client_secret.as_ref().map(|secret| secret.expose_secret());
-        token.into_iter().chain(secret).collect()
+        carried(self.secrets.client_id.expose_secret(), secret, token)
     }
 }
 

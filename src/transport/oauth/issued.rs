@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use oauth2::basic::{BasicErrorResponse, BasicErrorResponseType, BasicTokenType};
 use oauth2::{AccessToken, RefreshToken, Scope, TokenResponse};
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::transport::conceal::{in_base64, places};
 
 /// Longest token, in bytes; a longer one does not fit a header.
 const LONGEST: usize = 16 * 1024;
@@ -131,8 +134,27 @@ impl std::fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
+/// The forms in which a token request carries the client's secret and `token`, a refresh token or a JWT. Forms with
+/// percent-encoded characters are left out, because [`refusal`] decodes the text that it searches.
+pub(super) fn carried(client_id: &str, client_secret: Option<&str>, token: Option<&str>) -> Vec<SecretString> {
+    let form = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let mut forms = Vec::new();
+    for secret in client_secret.into_iter().chain(token).filter(|secret| !secret.is_empty()) {
+        // A form has `+` in place of a space.
+        forms.extend([SecretString::from(secret), SecretString::from(secret.replace(' ', "+"))]);
+    }
+    if let Some(secret) = client_secret.filter(|secret| !secret.is_empty()) {
+        // RFC 6749 encodes both parts as in a form before base64; not all libraries of vendors do.
+        forms.extend([
+            in_base64(&format!("{}:{}", form(client_id), form(secret))),
+            in_base64(&format!("{client_id}:{secret}")),
+        ]);
+    }
+    forms
+}
+
 /// Classifies an error of RFC 6749. `secrets` are not quoted, even if the vendor's description contains them.
-pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[&str]) -> Trouble {
+pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[SecretString]) -> Trouble {
     let described = error.error_description().map(|text| {
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DESCRIBED).collect();
         format!(" ({})", text.trim())
@@ -140,15 +162,65 @@ pub(super) fn refusal(error: &BasicErrorResponse, secrets: &[&str]) -> Trouble {
     let code = error.error();
     let code_text: String = code.as_ref().chars().filter(char::is_ascii_graphic).take(64).collect();
     let shown = format!("{code_text}{}", described.unwrap_or_default());
-    // The description is searched as a whole, because a secret at its cut would be shown in part.
+    // Code and description are searched as a whole, because a secret at a cut would be shown in part.
     let whole = error.error_description().map_or("", String::as_str);
-    let is_secret = |secret: &&str| !secret.is_empty() && (shown.contains(*secret) || whole.contains(*secret));
-    let is_secret = secrets.iter().any(is_secret);
+    let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose_secret()).collect();
+    let texts: [&str; 3] = [&shown, code.as_ref(), whole];
+    let is_secret = texts.iter().any(|text| !places(text, &secrets, false).is_empty());
     let shown = if is_secret { "an error that repeats a secret".to_owned() } else { shown };
     match code {
         BasicErrorResponseType::InvalidGrant => Trouble::Reconnect(shown),
         BasicErrorResponseType::Extension(other) if LATER.contains(&&**other) => Trouble::Later(shown, None),
         BasicErrorResponseType::Extension(other) if DEAD.contains(&&**other) => Trouble::Reconnect(shown),
         _ => Trouble::Refused(shown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "client 7";
+    const SECRET: &str = "s3cr3t/+ &=x";
+    const TOKEN: &str = "1//0refresh";
+
+    fn described(code: &str, description: &str) -> String {
+        let error = serde_json::json!({"error": code, "error_description": description});
+        let error: BasicErrorResponse = serde_json::from_value(error).unwrap();
+        refusal(&error, &carried(ID, Some(SECRET), Some(TOKEN))).to_string()
+    }
+
+    #[test]
+    fn secrets_are_quoted_in_no_form() {
+        // The crate oauth2 sends the base64 of this.
+        let id_and_secret = "client+7:s3cr3t%2F%2B+%26%3Dx";
+        let sent = in_base64(id_and_secret);
+        let raw = in_base64("client 7:s3cr3t/+ &=x");
+        for form in [
+            SECRET,
+            TOKEN,
+            "1%2F%2F0refresh",
+            "1%2f%2f0refresh",
+            "1\\/\\/0refresh",
+            "1&#x2F;&#47;0refresh",
+            id_and_secret,
+            "s3cr3t%2F%2B%20%26%3Dx",
+            sent.expose_secret(),
+            raw.expose_secret(),
+        ] {
+            for description in [format!("bad: {form}"), form.to_owned(), format!("{}{form}", "x".repeat(195))] {
+                assert_eq!(described("invalid_grant", &description), "an error that repeats a secret", "{description}");
+            }
+            assert_eq!(described(form, "bad"), "an error that repeats a secret", "{form}");
+            assert_eq!(described(&format!("{}{form}", "x".repeat(60)), "bad"), "an error that repeats a secret");
+        }
+    }
+
+    #[test]
+    fn descriptions_without_secrets_are_quoted() {
+        assert_eq!(described("invalid_grant", "1 %2F 0 for client 7"), "invalid_grant (1 %2F 0 for client 7)");
+        assert_eq!(described("invalid_grant", "the token 1//0re"), "invalid_grant (the token 1//0re)");
+        let error = serde_json::from_str::<BasicErrorResponse>("{\"error\":\"slow_down\"}").unwrap();
+        assert_eq!(refusal(&error, &carried("", None, Some(""))), Trouble::Later("slow_down".to_owned(), None));
     }
 }
