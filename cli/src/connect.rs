@@ -49,6 +49,38 @@ pub(crate) struct StoreOption {
     pub(crate) store: String,
 }
 
+/// The bounds of what the store of a long-running process holds.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct StoreBounds {
+    /// The most requests in the store; beyond it none is accepted [default: 1000000].
+    #[arg(long, value_name = "REQUESTS", env = "INTEGRATION_CLIENT_MAX_BACKLOG")]
+    max_backlog: Option<u64>,
+
+    /// The most requests of one tenant at one vendor in the store; beyond it none of theirs is accepted [default: no bound].
+    #[arg(long, value_name = "REQUESTS", env = "INTEGRATION_CLIENT_MAX_LANE_BACKLOG")]
+    max_lane_backlog: Option<u64>,
+
+    /// The most dead letters in the store; beyond it the oldest are deleted with their requests [default: 100000].
+    #[arg(long, value_name = "LETTERS", env = "INTEGRATION_CLIENT_MAX_DEAD")]
+    max_dead: Option<u64>,
+}
+
+impl StoreBounds {
+    /// Sets the bounds that are stated.
+    pub(crate) fn apply(&self, mut store: Store) -> Store {
+        if let Some(requests) = self.max_backlog {
+            store = store.max_backlog(requests);
+        }
+        if let Some(requests) = self.max_lane_backlog {
+            store = store.max_lane_backlog(requests);
+        }
+        if let Some(letters) = self.max_dead {
+            store = store.max_dead(letters);
+        }
+        store
+    }
+}
+
 /// A store as the user named it: a URL, or the path of a SQLite file.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {

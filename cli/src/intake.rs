@@ -3,14 +3,17 @@
 use std::io::Write;
 use std::time::Duration;
 
+use integration_client::gateway::Serving;
 use integration_client::outbox::{IntakeSource, ReplyTarget};
 use integration_client::{BoxError, IntegrationClient};
 use integration_client_intake::Begin;
 use tokio::sync::Notify;
 
-use crate::connect::{self, Configuration, Named, StoreOption};
+use crate::connect::{self, Configuration, Named, StoreBounds, StoreOption};
 use crate::interrupt::Signals;
+use crate::metrics;
 use crate::notes;
+use crate::operators;
 use crate::output::{Failure, Outcome};
 use crate::text::{duration, span};
 
@@ -20,6 +23,8 @@ Examples:
       --store postgres://ic@db/jobs --vendors vendors.toml
   integration-client intake table --store jobs.sqlite --tenants tenants.toml \\
       --replies https://app.example.com/hooks/integration
+  integration-client intake 'nats://mq?stream=requests' --store jobs.sqlite \\
+      --listen 127.0.0.1:8099 --console
 
 A message is a JSON object, as a line of `run` is: tenant, vendor, method, path,
 and headers, body, priority, cost, idempotency_key and deadline where needed.
@@ -66,6 +71,12 @@ pub(crate) struct Args {
     #[arg(long, env = "INTEGRATION_CLIENT_NO_WORK", value_parser = clap::builder::FalseyValueParser::new())]
     no_work: bool,
 
+    #[command(flatten)]
+    bounds: StoreBounds,
+
+    #[command(flatten)]
+    operators: operators::Args,
+
     /// Sets where the intake begins, and exits without taking messages: `first`, the first message that is there; `new`, the
     /// next one; or for example `168h`, the messages of the last 168 hours. For NATS and Kafka, before the first start or
     /// after the position was lost.
@@ -90,10 +101,21 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         writeln!(out, "{set}")?;
         return Ok(Outcome::Fine);
     }
+    let recorder = if args.operators.is_served() { Some(metrics::record(&runtime)?) } else { None };
     let done = runtime.block_on(async {
-        let builder = args.configuration.builder()?.config_in_store().store(Named::new(&args.store.store).store());
+        let store = args.bounds.apply(Named::new(&args.store.store).store());
+        let builder = args.configuration.builder()?.config_in_store().store(store);
         let builder = if args.no_work { builder } else { builder.work().publish_status(Duration::from_secs(1)) };
         let client = builder.build().await?;
+        let serving = match args.operators.serve(&client, recorder, out).await {
+            Ok(serving) => serving,
+            Err(failure) => {
+                // Requests of an earlier process may be under way already.
+                client.shutdown(args.grace).await;
+                return Err(failure);
+            }
+        };
+        let drain = || serving.iter().for_each(Serving::drain);
         let failed = Notify::new();
         let taking = async {
             take(args, &client, &signals, out).await.map_err(|failure| {
@@ -105,11 +127,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         let ending = async {
             tokio::select! {
                 () = signals.first() => {
+                    drain();
                     notes::say("ending: what is under way goes on; a second signal ends it at once");
                     return client.shutdown(args.grace).await;
                 }
                 () = failed.notified() => {}
             }
+            drain();
             let signals_before = signals.count();
             let grace = span(args.grace);
             notes::say(&format!("ending: what is under way goes on for up to {grace}; a signal ends it at once"));
@@ -120,6 +144,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         };
         // Also after an error: exchanges that are cut off may have acted, and those without a key become dead letters.
         let (taken, whole) = tokio::join!(taking, ending);
+        // Its pages show the end until here.
+        if let Some(serving) = serving {
+            serving.shutdown(Duration::ZERO).await;
+        }
         let (accepted, delivered) = taken?;
         writeln!(out, "accepted {accepted}")?;
         if args.replies.is_some() {

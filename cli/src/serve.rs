@@ -12,10 +12,10 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use integration_client::console::Console;
 use integration_client::gateway::{Gateway, Listen};
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
-use crate::connect::{self, Configuration, Named};
+use crate::connect::{self, Configuration, Named, StoreBounds};
 use crate::interrupt::Signals;
+use crate::metrics;
 use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::duration;
@@ -66,6 +66,9 @@ pub(crate) struct Args {
     #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK", value_parser = FalseyValueParser::new())]
     no_work: bool,
 
+    #[command(flatten)]
+    bounds: StoreBounds,
+
     /// Also serves a console for operators at /~/console/, which shows the lanes that wait and why, queues, dead letters and events.
     /// The console asks for the token of a caller with the right `view` or `operate`, or for the token that the command prints.
     /// Nobody can change anything in it.
@@ -91,7 +94,8 @@ pub(crate) struct Args {
     grace: Duration,
 }
 
-const LISTEN: &str = "INTEGRATION_CLIENT_LISTEN";
+/// The environment variable with the address to listen on. `health` asks the process at this address.
+pub(crate) const LISTEN: &str = "INTEGRATION_CLIENT_LISTEN";
 const DEFAULT: &str = "127.0.0.1:8099";
 
 fn lane(text: &str) -> Result<(SocketAddr, String, String), String> {
@@ -107,20 +111,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false, args.store.is_none());
-    // The recorder is installed before the client is built, because the client looks for it then.
-    let recorder = recorder().map_err(|error| Failure::Input(format!("metrics: {error}")))?;
-    let upkeep = recorder.clone();
-    runtime.spawn(async move {
-        loop {
-            tokio::time::sleep(UPKEEP).await;
-            upkeep.run_upkeep();
-        }
-    });
+    let recorder = metrics::record(&runtime)?;
     let done = runtime.block_on(async {
         let builder = args.configuration.builder()?;
         let client = match args.store.as_deref().map(Named::new) {
             Some(named) => {
-                let builder = builder.config_in_store().store(named.store());
+                let builder = builder.config_in_store().store(args.bounds.apply(named.store()));
                 let builder =
                     if args.no_work { builder } else { builder.work().publish_status(Duration::from_secs(1)) };
                 builder.build().await?
@@ -137,7 +133,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         let lanes = args.lane.iter();
         let listen =
             lanes.fold(args.listen.clone(), |listen, (address, tenant, vendor)| listen.lane(*address, tenant, vendor));
-        let serving = gateway.build().serve(listen).await?;
+        let serving = match gateway.build().serve(listen).await {
+            Ok(serving) => serving,
+            Err(error) => {
+                // Requests of the store may be under way already.
+                client.shutdown(args.grace).await;
+                return Err(error.into());
+            }
+        };
         writeln!(out, "base URL: {}", serving.base_url("TENANT", "VENDOR"))?;
         for (address, (_, tenant, vendor)) in serving.lanes().iter().zip(&args.lane) {
             writeln!(out, "lane: http://{address} is {tenant} at {vendor}")?;
@@ -167,15 +170,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     });
     runtime.shutdown_background();
     done
-}
-
-/// The interval at which recorded durations are summed into their buckets. Until then they take memory.
-const UPKEEP: Duration = Duration::from_secs(5);
-/// Upper bounds of the buckets of duration histograms, in seconds.
-const SECONDS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
-
-fn recorder() -> Result<PrometheusHandle, BuildError> {
-    PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder()
 }
 
 const HEALTH: &str = "\

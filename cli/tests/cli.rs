@@ -14,13 +14,15 @@ mod golden;
 mod lines;
 #[path = "cli/mistakes.rs"]
 mod mistakes;
+#[path = "cli/operators.rs"]
+mod operators;
 #[path = "cli/remote.rs"]
 mod remote;
 #[path = "cli/serve.rs"]
 mod serve;
 
 /// The environment variables that replace options. The tests remove them.
-const VARIABLES: [&str; 14] = [
+const VARIABLES: [&str; 17] = [
     "INTEGRATION_CLIENT_VENDORS",
     "INTEGRATION_CLIENT_TENANTS",
     "INTEGRATION_CLIENT_STORE",
@@ -35,6 +37,9 @@ const VARIABLES: [&str; 14] = [
     "INTEGRATION_CLIENT_DEADLINE",
     "INTEGRATION_CLIENT_DRAIN_DELAY",
     "INTEGRATION_CLIENT_GRACE",
+    "INTEGRATION_CLIENT_MAX_BACKLOG",
+    "INTEGRATION_CLIENT_MAX_DEAD",
+    "INTEGRATION_CLIENT_MAX_LANE_BACKLOG",
 ];
 
 struct ProcessOutput {

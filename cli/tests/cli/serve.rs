@@ -203,13 +203,19 @@ fn grace_that_is_over_is_said() {
 
 #[test]
 fn options_of_serve_have_variables() {
-    let help = run(&["serve", "--help"], "").out;
-    let options: Vec<&str> = help.split("\n      --").skip(1).collect();
-    assert!(options.len() > 12, "{help}");
-    for option in options {
-        let name = option.split(|c: char| !(c.is_ascii_lowercase() || c == '-')).next().unwrap();
-        let words = option.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains("[env: INTEGRATION_CLIENT_"), "--{name} has no variable: {option}");
+    for service in ["serve", "intake"] {
+        let help = run(&[service, "--help"], "").out;
+        // Examples name options, too.
+        let (help, _) = help.split_once("Examples:").unwrap();
+        let options: Vec<&str> = help.split("\n      --").skip(1).collect();
+        assert!(options.len() > 12, "{help}");
+        for option in options {
+            let name = option.split(|c: char| !(c.is_ascii_lowercase() || c == '-')).next().unwrap();
+            let words = option.split_whitespace().collect::<Vec<_>>().join(" ");
+            // It sets a position once, and is no setting of a service.
+            let is_service = name != "begin-at";
+            assert!(!is_service || words.contains("[env: INTEGRATION_CLIENT_"), "--{name} has no variable: {option}");
+        }
     }
     // Switches, as other programs take them from the environment.
     for (value, expected) in [("1", "console: "), ("true", "console: "), ("0", "token: "), ("false", "token: ")] {
