@@ -257,14 +257,25 @@ fn tenants_report_of_few_units_stops_others_as_configured() {
         bench.advance_to(start + Duration::from_secs(899));
         assert!(bench.start_granted(&mut waiters).is_empty(), "{mode:?}: the report is believed");
         bench.advance_to(start + Duration::from_secs(901));
-        let probe = bench.start_granted(&mut waiters);
-        assert_eq!(probe.len(), 1, "{mode:?}: one request finds out");
-        bench.on_response(probe[0], report_of_day(100, 93));
-        bench.engine.finished(bench.now, probe[0]);
-        // `pace` spreads what is left over the day.
-        bench.advance_to(start + Duration::from_secs(2_000));
-        assert_eq!(bench.start_granted(&mut waiters).len(), 1, "{mode:?}: the others go on");
+        assert_eq!(bench.start_granted(&mut waiters).len(), 2, "{mode:?}: it is forgotten");
     }
+}
+
+#[test]
+fn report_of_units_left_is_replaced_by_the_next() {
+    let (mut bench, [a, b, c]) = lanes_of_daily_limit(Mode::Adaptive, ["a", "b", "c"], 900 * SECOND);
+    let earlier: Vec<PermitKey> = (0..5).map(|_| bench.submit_granted(b, ask(Tier::High))).collect();
+    let permit = bench.submit_granted(a, ask(Tier::High));
+    let later = bench.submit_granted(c, ask(Tier::High));
+    bench.advance_to(bench.now + Duration::from_millis(500));
+    bench.on_response(permit, report_of_day(100, 5));
+    let (waiter, _) = bench.submit_waiting(b, ask(Tier::High));
+    for permit in [later, permit].into_iter().chain(earlier) {
+        bench.on_response(permit, report_of_day(100, 93));
+        bench.engine.finished(bench.now, permit);
+    }
+    assert_eq!(bench.start_granted(&mut vec![waiter]).len(), 1);
+    bench.submit_granted(a, ask(Tier::High));
 }
 
 #[test]

@@ -169,6 +169,10 @@ impl Throttle {
             told.until = until;
         }
         self.announced.empty_until = self.announced.empty_until.min(until);
+        if told.percent > 0 {
+            // A response to a request that was granted later may find units left, so nothing is paused.
+            return None;
+        }
         if !matches!(self.pause, Pause::Probing(_)) {
             self.pause = Pause::Until(self.pause.until().max(until));
             (self.failed_at, self.paused_at) = (None, now);
