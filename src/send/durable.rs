@@ -11,7 +11,7 @@ use super::attempt_end::{AttemptEnd, Cause, EXCERPT, NotSent, excerpt};
 use super::events::End;
 use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
-use super::outlook::{HOLD, Outlook, outlook};
+use super::outlook::{HOLD, blocks, outlook};
 use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
@@ -245,8 +245,8 @@ impl Outgoing {
             NotSent::Refused(Refusal::UnknownEndpoint) => Next::Later(UNKNOWN),
             NotSent::Refused(Refusal::TooExpensive { .. }) | NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,
-            NotSent::Refused(Refusal::TooLate { .. } | Refusal::RetryLater { .. } | Refusal::Deadline)
-                if self.is_untried() && outlook(core, self.route.tenant(), self.priority) != Outlook::Open =>
+            NotSent::Refused(refusal)
+                if self.is_untried() && blocks(refusal, || outlook(core, self.route.tenant(), self.priority)) =>
             {
                 Next::Blocked
             }

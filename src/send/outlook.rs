@@ -7,7 +7,7 @@ use crate::config::Tenant;
 use crate::core::Core;
 use crate::engine::limit::BlockedBy;
 use crate::engine::plan::NO_ENDPOINT;
-use crate::engine::{Until, WaitReason};
+use crate::engine::{Refusal, Until, WaitReason};
 
 /// How long a job waits in memory for its host and its permit, before it waits in the store.
 pub(super) const HOLD: Duration = Duration::from_secs(60);
@@ -47,4 +47,34 @@ pub(crate) fn outlook(core: &Core, tenant: &Tenant, priority: Priority) -> Outlo
 fn is_used_up(reason: &WaitReason) -> bool {
     use BlockedBy::{Budget, NotHeld, OutOfReach, Reserve, Window};
     matches!(reason.lack, Some(Budget | NotHeld | OutOfReach | Reserve | Window))
+}
+
+/// Whether a job that was refused before it was tried goes back as it came, because its lane is blocked.
+pub(super) fn blocks(refusal: &Refusal, outlook: impl FnOnce() -> Outlook) -> bool {
+    match refusal {
+        // Refused at once. Where nobody knows what the lane's limits allow, the reason is another one, such as a pause of
+        // the request's endpoint, and the next job would be claimed and refused at once, too.
+        Refusal::TooLate { .. } | Refusal::RetryLater { .. } => outlook() == Outlook::Closed,
+        // It has waited in vain.
+        Refusal::Deadline => outlook() != Outlook::Open,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+
+    #[test]
+    fn job_that_did_not_wait_is_blocked_by_known_waits_alone() {
+        let at_once = [Refusal::TooLate { earliest: Time::ZERO }, Refusal::RetryLater { at: Time::ZERO }];
+        for refusal in &at_once {
+            assert!(blocks(refusal, || Outlook::Closed));
+            assert!(!blocks(refusal, || Outlook::Unknown), "it would be claimed again at once");
+            assert!(!blocks(refusal, || Outlook::Open));
+        }
+        assert!(blocks(&Refusal::Deadline, || Outlook::Closed) && blocks(&Refusal::Deadline, || Outlook::Unknown));
+        assert!(!blocks(&Refusal::Deadline, || Outlook::Open) && !blocks(&Refusal::Retired, || Outlook::Closed));
+    }
 }
