@@ -68,7 +68,7 @@ impl Shared {
             }
         };
         let registry = &self.client.core().registry;
-        let public = self.public_url.as_ref().and_then(Uri::authority).map(ToString::to_string);
+        let public = self.public_url.as_ref().and_then(|url| Name::of(url.authority()?.as_str(), url.path()));
         if uri.scheme().is_some() && door.lane.is_some() {
             return Err(bad(
                 "this address is one tenant's lane to one vendor, and no forward proxy; use the gateway's own"
@@ -91,10 +91,10 @@ impl Shared {
             let own = own.trim_end_matches('/').to_owned();
             let (core, vendor) = (self.client.core().clone(), route.vendor.name.clone());
             // A client without a proxy for loopback reaches the listener itself.
-            let names: Vec<String> = public.into_iter().chain([door.host.to_string()]).collect();
+            let names: Vec<Name> = public.into_iter().chain(Name::of(&door.host.to_string(), "")).collect();
             let reaches_gateway = Arc::new(move |url: &Url| {
                 let other = |route: Arc<Route>| route.vendor.name != vendor;
-                names.iter().any(|name| is_at(url, name))
+                names.iter().any(|name| name.has(url))
                     || proxied(&core.registry, &tenant, without_user(url).as_str()).is_some_and(other)
             });
             let own = Own { lane: own.len(), url: own, reaches_gateway };
@@ -125,8 +125,9 @@ impl Shared {
         };
         // All URLs at a lane listener lead to its lane.
         let listeners = [host.to_owned(), door.host.to_string()].into_iter().filter(|_| door.lane.is_none());
-        let names: Vec<String> = public.into_iter().chain(listeners).collect();
-        let reaches_gateway = Arc::new(move |url: &Url| names.iter().any(|name| is_at(url, name)));
+        let listeners = listeners.filter_map(|host| Name::of(&host, ""));
+        let names: Vec<Name> = public.into_iter().chain(listeners).collect();
+        let reaches_gateway = Arc::new(move |url: &Url| names.iter().any(|name| name.has(url)));
         let own = Own { lane: own.len() - of_base.len(), url: own, reaches_gateway };
         Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })
     }
@@ -152,14 +153,32 @@ fn without_user(url: &Url) -> Url {
     url
 }
 
-/// Whether a URL leads to `name`, the host and port of a `Host` header, by whatever scheme. All names of this machine
-/// count as one.
-fn is_at(url: &Url, name: &str) -> bool {
-    // A name without a port is that of the scheme's default port, and a server in front of the gateway may speak TLS.
-    ["http", "https"].into_iter().filter_map(|scheme| Url::parse(&format!("{scheme}://{name}")).ok()).any(|own| {
-        let is_same = url.host_str().map(bare) == own.host_str().map(bare) || (is_local(url) && is_local(&own));
-        is_same && url.port_or_known_default() == own.port_or_known_default()
-    })
+/// A name of the gateway.
+struct Name {
+    /// By `http` and by `https`: a name without a port has the scheme's default port, and a server in front of the gateway
+    /// may speak TLS.
+    urls: Vec<Url>,
+    /// The path below which the gateway stands there; empty for the whole host.
+    path: String,
+}
+
+impl Name {
+    /// `host`: the host and port of a `Host` header. `None` if no URL can have them.
+    fn of(host: &str, path: &str) -> Option<Name> {
+        let urls = ["http", "https"].into_iter().filter_map(|scheme| Url::parse(&format!("{scheme}://{host}")).ok());
+        let urls: Vec<Url> = urls.collect();
+        (!urls.is_empty()).then(|| Name { urls, path: path.trim_end_matches('/').to_owned() })
+    }
+
+    /// Whether a URL leads to this name, by whatever scheme. All names of this machine count as one.
+    fn has(&self, url: &Url) -> bool {
+        let rest = url.path().strip_prefix(&*self.path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            && self.urls.iter().any(|own| {
+                let is_same = url.host_str().map(bare) == own.host_str().map(bare) || (is_local(url) && is_local(own));
+                is_same && url.port_or_known_default() == own.port_or_known_default()
+            })
+    }
 }
 
 /// A host's name without the dot of its root.
@@ -184,7 +203,10 @@ mod tests {
 
     #[test]
     fn gateway_is_found_by_each_of_its_names() {
-        let is = |url: &str, name: &str| is_at(&Url::parse(url).unwrap(), name);
+        let leads = |url: &str, name: &str, path: &str| {
+            Name::of(name, path).is_some_and(|name| name.has(&Url::parse(url).unwrap()))
+        };
+        let is = |url: &str, name: &str| leads(url, name, "");
         for (url, name) in [
             ("http://127.0.0.1:8099/@/github", "127.0.0.1:8099"),
             ("https://u:p@LOCALHOST.:8099", "127.0.0.1:8099"),
@@ -208,6 +230,14 @@ mod tests {
             ("mailto:a@gateway", "gateway"),
         ] {
             assert!(!is(url, name), "{url} {name}");
+        }
+        for (url, expected) in [
+            ("https://api.corp/gw", true),
+            ("https://api.corp/billing/../gw/@/github", true),
+            ("https://api.corp/billing/jobs/7", false),
+            ("https://api.corp/gw2/x", false),
+        ] {
+            assert_eq!(leads(url, "api.corp", "/gw/"), expected, "{url}");
         }
     }
 }

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -30,6 +30,9 @@ use crate::error::Error;
 const HEAD_BYTES: usize = 64 * 1024;
 /// The least time between two log lines about connections that cannot be accepted.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Connections that the system holds for the gateway until it accepts them. A caller opens as many at once as it has
+/// workers. With tokio's 128, Linux resets some of several hundred while the process is busy.
+const BACKLOG: u32 = 4_096;
 /// How long requests refused at the end of a shutdown have to receive their responses.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -172,7 +175,7 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
     };
     match &listen.at {
         At::Tcp(address) => {
-            let (listener, address) = bind(*address).await?;
+            let (listener, address) = bind(*address)?;
             serving.address = Some(address);
             let door = Door { host: address.to_string().into(), ..Door::default() };
             serving.tasks.spawn(accepting(door).tcp(listener));
@@ -196,7 +199,7 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
             let (tenant, vendor) = (&*tenant, &*vendor);
             tracing::warn!(%address, tenant, vendor, %error, "a lane listens for a tenant that is not configured (yet)");
         }
-        let (listener, address) = bind(address).await?;
+        let (listener, address) = bind(address)?;
         serving.lanes.push(address);
         let door = Door { lane: Some((tenant, vendor)), host: address.to_string().into(), ..Door::default() };
         serving.tasks.spawn(accepting(door).tcp(listener));
@@ -208,13 +211,19 @@ fn failed(at: &dyn std::fmt::Display, error: io::Error) -> Error {
     Error::config(format!("{at} cannot be listened on: {error}")).with_source(error)
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restart may use the address of connections that have just ended. On Windows this would let another process
+        // take the address.
+        #[cfg(not(windows))]
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
-    bound.await.map_err(|error| failed(&address, error))
+    bound().map_err(|error| failed(&address, error))
 }
 
 /// Accepts the connections of one listener.

@@ -16,7 +16,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub use self::builder::FakeVendorBuilder;
@@ -167,7 +166,7 @@ impl FakeVendorBuilder {
             };
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        let listener = TcpListener::bind(self.bind).await?;
+        let listener = server::bound(self.bind)?.listen(server::BACKLOG)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(self));
         let mut server = JoinSet::new();

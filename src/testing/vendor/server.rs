@@ -26,6 +26,9 @@ use super::body::AnswerBody;
 use super::state::Shared;
 use crate::testing::Refusal;
 
+/// Connections that the system holds until the vendor accepts them: a test may open hundreds at once.
+pub(super) const BACKLOG: u32 = 1_024;
+
 /// Accepts connections until this future is dropped, which ends all connections.
 pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
@@ -56,7 +59,7 @@ async fn reopened(address: SocketAddr, shared: &Shared) -> TcpListener {
             while shared.refuses() {
                 shared.outage_changes().await;
             }
-            if let Ok(listener) = socket.listen(1_024) {
+            if let Ok(listener) = socket.listen(BACKLOG) {
                 return listener;
             }
         }
@@ -64,7 +67,7 @@ async fn reopened(address: SocketAddr, shared: &Shared) -> TcpListener {
     }
 }
 
-fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+pub(super) fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Closed connections may still linger on the port.
     socket.set_reuseaddr(true)?;
