@@ -9,29 +9,29 @@ use integration_client::gateway::{Gateway, Listen, Serving};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::output::Failure;
-use crate::serve::LISTEN;
 
-/// The options for what is served.
+/// The options for what is served. Their variables are not those of `serve`: an environment for both commands, such as
+/// that of the container image, must not make a process listen that did not listen before.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Serves health (/~/livez, /~/readyz) and metrics (/~/metrics) at this address with its port, or at `unix:PATH`. Metrics are for
     /// the token of a caller with the right `view`, or for the token that the command prints.
-    #[arg(long, value_name = "ADDRESS", env = LISTEN)]
+    #[arg(long, value_name = "ADDRESS", env = "INTEGRATION_CLIENT_INTAKE_LISTEN")]
     listen: Option<Listen>,
 
     /// Asks for no token at that address, which must then be loopback or a Unix socket: for a collector of metrics on this machine.
     /// The console asks for a token all the same.
-    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_NO_TOKEN", value_parser = FalseyValueParser::new())]
+    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_INTAKE_NO_TOKEN", value_parser = FalseyValueParser::new())]
     no_token: bool,
 
     /// Also serves a console there, at /~/console/, which shows the lanes that wait and why, queues, dead letters and events. Nobody can
     /// change anything in it.
-    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_CONSOLE", value_parser = FalseyValueParser::new())]
+    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_INTAKE_CONSOLE", value_parser = FalseyValueParser::new())]
     console: bool,
 
     /// As --console; callers with the right `operate`, and whoever has the token that the command prints, may also pause and resume
     /// lanes, and send dead letters again or delete them.
-    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_CONSOLE_OPERATE", value_parser = FalseyValueParser::new())]
+    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_INTAKE_CONSOLE_OPERATE", value_parser = FalseyValueParser::new())]
     console_operate: bool,
 }
 

@@ -94,8 +94,7 @@ pub(crate) struct Args {
     grace: Duration,
 }
 
-/// The environment variable with the address to listen on. `health` asks the process at this address.
-pub(crate) const LISTEN: &str = "INTEGRATION_CLIENT_LISTEN";
+const LISTEN: &str = "INTEGRATION_CLIENT_LISTEN";
 const DEFAULT: &str = "127.0.0.1:8099";
 
 fn lane(text: &str) -> Result<(SocketAddr, String, String), String> {

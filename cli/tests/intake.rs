@@ -96,7 +96,7 @@ impl IntakeFolder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_integration-client"));
         command.args(["intake", url, "--store", "jobs.sqlite", "--vendors", "vendors.toml"]);
         // The test must not depend on the environment of the person who runs it.
-        for name in ["INTAKE", "TENANTS", "REPLIES", "NO_WORK", "GRACE", "CONFIG_COPY", "SEAL_KEY", "LISTEN"] {
+        for name in ["INTAKE", "TENANTS", "REPLIES", "NO_WORK", "GRACE", "CONFIG_COPY", "SEAL_KEY", "INTAKE_LISTEN"] {
             command.env_remove(format!("INTEGRATION_CLIENT_{name}"));
         }
         command.current_dir(&self.folder).env("IC_INTAKE_KEY", "acme").env("NO_COLOR", "1");
