@@ -91,7 +91,7 @@ impl Shared {
             let own = own.trim_end_matches('/').to_owned();
             let (core, vendor) = (self.client.core().clone(), route.vendor.name.clone());
             // A client without a proxy for loopback reaches the listener itself.
-            let names: Vec<Name> = public.into_iter().chain(Name::of(&door.host.to_string(), "")).collect();
+            let names: Vec<Name> = public.into_iter().chain(Name::of(&door.host, "")).collect();
             let reaches_gateway = Arc::new(move |url: &Url| {
                 let other = |route: Arc<Route>| route.vendor.name != vendor;
                 names.iter().any(|name| name.has(url))
