@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::builder::FalseyValueParser;
 use integration_client::IntegrationClient;
 use integration_client::console::Console;
-use integration_client::gateway::{Gateway, Listen, Serving};
+use integration_client::gateway::{Gateway, GatewayBuilder, Listen, Serving};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::output::Failure;
@@ -55,11 +55,7 @@ impl Args {
             None => gateway,
         };
         let gateway = if self.no_token { gateway.without_tokens() } else { gateway };
-        let gateway = match (self.console, self.console_operate) {
-            (_, true) => gateway.console(&Console::builder(client.clone()).build()),
-            (true, false) => gateway.console(&Console::builder(client.clone()).read_only().build()),
-            (false, false) => gateway,
-        };
+        let gateway = with_console(gateway, client, self.console, self.console_operate);
         let serving = gateway.build().serve(listen).await?;
         let has_console = self.console || self.console_operate;
         match serving.address() {
@@ -81,5 +77,19 @@ impl Args {
         }
         out.flush()?;
         Ok(Some(serving))
+    }
+}
+
+/// Adds the console that `--console` and `--console-operate` ask for.
+pub(crate) fn with_console(
+    gateway: GatewayBuilder,
+    client: &IntegrationClient,
+    console: bool,
+    operate: bool,
+) -> GatewayBuilder {
+    match (console, operate) {
+        (_, true) => gateway.console(&Console::builder(client.clone()).build()),
+        (true, false) => gateway.console(&Console::builder(client.clone()).read_only().build()),
+        (false, false) => gateway,
     }
 }

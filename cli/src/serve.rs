@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use integration_client::console::Console;
 use integration_client::gateway::{Gateway, Listen};
 
 use crate::connect::{self, Configuration, Named, StoreBounds};
 use crate::interrupt::Signals;
 use crate::metrics;
 use crate::notes;
+use crate::operators;
 use crate::output::{Failure, Outcome};
 use crate::text::duration;
 
@@ -124,11 +124,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         };
         let gateway = Gateway::builder(client.clone()).deadline(args.deadline).metrics(move || recorder.render());
         let gateway = if args.no_token { gateway.without_tokens() } else { gateway };
-        let gateway = match (args.console, args.console_operate) {
-            (_, true) => gateway.console(&Console::builder(client.clone()).build()),
-            (true, false) => gateway.console(&Console::builder(client.clone()).read_only().build()),
-            (false, false) => gateway,
-        };
+        let gateway = operators::with_console(gateway, &client, args.console, args.console_operate);
         let lanes = args.lane.iter();
         let listen =
             lanes.fold(args.listen.clone(), |listen, (address, tenant, vendor)| listen.lane(*address, tenant, vendor));

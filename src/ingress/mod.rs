@@ -22,9 +22,7 @@ pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
 #[cfg(feature = "gateway")]
 pub(crate) use problem::Record;
-#[cfg(feature = "tower")]
-pub(crate) use problem::never_repeat;
-pub(crate) use problem::{Problem, last_response};
+pub(crate) use problem::{Problem, last_response, set_delivery};
 pub(crate) use request::accept;
 #[cfg(feature = "gateway")]
 pub(crate) use request::{Accepted, without_credential};

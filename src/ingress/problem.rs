@@ -167,15 +167,20 @@ pub(crate) fn last_response(
     prepare(headers);
     // Only the beginning of a long body is kept.
     headers.remove(CONTENT_LENGTH);
-    headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
-    if !may_act_twice && error.delivery() == Delivery::Ambiguous {
-        never_repeat(headers);
-    }
+    set_delivery(headers, error.delivery(), may_act_twice);
     Some(answer)
 }
 
+/// Adds to a vendor's response whether the vendor acted, and whether the request may be sent again.
+pub(crate) fn set_delivery(headers: &mut HeaderMap, delivery: Delivery, may_act_twice: bool) {
+    headers.insert("integration-delivery", HeaderValue::from_static(delivery.as_str()));
+    if !may_act_twice && delivery == Delivery::Ambiguous {
+        never_repeat(headers);
+    }
+}
+
 /// Sets the headers that tell some SDKs not to retry the request.
-pub(crate) fn never_repeat(headers: &mut HeaderMap) {
+fn never_repeat(headers: &mut HeaderMap) {
     for name in ["x-should-retry", "stripe-should-retry"] {
         headers.insert(name, HeaderValue::from_static("false"));
     }

@@ -165,8 +165,14 @@ impl Response {
 
     /// Whether one of the attempts left open whether the vendor acted. A final status does not settle that: a 409 after
     /// a timeout says only that the vendor refused the second attempt.
-    pub(crate) fn may_have_acted(&self) -> bool {
+    fn may_have_acted(&self) -> bool {
         self.parts.may_have_acted
+    }
+
+    /// Whether this response leaves open whether the vendor acted. After a 2xx the vendor has acted.
+    #[cfg(any(feature = "gateway", feature = "tower"))]
+    pub(crate) fn leaves_open(&self) -> bool {
+        self.may_have_acted() && !self.status().is_success()
     }
 
     /// Whether all of the body has arrived, without an error.

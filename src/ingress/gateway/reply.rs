@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
     UPGRADE, X_CONTENT_TYPE_OPTIONS,
@@ -12,7 +11,7 @@ use http::{Method, Response, StatusCode};
 use super::answer::GatewayBody;
 use super::json_links::{JsonLinks, is_json};
 use super::links::{self, Back};
-use crate::error::{Delivery, Error, ErrorKind, LastResponse};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::ingress::last_response;
 use crate::route::Route;
 use crate::send::response::Response as Answer;
@@ -69,28 +68,16 @@ pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> O
     Some(out)
 }
 
-/// The error for a vendor's response after which nobody knows whether the vendor acted: it may have failed while it
-/// acted, or an earlier attempt left that open. `None` if no attempt did, and after a 2xx: the vendor has acted.
+/// The error for a vendor's response that leaves open whether the vendor acted; `None` for all others.
 pub(super) fn open_outcome(answer: &Answer, route: &Route) -> Option<Error> {
-    let status = answer.status();
-    if !answer.may_have_acted() || status.is_success() {
+    if !answer.leaves_open() {
         return None;
     }
     let why = format!(
         "the vendor answered {}, and may have acted on this attempt or an earlier one; look before you send it again",
-        status.as_u16()
+        answer.status().as_u16()
     );
-    let error = route.error(ErrorKind::Status, Delivery::Ambiguous, why);
-    Some(error.with_response(LastResponse::new(status, HeaderMap::new(), Bytes::new())))
-}
-
-/// Adds to a vendor's response the headers that [`of_error`] adds for a request that must not be sent twice. `error` is
-/// that of [`open_outcome`].
-pub(super) fn mark_open(answer: &mut Response<GatewayBody>, error: &Error) {
-    // The response in the error has no headers, so these are only the added ones.
-    if let Some(added) = last_response(error, false, |_| {}) {
-        answer.headers_mut().extend(added.into_parts().0.headers);
-    }
+    Some(route.error(ErrorKind::Status, Delivery::Ambiguous, why))
 }
 
 /// Takes a response that a browser shows as a page out of the gateway's origin. Otherwise a vendor's script could act

@@ -17,13 +17,13 @@ use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
-use super::reply::{fits, isolate, mark_open, of_error, of_vendor, open_outcome, rewrite_json};
+use super::reply::{fits, isolate, of_error, of_vendor, open_outcome, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
 use crate::config::{AuthScheme, May, OnAmbiguous};
 use crate::error::{BoxError, Delivery, Error};
-use crate::ingress::{Accepted, SendOptions, accept, without_credential};
+use crate::ingress::{Accepted, SendOptions, accept, set_delivery, without_credential};
 use crate::retry;
 use crate::send::key;
 use crate::telemetry::Outcome;
@@ -290,7 +290,7 @@ impl Shared {
                 };
                 let mut answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
                 if let Some(error) = &open {
-                    mark_open(&mut answer, error);
+                    set_delivery(answer.headers_mut(), error.delivery(), may_act_twice);
                 }
                 Ok(with_links(answer, &back, &method, allowed))
             }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderValue};
+use http::header::ACCEPT;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tower_service::Service;
 
 use super::service::{LaneService, Sent};
 use crate::BoxFuture;
-use crate::error::BoxError;
-use crate::ingress::{Problem, last_response, never_repeat};
+use crate::error::{BoxError, Delivery};
+use crate::ingress::{Problem, last_response, set_delivery};
 use crate::send::response::ResponseBody;
 use crate::transport::TransportError;
 
@@ -58,13 +58,11 @@ where
         Box::pin(async move {
             Ok(match service.sent(request).await {
                 Ok(Sent { answer, may_act_twice }) => {
-                    // The vendor's response does not settle what it, or an attempt before it, left open.
-                    let is_open = !may_act_twice && answer.may_have_acted() && !answer.status().is_success();
+                    let is_open = !may_act_twice && answer.leaves_open();
                     let mut answer =
                         http::Response::from(answer).map(|body| AnsweredBody(Content::Vendors(Box::new(body))));
                     if is_open {
-                        answer.headers_mut().insert("integration-delivery", HeaderValue::from_static("ambiguous"));
-                        never_repeat(answer.headers_mut());
+                        set_delivery(answer.headers_mut(), Delivery::Ambiguous, may_act_twice);
                     }
                     answer
                 }
