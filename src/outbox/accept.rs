@@ -140,8 +140,8 @@ impl Outbox {
                 let vendor = &*tenant.vendor.name;
                 let content = name_of(&[source, &tenant.id, vendor, id, &print.unwrap_or_default()]);
                 let job = id_with_content(self.core.clock.wall(), content);
-                let keep_ms = millis_of(outbox.store.limits.keep_seen);
-                (job, Some(Message { id: name_of(&[source, &tenant.id, vendor, id]), keep_ms }))
+                let hash = name_of(&[source, &tenant.id, vendor, id]);
+                (job, Some(Message::new(id, hash, outbox.store.limits.keep_seen)))
             }
         };
         let request = match tenant.vendor.at_rest {

@@ -45,8 +45,8 @@ pub(crate) fn note_anew<'a>(notes: &'a Vec<(Message, Id)>, db: Db<'a>, now: i64)
 
 /// Deletes what was recorded about these messages.
 #[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
-pub(crate) fn forget_notes<'a>(messages: &'a Vec<Id>, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<(), DbError>> {
-    Box::pin(seen::forget_all(messages, db))
+pub(crate) fn forget_notes<'a>(messages: &'a Vec<Message>, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(seen::forget(messages, db))
 }
 
 /// Says of each message, with the job that it would become, what was accepted before: `None` if it is not known. Keeps

@@ -183,7 +183,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                 KeyTaken::ByAnother => {
                     // With its record, the message would be taken for an accepted one when it is redelivered.
                     if let Some(message) = job.message {
-                        seen::forget(message.id, db).await?;
+                        seen::forget(&[message], db).await?;
                     }
                     return Ok(Accepted::KeyOfAnother);
                 }

@@ -2,18 +2,32 @@
 //!
 //! A row holds the message, its job and a time, 40 bytes in all. A job's id holds a hash of its message and of the
 //! fingerprint of its request, so that another request with the id of a message is recognised by the job's id alone.
+//!
+//! Earlier versions recorded a message under a hash of its name. Such records are found as long as there are any, also
+//! those that processes of an earlier version write beside this one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use super::Id;
-use super::driver::{Arg, Column, Db, DbError, Dialect, rows};
+use super::driver::{Arg, Column, Db, DbError, Dialect, args, rows};
+use super::id::{FIRST_BY_NUMBER, id_by_number};
+use super::{Id, millis_of};
 
 /// A message of a source, and how long its id is kept, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
-    pub(crate) id: Id,
-    pub(crate) keep_ms: i64,
+    id: Id,
+    /// The id under which earlier versions recorded the message.
+    hash: Id,
+    keep_ms: i64,
+}
+
+impl Message {
+    /// `name` is what the source calls the message, and `hash` a hash of that and of all else by which it is known.
+    pub(crate) fn new(name: &str, hash: Id, keep: Duration) -> Message {
+        Message { id: id_by_number(name, hash), hash, keep_ms: millis_of(keep) }
+    }
 }
 
 /// What is known about a message.
@@ -48,18 +62,20 @@ pub(super) async fn record(messages: &[(Message, Id)], db: Db<'_>, now: i64) -> 
     // not wait for each other in a deadlock.
     let mut sorted: Vec<&(Message, Id)> = messages.iter().collect();
     sorted.sort_by_key(|(message, _)| message.id);
-    let (mut new, known) = match db.dialect() {
-        Dialect::Sqlite => insert_unknown(&sorted, db, now).await?,
+    let mut known = records_by_hash(&sorted, db).await?;
+    let others: Vec<_> = sorted.iter().copied().filter(|(message, _)| !known.contains_key(&message.id)).collect();
+    let (mut new, by_number) = match db.dialect() {
+        Dialect::Sqlite => insert_unknown(&others, db, now).await?,
         Dialect::Postgres => {
             let sql = "INSERT INTO ic_seen (message, job, until) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) \
                        ON CONFLICT (message) DO NOTHING RETURNING message";
-            let found = db.fetch(sql, rows(Dialect::Postgres, columns(&sorted, now))).await?;
+            let found = db.fetch(sql, rows(Dialect::Postgres, columns(&others, now))).await?;
             let new: HashSet<Id> = found.into_iter().map(|mut row| row.id()).collect::<Result<_, _>>()?;
-            let others: Vec<_> = sorted.iter().copied().filter(|(message, _)| !new.contains(&message.id)).collect();
-            let known = records_of(&others, db).await?;
-            (new, known)
+            let old: Vec<_> = others.into_iter().filter(|(message, _)| !new.contains(&message.id)).collect();
+            (new, records_by_number(&old, db).await?)
         }
     };
+    known.extend(by_number);
     renew(&sorted, &known, db, now).await?;
     let mut known: HashMap<Id, Id> = known.into_iter().map(|(message, record)| (message, record.job)).collect();
     let mut seen = Vec::with_capacity(messages.len());
@@ -103,20 +119,14 @@ pub(super) async fn replace(messages: &[(Message, Id)], db: Db<'_>, now: i64) ->
     db.execute(sql, rows(db.dialect(), columns(&sorted, now))).await.map(drop)
 }
 
-/// Deletes the records of messages.
-pub(super) async fn forget_all(messages: &[Id], db: Db<'_>) -> Result<(), DbError> {
+/// Deletes the records of messages, also those of earlier versions.
+pub(super) async fn forget(messages: &[Message], db: Db<'_>) -> Result<(), DbError> {
     let sql = match db.dialect() {
         Dialect::Sqlite => "DELETE FROM ic_seen WHERE message IN (SELECT unhex(value ->> 0) FROM json_each($1))",
         Dialect::Postgres => "DELETE FROM ic_seen WHERE message = ANY($1)",
     };
-    let ids = messages.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
-    db.execute(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await.map(drop)
-}
-
-/// Deletes the record of a message that became no job.
-pub(super) async fn forget(message: Id, db: Db<'_>) -> Result<(), DbError> {
-    let args = vec![message.as_bytes().as_slice().into()];
-    db.execute("DELETE FROM ic_seen WHERE message = $1", args).await.map(drop)
+    let ids = messages.iter().flat_map(|message| [&message.id, &message.hash]).map(|id| Some(id.as_bytes().as_slice()));
+    db.execute(sql, rows(db.dialect(), vec![Column::Blobs(ids.collect())])).await.map(drop)
 }
 
 /// Keeps the records of known messages for their whole time again.
@@ -133,11 +143,34 @@ async fn renew(messages: &[&(Message, Id)], known: &HashMap<Id, Record>, db: Db<
     replace(&old, db, now).await
 }
 
-/// The records of the messages that are known.
+/// The records of the messages that are known, by [`Message::id`].
 async fn records_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Record>, DbError> {
+    let mut known = records_by_hash(messages, db).await?;
+    known.extend(records_by_number(messages, db).await?);
+    Ok(known)
+}
+
+/// The records that an earlier version wrote, by [`Message::id`].
+async fn records_by_hash(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Record>, DbError> {
+    // The order leaves the planner no choice but the index of ids.
+    let sql = "SELECT message FROM ic_seen WHERE message < $1 ORDER BY message LIMIT 1";
+    if messages.is_empty() || db.fetch(sql, args![FIRST_BY_NUMBER.as_bytes().as_slice()]).await?.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let ids: HashMap<Id, Id> = messages.iter().map(|(message, _)| (message.hash, message.id)).collect();
+    let found = fetch_records(ids.keys(), db).await?;
+    Ok(found.into_iter().filter_map(|(hash, record)| Some((*ids.get(&hash)?, record))).collect())
+}
+
+/// The records that this version wrote, by [`Message::id`].
+async fn records_by_number(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<Id, Record>, DbError> {
     if messages.is_empty() {
         return Ok(HashMap::new());
     }
+    Ok(fetch_records(messages.iter().map(|(message, _)| &message.id), db).await?.into_iter().collect())
+}
+
+async fn fetch_records(ids: impl Iterator<Item = &Id>, db: Db<'_>) -> Result<Vec<(Id, Record)>, DbError> {
     let sql = match db.dialect() {
         Dialect::Sqlite => {
             "WITH m AS MATERIALIZED (SELECT unhex(value ->> 0) AS id FROM json_each($1)) \
@@ -145,7 +178,7 @@ async fn records_of(messages: &[&(Message, Id)], db: Db<'_>) -> Result<HashMap<I
         }
         Dialect::Postgres => "SELECT message, job, until FROM ic_seen WHERE message = ANY($1)",
     };
-    let ids = messages.iter().map(|(message, _)| Some(message.id.as_bytes().as_slice())).collect();
+    let ids = ids.map(|id| Some(id.as_bytes().as_slice())).collect();
     let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
     found.into_iter().map(|mut row| Ok((row.id()?, Record { job: row.id()?, until: row.int()? }))).collect()
 }
@@ -168,7 +201,7 @@ async fn insert_unknown(
     db: Db<'_>,
     now: i64,
 ) -> Result<(HashSet<Id>, HashMap<Id, Record>), DbError> {
-    let known = records_of(messages, db).await?;
+    let known = records_by_number(messages, db).await?;
     let unknown: Vec<_> = messages.iter().copied().filter(|(message, _)| !known.contains_key(&message.id)).collect();
     let mut chunks = unknown.chunks_exact(ROWS);
     for chunk in &mut chunks {

@@ -12,7 +12,7 @@ use crate::outbox::OutboxState;
 use crate::outbox::accept::name_of;
 use crate::store::jobs::Message;
 use crate::store::problems::Work;
-use crate::store::{Id, intake, is_down, millis_of, new_id};
+use crate::store::{Id, intake, is_down, new_id};
 
 /// How long the store keeps the record of a message.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
@@ -40,7 +40,7 @@ impl<'a> DeliveryBound<'a> {
     }
 
     fn record(&self, id: &str, what: Id) -> (Message, Id) {
-        (Message { id: name_of(&[self.source, "deliveries", id]), keep_ms: millis_of(KEEP) }, what)
+        (Message::new(id, name_of(&[self.source, "deliveries", id]), KEEP), what)
     }
 
     /// Records that the messages with these ids were handled. Returns whether that is written: it is not while the store
@@ -77,7 +77,7 @@ impl<'a> DeliveryBound<'a> {
                 // Its record need not be written again.
                 Some(HANDLED) => intake.deliveries = 0,
                 Some(tried) if tried != self.tried => {
-                    refused.push(self.record(&intake.message.id, tried).0.id);
+                    refused.push(self.record(&intake.message.id, tried).0);
                     let count = intake.deliveries;
                     intake.content = Content::Invalid(format!(
                         "the message was delivered {count} times, and nothing is known of the last try; `max_deliveries` is {}, \

@@ -10,12 +10,12 @@ use super::super::jobs::{Accepted, Message};
 use super::super::purge::{self, Retention, What};
 use super::*;
 
-const WEEK_MS: i64 = 7 * 86_400_000;
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// The job of a message. Its id is made of the numbers of the message and the request.
 fn message(number: u128, request: u128) -> NewJob {
     let id = Id::from_u128(number << 64 | request);
-    NewJob { id, message: Some(Message { id: Id::from_u128(number), keep_ms: WEEK_MS }), ..job("a") }
+    NewJob { id, message: Some(Message::new(&number.to_string(), Id::from_u128(number), WEEK)), ..job("a") }
 }
 
 async fn accept_jobs(store: &Opened, jobs: Vec<NewJob>) -> Vec<Accepted> {
@@ -130,6 +130,35 @@ async fn redelivery_keeps_message_id() {
         assert_eq!(store.write(message(69, 1), jobs::insert).await.unwrap(), Accepted::Before(jobs[69].id));
     }
 }
+
+/// A process of an earlier version wrote the records, and may still write some.
+#[tokio::test]
+async fn message_of_an_earlier_version_is_known() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let jobs: Vec<NewJob> = (0..70).map(|number| message(number, 1)).collect();
+        let before: Vec<Accepted> = jobs.iter().map(|job| Accepted::Before(job.id)).collect();
+        let hashes = jobs[..40].iter().map(|job| (Id::from_u128(job.id.as_u128() >> 64), job.id));
+        store.write(hashes.collect::<Vec<_>>(), RECORD_BY_HASH).await.unwrap();
+        assert_eq!(accept_jobs(&store, jobs.clone()).await, [&before[..40], &[Accepted::New; 30]].concat());
+        assert_eq!(accept_jobs(&store, jobs.clone()).await, before);
+        assert_eq!(store.write(jobs[0].clone(), jobs::insert).await.unwrap(), before[0]);
+        assert_eq!(store.write(message(0, 2), jobs::insert).await.unwrap(), Accepted::KeyOfAnother);
+        // The records, which have expired, were renewed when the messages came again.
+        assert_eq!(store.write("DELETE FROM ic_seen WHERE until = 5", RUN).await.unwrap(), 40);
+        assert_eq!(accept_jobs(&store, jobs).await, before);
+    }
+}
+
+const RECORD_BY_HASH: Step<Vec<(Id, Id)>, ()> = |records, db, _| {
+    Box::pin(async move {
+        for (hash, job) in records {
+            let args = args![hash.as_bytes().as_slice(), job.as_bytes().as_slice()];
+            db.execute("INSERT INTO ic_seen (message, job, until) VALUES ($1, $2, 5)", args).await?;
+        }
+        Ok(())
+    })
+};
 
 const PAGE: Page = Page { after: 0, rows: 100, bytes: 10_000, longest: 50 };
 /// The refused rows and the reasons, in order.
