@@ -33,8 +33,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// was committed before it, so that a statement that waited for a row sees what was written meanwhile.
 ///
 /// Every statement of the store finds its rows by an index, whatever their number. The planner's statistics are never
-/// right about a queue, so the planner is given no choice: sequential scans and bitmap scans are switched off. So is
-/// the compilation of plans that are estimated to be expensive, which would take longer than any of these statements.
+/// right about a queue, so sequential scans and bitmap scans are switched off. Among the indexes the planner still
+/// chooses: a statement about many jobs must state an order or bounds that only the right index serves. The compilation
+/// of plans that are estimated to be expensive is switched off too: it would take longer than any of these statements.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
     SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; \
     SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \

@@ -4,58 +4,14 @@
 //! its own, because sqlx's `_sqlx_migrations` may belong to the application. Migrations are only ever added. In both
 //! databases every column is a 64-bit integer, a text or bytes; times are milliseconds since 1970.
 
-use tokio::time::timeout;
+mod opening;
 
-use super::clock;
-use super::driver::TRANSACTION;
-use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
+pub(super) use opening::connect;
+
+use super::driver::{Db, DbError, DbKind, Dialect, args};
 
 /// The version of the tables that this version of the library reads and writes.
 pub(crate) const VERSION: i64 = 14;
-
-/// Connects, and creates or migrates the tables. If the first connection turns out to be unusable, which only its first
-/// statements show, or if another process has kept a SQLite file locked, a second one is tried.
-pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
-    match open(connect).await {
-        Err(error) if matches!(error.kind, DbKind::Unreachable | DbKind::Again) => open(connect).await,
-        result => result,
-    }
-}
-
-async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
-    let mut connection = connect.connect().await?;
-    let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
-    if connection.dialect() == Dialect::Sqlite
-        && timeout(TRANSACTION, is_ready(&mut *connection)).await.map_err(late)??
-    {
-        return Ok(connection);
-    }
-    let begun = async {
-        match connection.dialect() {
-            // SQLite's clock is in a table, which may not exist yet.
-            Dialect::Sqlite => connection.execute("BEGIN IMMEDIATE", Vec::new()).await.map(drop),
-            Dialect::Postgres => connection.begin(true).await.map(drop),
-        }
-    };
-    timeout(TRANSACTION, begun).await.map_err(late)??;
-    prepare(&mut *connection).await?;
-    if connection.dialect() == Dialect::Sqlite {
-        clock::set_origin(&mut *connection).await?;
-    }
-    connection.execute("COMMIT", Vec::new()).await?;
-    Ok(connection)
-}
-
-/// Whether a SQLite file has all tables, and a clock that counts from the machine's boot. Only reads, so that a process
-/// that opens the file does not wait for one that writes: a busy worker leaves hardly a moment between its commits.
-async fn is_ready(db: Db<'_>) -> Result<bool, DbError> {
-    db.execute("BEGIN", Vec::new()).await?;
-    let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'ic_schema'";
-    let tables = db.fetch(sql, Vec::new()).await?.first_mut().map(|row| row.int()).transpose()?;
-    let is_ready = tables > Some(0) && version(db).await? == VERSION && clock::has_origin(db).await?;
-    db.execute("COMMIT", Vec::new()).await?;
-    Ok(is_ready)
-}
 
 /// The version of the tables; 0 if there are none.
 async fn version(db: Db<'_>) -> Result<i64, DbError> {
@@ -66,9 +22,8 @@ async fn version(db: Db<'_>) -> Result<i64, DbError> {
 /// Creates or migrates the tables inside the caller's transaction. No two processes do so at the same time.
 async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
-        // A migration of large tables takes long, in this process or in another one that this process waits for.
-        db.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", Vec::new()).await?;
         // Several processes may start at once. The number of the lock is arbitrary.
+        db.execute("SET LOCAL lock_timeout = '5s'", Vec::new()).await?;
         db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
     }
     db.execute("CREATE TABLE IF NOT EXISTS ic_schema (version BIGINT NOT NULL)", Vec::new()).await?;
@@ -127,7 +82,16 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         // No table changes: messages are recorded under ids that earlier versions do not look for, and would accept again.
         (14, &[]),
     ];
-    for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
+    let pending = steps.iter().filter(|(version, _)| found < *version);
+    let pending: Vec<&'static str> = pending.flat_map(|(_, statements)| statements.iter().copied()).collect();
+    if db.dialect() == Dialect::Postgres {
+        if found > 0 {
+            opening::lock(db, &pending).await?;
+        }
+        // To build an index of a large table takes long.
+        db.execute("SET LOCAL statement_timeout = 0", Vec::new()).await?;
+    }
+    for statement in pending {
         db.execute(statement, Vec::new()).await?;
     }
     db.execute("DELETE FROM ic_schema", Vec::new()).await?;

@@ -132,6 +132,43 @@ async fn schema_of_later_version_is_refused() {
     }
 }
 
+/// A dump or an open transaction keeps a migration waiting, and no write waits for the migration for long.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn waiting_migration_holds_up_no_write() {
+    use sqlx::{Connection, Executor, PgConnection};
+    let url = database().await;
+    let store = Store::postgres(url.clone());
+    let running = open(&store).await;
+    let mut reader = PgConnection::connect(&url).await.unwrap();
+    for sql in [
+        "ALTER TABLE ic_job DROP COLUMN started_at",
+        "UPDATE ic_schema SET version = 12",
+        "BEGIN",
+        "LOCK TABLE ic_job IN ACCESS SHARE MODE",
+    ] {
+        reader.execute(sql).await.unwrap();
+    }
+    let mut opening = tokio::task::JoinSet::new();
+    opening.spawn(async move { open(&store).await });
+    let clock = Clock::system();
+    let began = clock.now();
+    let mut count = 0;
+    while clock.now().since(began) < Duration::from_secs(3) {
+        let before = clock.now();
+        accept(&running, job("a")).await;
+        let took = clock.now().since(before);
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        count += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(opening.try_join_next().is_none(), "the table is still in use");
+    reader.execute("ROLLBACK").await.unwrap();
+    let opened = tokio::time::timeout(Duration::from_secs(30), opening.join_next()).await;
+    let opened = opened.expect("nothing is in the way any more").unwrap().unwrap();
+    assert_eq!(claim(&opened, id(), "a", 1_000).await.len(), count);
+}
+
 #[tokio::test]
 async fn undecodable_row_blocks_no_other() {
     for store in stores().await {

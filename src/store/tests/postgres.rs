@@ -8,7 +8,7 @@ use sqlx::{Connection, Executor};
 use super::super::actor::Step;
 use super::super::driver::{Driver, Row};
 use super::super::faults::{Fault, Moment, Watch};
-use super::super::jobs::{End, JobEnd, Start};
+use super::super::jobs::{End, JobEnd, Most, Start};
 use super::super::records;
 use super::*;
 
@@ -244,5 +244,61 @@ async fn claim_reads_few_rows_with_any_statistics() {
         let (lanes, read) = opened.write(0, LOOK).await.unwrap();
         let most = 3 * i64::try_from(lanes).unwrap() + 5_000;
         assert!(lanes >= 200 && read <= most, "{statistics}: a look at {lanes} lanes read {read} rows");
+    }
+}
+
+/// Claims expired jobs. Returns how many, and how many rows that read.
+const EXPIRE: Step<Most, (usize, i64)> = |most, db, now| {
+    Box::pin(async move {
+        let before = rows_read(&mut *db).await;
+        let claimed = jobs::expired(most, db, now).await?;
+        Ok((claimed.len(), rows_read(db).await - before))
+    })
+};
+
+/// Inserts `count` jobs of a thousand tenants, with a deadline after `after` each.
+async fn fill_with_deadlines(connection: &mut sqlx::PgConnection, count: u32, after: i64) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let from = NEXT.fetch_add(10_000_000, Relaxed);
+    let sql = format!(
+        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, request) \
+         SELECT convert_to(lpad((i + {from})::text, 16, '0'), 'UTF8'), 't' || (i % 1000), 'v', 1, i, {after} + i, i, \
+         convert_to(repeat('x', 200), 'UTF8') FROM generate_series(1, {count}) i"
+    );
+    Executor::execute(connection, sqlx::AssertSqlSafe(sql)).await.unwrap();
+}
+
+#[tokio::test]
+async fn search_for_expired_jobs_reads_few_rows() {
+    // The year 2096.
+    const FAR: i64 = 4_000_000_000_000;
+    // The statistics are those of a full table, of an empty one or of one with expired jobs only, or there are none.
+    for statistics in ["fresh", "empty", "expired", "none"] {
+        let url = database().await;
+        let opened = open(&Store::postgres(url.clone())).await;
+        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+        Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
+        match statistics {
+            "empty" => drop(Executor::execute(&mut connection, "VACUUM ANALYZE ic_job").await.unwrap()),
+            "expired" => {
+                fill_with_deadlines(&mut connection, 2_000, 0).await;
+                Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
+                Executor::execute(&mut connection, "DELETE FROM ic_job").await.unwrap();
+            }
+            _ => {}
+        }
+        fill_with_deadlines(&mut connection, 50_000, FAR).await;
+        if statistics == "fresh" {
+            Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
+        }
+        let most = Most { owner: id(), lease_ms: 60_000, jobs: 100, bytes: 1 << 30 };
+        // These are more rounds than a server needs to settle on a generic plan.
+        for round in 0..12 {
+            let (claimed, read) = opened.write(most, EXPIRE).await.unwrap();
+            assert!(claimed == 0 && read <= 10, "{statistics} {round}: {claimed} of none, {read} rows");
+            fill_with_deadlines(&mut connection, 100, 0).await;
+            let (claimed, read) = opened.write(most, EXPIRE).await.unwrap();
+            assert!(claimed == 100 && read <= 1_000, "{statistics} {round}: {claimed} of 100, {read} rows");
+        }
     }
 }
