@@ -28,7 +28,7 @@ const FIRST_MOMENT: u64 = 900_000_000;
 const MAX_LIST: usize = 256;
 
 /// The longest window length that is accepted: a year.
-const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
+pub(super) const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
 
 /// When the response was made. Computed only when a value needs it: most waits are plain seconds.
 pub(super) struct Now<'a> {

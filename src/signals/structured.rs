@@ -19,7 +19,7 @@ use sfv::visitor::{
 use sfv::{BareItemFromInput as BareItem, KeyRef, Parser};
 use smallvec::SmallVec;
 
-use super::moment::{Now, SECOND, reset_number};
+use super::moment::{MAX_LENGTH, Now, SECOND, reset_number};
 use super::number::Decimal;
 use super::windows::Name;
 use super::windows::{Quota, Quotas, Window, Windows};
@@ -98,9 +98,10 @@ pub(super) fn quota(member: &Member<'_>) -> Option<Quota> {
     Some(Quota { limit: count(member.bare.as_ref())?, window: window(member)? })
 }
 
+/// The length of a window. `None` if it is zero or longer than a year, as for all other lengths.
 pub(super) fn window(member: &Member<'_>) -> Option<Duration> {
     let seconds = count(member.window.as_ref().or(member.window_in_full.as_ref()))?;
-    (seconds > 0).then(|| Duration::from_secs(seconds))
+    Some(Duration::from_secs(seconds)).filter(|length| !length.is_zero() && *length <= MAX_LENGTH)
 }
 
 pub(super) fn count(value: Option<&BareItem<'_>>) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::{Counting, Pace};
-use crate::throttle::{Mode, Notice, Report, Wait};
+use crate::throttle::{About, Mode, Notice, Report, Wait};
 
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
@@ -150,4 +150,27 @@ fn resume_ends_what_refusals_taught() {
     bench.engine.resume(bench.now, a);
     let granted = count_granted(&mut bench, b, 0);
     assert!(granted >= 80, "{granted} of the 88 that the bucket had");
+}
+
+/// No configuration states the limit, the vendor does not say when its window ends, and the response to the request
+/// that took the last unit is lost.
+#[test]
+fn window_without_reset_stops_lane_for_minutes() {
+    for mode in [Mode::Adaptive, Mode::Bands, Mode::Pace] {
+        for window_ns in [DAY, u64::MAX] {
+            let mut plan = Plan { has_slots: false, ..plan(Vec::new()) };
+            plan.pace.mode = mode;
+            let (mut bench, lane) = Bench::with(plan);
+            let start = bench.now;
+            let about = About { window_ns: Some(window_ns), ..About::default() };
+            let permit = bench.submit_granted(lane, ask(Tier::High));
+            let report = Report { about, limit: 100, remaining: 1, reset_ns: None };
+            bench.on_response(permit, Feedback::Passed(Some(report)));
+            let permit = bench.submit_granted(lane, ask(Tier::High));
+            bench.engine.finished(bench.now, permit);
+            let mut waiters = vec![bench.submit_waiting(lane, ask(Tier::High)).0];
+            bench.advance_to(start + Duration::from_secs(900));
+            assert_eq!(bench.start_granted(&mut waiters).len(), 1, "{mode:?}, {window_ns}");
+        }
+    }
 }

@@ -168,7 +168,11 @@ impl LaneThrottle {
         let unit_ns = (window_ns / report.limit).max(1);
         limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Unstated, mode };
         (limit.report, limit.heard) = (*report, now);
-        limit.throttle.report(now, granted, books, report, &limit.pace)
+        let notices = limit.throttle.report(now, granted, books, report, &limit.pace);
+        if report.reset_ns.is_none() {
+            limit.throttle.doubt_report(now);
+        }
+        notices
     }
 
     /// The limits that only responses mention, without those that have been silent for too long.

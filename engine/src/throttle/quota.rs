@@ -152,6 +152,13 @@ impl QuotaTracker {
         self.foreign.refused();
     }
 
+    /// Believes the report that was applied at `now` until `until` at the latest. Returns whether one was applied.
+    pub(super) fn believe_until(&mut self, now: Time, until: Time) -> bool {
+        let Some(told) = self.told.as_mut().filter(|told| told.at == now) else { return false };
+        told.until = told.until.min(until);
+        true
+    }
+
     pub(super) fn forget_past(&mut self, now: Time) {
         if self.told.is_some_and(|told| told.until <= now) {
             self.told = None;

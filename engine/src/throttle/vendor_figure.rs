@@ -4,8 +4,7 @@
 
 use super::Throttle;
 use super::report::{Report, VendorFigure};
-use crate::pace::LEAST_PAUSE;
-use crate::pace::{Counting, Pace};
+use crate::pace::{Counting, LEAST_PAUSE, LONGEST_BELIEF, Pace};
 use crate::time::Time;
 
 impl Throttle {
@@ -29,6 +28,18 @@ impl Throttle {
         let until = now.plus_nanos(report.reset_ns.unwrap_or(window));
         let left = report.remaining.min(report.limit).saturating_sub(later);
         self.figure = Some(VendorFigure { limit: report.limit, left, at: now, until, of: granted });
+    }
+
+    /// Limits for how long the report that was applied at `now` is believed, because it states no reset. If no response
+    /// renews it, nothing else would end the wait before the end of a window of any length.
+    pub(super) fn doubt_report(&mut self, now: Time) {
+        let until = now.plus_nanos(LONGEST_BELIEF);
+        if self.quota.believe_until(now, until) {
+            self.announced.empty_until = self.announced.empty_until.min(until);
+        }
+        if let Some(figure) = self.figure.as_mut().filter(|figure| figure.at == now) {
+            figure.until = figure.until.min(until);
+        }
     }
 
     /// Subtracts granted units from the reported figure.

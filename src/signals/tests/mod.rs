@@ -267,6 +267,19 @@ fn structured_fields_are_understood_or_ignored() {
 }
 
 #[test]
+fn window_longer_than_a_year_is_ignored() {
+    let year = 366 * 86_400;
+    for (length, expected) in [(year, secs(year)), (year + 1, None), (999_999_999_999_999, None)] {
+        let policy = format!("\"a\";q=9;w={length}");
+        let signals = read(&[("ratelimit", "\"a\";r=5"), ("ratelimit-policy", &policy)]);
+        assert_eq!(rows(&signals), [(Some(9), Some(5), None, expected)]);
+        let amount = format!("9;w={length}");
+        let triple = [("ratelimit-limit", amount.as_str()), ("ratelimit-remaining", "5"), ("ratelimit-reset", "3")];
+        assert_eq!(rows(&read(&triple)), [(Some(9), Some(5), secs(3), expected)]);
+    }
+}
+
+#[test]
 fn windows_beyond_the_bound_keep_exhausted_ones() {
     let mut items: Vec<String> = (1..=17).map(|n| format!("\"{n}\";r=0;t={n}")).collect();
     items.extend((1..=15).map(|n| format!("\"full{n}\";r=9;t=99")));

@@ -6,7 +6,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::signals::moment::MAX_WAIT;
+use crate::signals::moment::{MAX_LENGTH, MAX_WAIT};
 use std::time::Duration;
 
 const NAMES: [&str; 25] = [
@@ -96,7 +96,8 @@ fn check_signals(headers: &HeaderMap, received: SystemTime) -> Result<(), TestCa
     for window in &signals.windows {
         prop_assert!(window.says_something(), "{signals:?}");
         prop_assert!(window.reset_in.is_none_or(|reset| reset <= MAX_WAIT), "{signals:?}");
-        prop_assert!(window.window.is_none_or(|length| !length.is_zero()), "{signals:?}");
+        let lengths = Duration::from_nanos(1)..=MAX_LENGTH;
+        prop_assert!(window.window.is_none_or(|length| lengths.contains(&length)), "{signals:?}");
     }
     let full = |window: &&Window| window.limit.is_some() && window.remaining.is_some();
     prop_assert_eq!(signals.tightest().is_some(), signals.windows.iter().any(|window| full(&window)));
