@@ -31,12 +31,11 @@ impl LiveConfig<'_> {
         let sources = self.client.core.registry.source.load().await.inspect_err(unreadable)?;
         self.client.core.registry.checked();
         let core = self.client.core.clone();
-        // The task owns the lock, so that dropping this future stops neither the change nor the order of changes.
-        let gone_over = run_blocking(move || {
-            let _reloading = reloading;
-            core.go_over_to(&sources)
-        });
-        let version = gone_over.await?.map_err(|refused| refused.error).inspect_err(invalid)?;
+        // The task owns the lock, so that dropping this future stops neither the change nor the order of changes. It
+        // gives the lock back: what is taken is what the source has loaded last, so nothing may load it again before.
+        let gone_over = run_blocking(move || (core.go_over_to(&sources), reloading));
+        let (gone_over, _reloading) = gone_over.await?;
+        let version = gone_over.map_err(|refused| refused.error).inspect_err(invalid)?;
         self.client.core.registry.source.taken().await;
         Ok(version)
     }

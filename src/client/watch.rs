@@ -4,7 +4,7 @@
 //! that nothing has changed. A change is loaded twice, a moment apart, and taken when both texts are the same: a file
 //! that is still being written is usually invalid, and at worst valid without its last limits. Each invalid text is
 //! reported once, and not every second. One that only does not fit a tenant that the program has added is tried again
-//! after the program has changed its tenants.
+//! after the program has changed its tenants. A source of which no two loads agree is reported, and not used.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,12 +21,14 @@ use crate::error::Error;
 const SETTLE: Duration = Duration::from_millis(200);
 /// Most loads within one check, for a source that keeps changing.
 const LOADS: usize = 5;
+/// A source whose loads do not agree in this many checks in a row is reported.
+const UNSETTLED_LOOKS: u32 = 2;
 /// Time after which a source that does not answer is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Watches until the client is dropped.
 pub(crate) async fn watch(core: Weak<Core>, source: Arc<dyn ConfigSource>, every: Duration) {
-    let mut watch = Watch { core, source, seen: None, reported: None, misfit_at: None };
+    let mut watch = Watch { core, source, seen: None, unsettled_looks: 0, reported: None, misfit_at: None };
     while watch.core.strong_count() > 0 {
         tokio::time::sleep(every).await;
         watch.look(SETTLE.min(every)).await;
@@ -37,8 +39,10 @@ struct Watch {
     /// Weak, so that the client can be dropped while the source is asked, which may take for ever.
     core: Weak<Core>,
     source: Arc<dyn ConfigSource>,
-    /// The fingerprint of the configuration that was loaded last.
-    seen: Option<u64>,
+    /// The fingerprint of the configuration that was loaded last, and the version of the one in use after that.
+    seen: Option<(u64, u64)>,
+    /// The number of checks in a row in which no two loads agreed.
+    unsettled_looks: u32,
     /// The problem that was reported last.
     reported: Option<Reported>,
     /// The number of changes of tenants by the program when the content that was refused last did not fit them. It is
@@ -81,7 +85,10 @@ impl Watch {
             // A reload that the program asked for has failed.
             None => problem.is_some(),
         };
-        if fingerprint.is_some() && fingerprint == self.seen && !has_problem {
+        // If the program has reloaded since, the configuration in use may not be the one with this fingerprint.
+        let stated = fingerprint.zip(self.version_in_use());
+        if stated.is_some() && stated == self.seen && !has_problem {
+            self.unsettled_looks = 0;
             self.checked();
             return;
         }
@@ -89,14 +96,16 @@ impl Watch {
         let reloading = reloading.lock_owned().await;
         let sources = match self.load(&*source, settle).await {
             Ok(Some(sources)) => sources,
-            Ok(None) => return self.checked(),
+            Ok(None) => return self.note_unsettled(),
             Err(error) => return self.report(Reported::Unreadable(error.to_string()), &error),
         };
+        self.unsettled_looks = 0;
         self.checked();
         // Behind a load balancer, the fingerprint of this check may come from a server that has newer content than the
         // one that was loaded. With the fingerprint of the loaded content, a later check loads the newer content. For a
         // source that does not state it, the last one that it stated counts, which is too old if this check got none.
-        self.seen = fingerprint.and(sources.fingerprint());
+        let loaded = fingerprint.and(sources.fingerprint());
+        self.seen = loaded.zip(self.version_in_use());
         let Some(core) = self.core.upgrade() else { return };
         let hash = sources.hash();
         if hash == core.registry.config.load().hash() {
@@ -114,27 +123,49 @@ impl Watch {
         }
         let tenants = core.registry.routes.single_changes();
         let rows = sources.problem().cloned();
-        let gone_over = run_blocking(move || {
-            let _reloading = reloading;
-            core.go_over_to(&sources)
-        });
-        match (gone_over.await.unwrap_or_else(|error| Err(error.into())), rows) {
-            (Ok(_), None) => {
-                self.reported = None;
+        let gone_over = run_blocking(move || (core.go_over_to(&sources), reloading)).await;
+        // What is taken is what the source has loaded last, so nothing may load it again before.
+        let (gone_over, _reloading) = match gone_over {
+            Ok((gone_over, reloading)) => (gone_over, Some(reloading)),
+            Err(error) => (Err(error.into()), None),
+        };
+        match gone_over {
+            Ok(version) => {
+                self.seen = loaded.map(|loaded| (loaded, version));
                 source.taken().await;
-            }
-            (Ok(_), Some(problem)) => {
+                let Some(problem) = rows else {
+                    self.reported = None;
+                    return;
+                };
                 // What is not of these rows is in force.
-                source.taken().await;
                 if let Some(core) = self.core.upgrade() {
                     self.report_rows(&core, &problem);
                 }
             }
-            (Err(Refused { error, misfits_tenant }), _) => {
+            Err(Refused { error, misfits_tenant }) => {
                 self.misfit_at = misfits_tenant.then_some(tenants);
                 self.report(Reported::Wrong { hash, why: error.to_string() }, &error);
             }
         }
+    }
+
+    /// The version of the configuration in use.
+    fn version_in_use(&self) -> Option<u64> {
+        self.core.upgrade().map(|core| core.registry.config.load().version())
+    }
+
+    /// Records a check in which no two loads agreed. The source has answered, but if that goes on, no change of it is
+    /// ever used.
+    fn note_unsettled(&mut self) {
+        self.unsettled_looks = self.unsettled_looks.saturating_add(1);
+        if self.unsettled_looks < UNSETTLED_LOOKS {
+            return self.checked();
+        }
+        let error = Error::config(
+            "the source of the configuration reads differently each time, so no change of it can be used; remove what \
+             differs from one reading to the next, such as a time or a counter",
+        );
+        self.report(Reported::Unreadable(error.to_string()), &error);
     }
 
     /// Records that the source has answered.

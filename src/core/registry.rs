@@ -37,7 +37,8 @@ pub(crate) struct Registry {
     pub(crate) routes: RouteTable,
     pub(crate) dispatch: Dispatch,
     pub(crate) on_remove: OnRemove,
-    /// Held from the read of the source to the end of the change, so that of two reads the later one wins.
+    /// Held from the read of the source until the source has been told that it is in force, so that of two reads the
+    /// later one wins.
     pub(crate) reload_order: Arc<tokio::sync::Mutex<()>>,
     /// Why the configuration in use is not what the source holds: what was wrong when the source was last read.
     pub(crate) problem: parking_lot::Mutex<Option<ConfigProblem>>,

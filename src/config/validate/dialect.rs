@@ -19,6 +19,8 @@ const MAX_ITEMS: i64 = 31;
 /// values that one pass over a body can find.
 const MAX_PLACES: usize = 4;
 const MAX_PARTS: usize = 2;
+/// The most different pointers into a body: a pass over a body looks for no more.
+const MAX_POINTERS: usize = 32;
 
 /// The dialect that `entry` describes; problems go to `report`.
 pub(in crate::config) fn dialect(
@@ -40,7 +42,7 @@ pub(in crate::config) fn dialect(
         header.ok()
     });
     let ignore = ignore.collect();
-    Dialect {
+    let dialect = Dialect {
         windows: rules(&entry.windows, "windows", path, report, window),
         answers: rules(&entry.answers, "answers", path, report, answer),
         waits: rules(&entry.waits, "waits", path, report, wait),
@@ -49,7 +51,38 @@ pub(in crate::config) fn dialect(
         reset_means: choice(means, "reset_means", names, parse, ResetMeans::default(), path, report),
         ignore,
         nothing: bounded(&entry.nothing, "nothing", MAX_VALUES, path, report).to_vec(),
+    };
+    let pointers = count_pointers(&dialect);
+    if pointers > MAX_POINTERS {
+        let message = format!(
+            "this dialect reads {pointers} different places `body#/…`, and at most {MAX_POINTERS} are looked up; \
+             leave out those that no answer needs, or write `*` where they differ in one key"
+        );
+        report.problem(path.clone(), message);
     }
+    dialect
+}
+
+/// The number of different pointers into a body.
+fn count_pointers(dialect: &Dialect) -> usize {
+    let windows = dialect.windows.iter().flat_map(|rule| {
+        let figures = [&rule.limit, &rule.remaining, &rule.used].into_iter().flatten();
+        let figures = figures.filter_map(|figure| match figure {
+            Figure::At(source) => Some(source),
+            Figure::Is(_) => None,
+        });
+        figures.chain([&rule.each, &rule.reset, &rule.regain, &rule.length_from].into_iter().flatten())
+    });
+    let costs = dialect.costs.iter().flat_map(|rule| rule.places.iter().flatten());
+    let answers = dialect.answers.iter().filter_map(|rule| rule.from.as_ref());
+    let waits = dialect.waits.iter().flat_map(|rule| rule.from.iter().chain(rule.bucket.iter().flatten()));
+    let mut pointers: Vec<&Source> = Vec::new();
+    for source in windows.chain(costs).chain(&dialect.rate).chain(answers).chain(waits) {
+        if matches!(source, Source::Body(_)) && !pointers.contains(&source) {
+            pointers.push(source);
+        }
+    }
+    pointers.len()
 }
 
 fn rules<E, R>(
@@ -277,5 +310,25 @@ fn wait(entry: &WaitEntry, path: &Path, report: &mut Report) -> WaitRule {
         after: entry.after.clone(),
         unit: unit(&entry.unit, path, report),
         bucket,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::dialects;
+
+    #[test]
+    fn dialect_has_at_most_32_pointers() {
+        let read = |count: usize, more: &str| {
+            let answer = |number| format!("{{ from = \"body#/a{number}\", is = [\"x\"], throttled = true }}");
+            let answers: Vec<String> = (0..count).map(answer).collect();
+            dialects("d.toml", &format!("[vendors.x.dialect]\nanswers = [{}]\n{more}", answers.join(", ")))
+        };
+        // A place that occurs twice is looked up once, and a header is no place in a body.
+        assert!(read(32, "rate = \"body#/a1\"\nwaits = [{ from = \"x-wait\" }]\n").is_ok());
+        for (count, more) in [(33, ""), (32, "rate = \"body#/b\"\n")] {
+            let error = read(count, more).unwrap_err().to_string();
+            assert!(error.contains("reads 33 different places") && error.contains("at most 32"), "{error}");
+        }
     }
 }

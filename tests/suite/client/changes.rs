@@ -1,5 +1,11 @@
 //! Tenants and configurations that change while requests wait.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use integration_client::config::{ConfigSource, Sources};
+
 use super::*;
 use crate::support::text_source::TextSource;
 
@@ -340,4 +346,52 @@ async fn reload_of_one_tenant_keeps_stricter_figure() {
         client.config().reload().await.unwrap();
         assert_eq!(figure(&client, "usual"), expected, "{limits} {weight}");
     }
+}
+
+/// A source that keeps a copy of what it loaded last, once that is in force, as a source on a server does.
+#[derive(Clone, Debug, Default)]
+struct KeepingSource {
+    text: Arc<Mutex<String>>,
+    loaded: Arc<Mutex<String>>,
+    kept: Arc<Mutex<String>>,
+}
+
+impl KeepingSource {
+    fn set(&self, text: &str) {
+        *self.text.lock().unwrap() = text.to_owned();
+    }
+}
+
+impl ConfigSource for KeepingSource {
+    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
+        let text = self.text.lock().unwrap().clone();
+        *self.loaded.lock().unwrap() = text.clone();
+        Box::pin(async move { Ok(Sources::new().without_catalogue().file("kept.toml", text)) })
+    }
+
+    fn taken(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            // A load that does not wait for this begins and ends meanwhile.
+            tokio::time::sleep(ms(10)).await;
+            let loaded = self.loaded.lock().unwrap().clone();
+            *self.kept.lock().unwrap() = loaded;
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_copy_is_the_accepted_one() {
+    let source = KeepingSource::default();
+    let text = |limit| vendor(&[("requests", &per_second(limit, 1))]);
+    source.set(&text(10));
+    let builder = builder("", &transport_with_delay(Duration::ZERO)).config_source(source.clone());
+    let client = builder.build().await.unwrap();
+    source.set(&text(20));
+    let invalid = async {
+        source.set("nonsense = 1");
+        client.config().reload().await
+    };
+    let (valid, invalid) = tokio::join!(client.config().reload(), invalid);
+    assert_eq!((valid.unwrap(), invalid.unwrap_err().kind()), (2, ErrorKind::Config));
+    assert_eq!(*source.kept.lock().unwrap(), text(20));
 }

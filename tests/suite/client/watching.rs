@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use integration_client::config::{ConfigSource, Sources};
@@ -254,6 +254,70 @@ async fn refused_file_is_not_loaded_because_tenants_are_set_again() {
     assert_eq!((source.loads.load(Ordering::Relaxed), client.config().current().version()), (loads, 1));
     client.tenants().remove("x", "w", OnRemove::Drain).unwrap();
     assert!(next_version(&client).await <= ms(2_000));
+}
+
+/// The source states again what the watcher saw last, but the program has reloaded in between.
+#[tokio::test(start_paused = true)]
+async fn change_before_a_reload_comes_back() {
+    let source = CountedSource::default();
+    *source.text.lock().unwrap() = vendor_with_limit(10);
+    let builder = builder("", &transport_with_delay(Duration::ZERO)).config_source(source.clone());
+    let client = builder.watch_config(ms(1_000)).build().await.unwrap();
+    let first = client.config().current().hash();
+    tokio::time::sleep(ms(1_500)).await;
+    let state = |limit, fingerprint| {
+        *source.text.lock().unwrap() = vendor_with_limit(limit);
+        source.changes.store(fingerprint, Ordering::Relaxed);
+    };
+    state(20, 1);
+    client.config().reload().await.unwrap();
+    assert_ne!(client.config().current().hash(), first);
+    state(10, 0);
+    assert!(next_version(&client).await <= ms(2_000));
+    assert_eq!(client.config().current().hash(), first);
+    // From then on the fingerprint saves the loads again.
+    tokio::time::sleep(ms(1_500)).await;
+    let loads = source.loads.load(Ordering::Relaxed);
+    tokio::time::sleep(ms(5_000)).await;
+    assert_eq!(source.loads.load(Ordering::Relaxed), loads);
+}
+
+/// A source whose text ends in another comment at each load.
+#[derive(Clone, Debug, Default)]
+struct RestlessSource {
+    text: Arc<Mutex<String>>,
+    loads: Arc<AtomicUsize>,
+    is_still: Arc<AtomicBool>,
+}
+
+impl ConfigSource for RestlessSource {
+    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
+        let number = match self.is_still.load(Ordering::Relaxed) {
+            true => 0,
+            false => self.loads.fetch_add(1, Ordering::Relaxed),
+        };
+        let text = format!("{}\n# load {number}\n", self.text.lock().unwrap());
+        Box::pin(async move { Ok(Sources::new().without_catalogue().file("restless.toml", text)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_that_always_differs_is_reported_once() {
+    let log = ErrorCounter::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let source = RestlessSource::default();
+    *source.text.lock().unwrap() = vendor_with_limit(10);
+    let builder = builder("", &transport_with_delay(Duration::ZERO)).config_source(source.clone());
+    let client = builder.watch_config(ms(1_000)).build().await.unwrap();
+    *source.text.lock().unwrap() = vendor_with_limit(20);
+    tokio::time::sleep(ms(12_000)).await;
+    let problem = client.config().problem().unwrap();
+    assert!(problem.contains("reads differently each time"), "{problem}");
+    assert!(client.config().checked_ago() >= ms(8_000), "{:?}", client.config().checked_ago());
+    assert_eq!((client.config().current().version(), log.0.load(Ordering::Relaxed)), (1, 1));
+    source.is_still.store(true, Ordering::Relaxed);
+    next_version(&client).await;
+    assert_eq!((client.config().problem(), log.0.load(Ordering::Relaxed)), (None, 1));
 }
 
 /// Kubernetes mounts a ConfigMap like this: the path leads through a symbolic link that is replaced.
