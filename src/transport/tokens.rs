@@ -80,13 +80,17 @@ impl fmt::Debug for KeptToken {
 /// });
 /// # drop(builder);
 /// ```
+///
+/// All requests of an account wait for these calls, so each call has 10 s. It is dropped then. A panic, or a call that
+/// takes longer, counts as an error. Set a shorter timeout of your own, and make sure that a write of
+/// [`keep`](TokenKeeper::keep) that was dropped does not end later in place of a newer one.
 pub trait TokenKeeper: Send + Sync + 'static {
     /// Stores the newest token of `whose`. The token must be on the disk when this returns: the previous one may be
     /// void already.
     ///
     /// # Errors
-    /// The token was not stored. The client tries again; the access token that came with it is used meanwhile. The
-    /// error must hold no secret.
+    /// The token was not stored. The client tries again; the access token that came with it is used meanwhile. After a
+    /// call that took longer than 10 s, a later request tries again. The error must hold no secret.
     fn keep<'a>(&'a self, whose: &'a TokenOwner, token: &'a KeptToken) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// Returns the newest token of `whose`, if one was stored. Called before the first refresh, and after the vendor
@@ -118,7 +122,8 @@ pub trait TokenKeeper: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Ends the reservation, after the refresh and after its new token was stored: another process may refresh.
+    /// Ends the reservation, after the refresh and after its new token was stored: another process may refresh. If this
+    /// panics or takes longer than 10 s, other processes wait until the reservation ends by itself.
     fn give_back<'a>(&'a self, whose: &'a TokenOwner) -> BoxFuture<'a, ()> {
         let _ = whose;
         Box::pin(async {})

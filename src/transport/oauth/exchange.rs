@@ -4,21 +4,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use oauth2::basic::{BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse};
 use oauth2::{
     AsyncHttpClient, AuthType, ClientId, ClientSecret, HttpRequest, HttpResponse, RefreshToken, RequestTokenError,
     Scope, TokenUrl,
 };
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::issued::{Issued, Trouble, carried, is_error, refusal};
 use super::jwt;
+use super::refresh::FIRST_PAUSE;
 use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::config::{ClientAuth, OAuth, OAuthGrant, Tenant};
 use crate::route::Connections;
+use crate::signals::{self, Dialect};
 use crate::transport::tokens::OAuthSecrets;
 use crate::transport::{Body, Exchange, Transport};
 
@@ -26,8 +29,6 @@ use crate::transport::{Body, Exchange, Transport};
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Largest response to a token request, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Upper bound for a wait that a token URL states.
-const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 type Client = oauth2::Client<
     BasicErrorResponse,
@@ -44,12 +45,25 @@ pub(super) struct TokenRequest<'a> {
     pub(super) secrets: &'a OAuthSecrets,
     pub(super) transport: &'a Arc<dyn Transport>,
     pub(super) clock: Clock,
+    /// The wait that the last response stated, which the crate oauth2 does not pass on.
+    pub(super) stated: Mutex<Option<Duration>>,
 }
 
 impl TokenRequest<'_> {
     /// Sends one token request. `refresh_token` is used only by the grant of that name.
     pub(super) async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
-        let issued = match (self.oauth.grant, refresh_token) {
+        *self.stated.lock() = None;
+        let issued = self.issued(refresh_token).await.map_err(|trouble| trouble.with_wait(*self.stated.lock()))?;
+        match issued.is_usable() {
+            true => Ok(issued),
+            false => {
+                Err(Trouble::Later("the token that was issued is empty, too long or no ASCII text".to_owned(), None))
+            }
+        }
+    }
+
+    async fn issued(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
+        match (self.oauth.grant, refresh_token) {
             (OAuthGrant::RefreshToken, Some(token)) => {
                 let (client, token) = (self.client(), RefreshToken::new(token.expose_secret().to_owned()));
                 let client = client.set_token_uri(TokenUrl::from_url(self.oauth.token_url.clone()));
@@ -57,7 +71,7 @@ impl TokenRequest<'_> {
                 for (name, value) in &self.oauth.params {
                     request = request.add_extra_param(name, value);
                 }
-                request.request_async(self).await.map_err(|error| self.trouble(error, Some(token.secret())))?
+                request.request_async(self).await.map_err(|error| self.trouble(error, Some(token.secret())))
             }
             (OAuthGrant::ClientCredentials, _) => {
                 let client = self.client().set_token_uri(TokenUrl::from_url(self.oauth.token_url.clone()));
@@ -65,17 +79,11 @@ impl TokenRequest<'_> {
                 for (name, value) in &self.oauth.params {
                     request = request.add_extra_param(name, value);
                 }
-                request.request_async(self).await.map_err(|error| self.trouble(error, None))?
+                request.request_async(self).await.map_err(|error| self.trouble(error, None))
             }
-            (OAuthGrant::JwtBearer, _) => self.by_jwt().await?,
-            (OAuthGrant::GithubApp, _) => self.by_github_app().await?,
-            (OAuthGrant::RefreshToken, None) => return Err(Trouble::Refused("there is no refresh token".to_owned())),
-        };
-        match issued.is_usable() {
-            true => Ok(issued),
-            false => {
-                Err(Trouble::Later("the token that was issued is empty, too long or no ASCII text".to_owned(), None))
-            }
+            (OAuthGrant::JwtBearer, _) => self.by_jwt().await,
+            (OAuthGrant::GithubApp, _) => self.by_github_app().await,
+            (OAuthGrant::RefreshToken, None) => Err(Trouble::Refused("there is no refresh token".to_owned())),
         }
     }
 
@@ -173,15 +181,18 @@ impl TokenRequest<'_> {
         let later = |why: &dyn std::fmt::Display| Trouble::Later(format!("the token URL did not answer: {why}"), None);
         let mut answer = self.transport.execute(exchange).await.map_err(|error| later(&error))?;
         let status = answer.status;
-        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error()
-        {
-            let wait = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            let wait = wait.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+        // The vendor's dialect describes its API, which the token URL need not be part of.
+        let stated = signals::read(&Dialect::default(), status, &answer.headers, b"", self.clock.wall()).retry_after;
+        let is_throttled = status == StatusCode::TOO_MANY_REQUESTS;
+        if is_throttled || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error() {
+            // A wait keeps `Refresh::ask` from asking again at once, which a vendor that throttles would refuse too.
+            let wait = stated.or(is_throttled.then_some(FIRST_PAUSE));
             return Err(Trouble::Later(format!("the token URL answered {}", status.as_u16()), wait));
         }
         if status.is_redirection() || status.is_informational() {
             return Err(Trouble::Refused(format!("the token URL answered {}, which is not followed", status.as_u16())));
         }
+        *self.stated.lock() = stated;
         let mut whole = Vec::new();
         while let Some(data) = answer.body.data().await.map_err(|error| later(&error))? {
             if whole.len() + data.len() > MAX_ANSWER {

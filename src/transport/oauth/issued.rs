@@ -125,6 +125,18 @@ pub(super) enum Trouble {
     Reconnect(String),
 }
 
+impl Trouble {
+    /// Adds the wait that the response states, if any. A refusal that states a wait is temporary. A grant that is no
+    /// longer valid stays so, however long the client waits.
+    pub(super) fn with_wait(self, stated: Option<Duration>) -> Trouble {
+        match (self, stated) {
+            (Trouble::Later(why, None), stated) => Trouble::Later(why, stated),
+            (Trouble::Refused(why), Some(wait)) if !wait.is_zero() => Trouble::Later(why, Some(wait)),
+            (trouble, _) => trouble,
+        }
+    }
+}
+
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Trouble::Later(why, _) | Trouble::Refused(why) | Trouble::Reconnect(why)) = self;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `slot.rs` | decides whether a token is fresh, or a refresh is needed or under way: one at a time for each account |
 //! | `refresh.rs` | one refresh: its retries, when the new token expires, and the storing of a new refresh token |
+//! | `keeper.rs` | one call of the program's `TokenKeeper`, in a bounded time |
 //! | `exchange.rs`, `jwt.rs` | the request to the token URL, and the assertion that it may carry |
 //! | `issued.rs` | reads the response |
 //!
@@ -18,6 +19,7 @@
 mod exchange;
 mod issued;
 mod jwt;
+mod keeper;
 mod refresh;
 mod slot;
 #[cfg(all(test, feature = "testing"))]

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use oauth2::TokenResponse as _;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OwnedMutexGuard;
 
 use super::exchange::TokenRequest;
 use super::issued::{Issued, Trouble};
+use super::keeper::{Fault, call};
 use super::slot::{Access, Failed, Refresher, Slot};
+use crate::BoxError;
 use crate::clock::Clock;
 use crate::config::{OAuth, OAuthGrant, Tenant};
 use crate::transport::Transport;
@@ -31,10 +34,10 @@ const UNKEPT: Duration = Duration::from_secs(10);
 const LIFE: Duration = Duration::from_secs(3600);
 const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 /// Backoff after failed refreshes; requests until its end get the same error.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
-/// How long a process reserves the refresh: long enough for all token requests and for storing the new token. If the
+/// How long a process reserves the refresh: long enough for all token requests and for the calls of the keeper. If the
 /// process dies in the middle, others wait this long.
 const RESERVED: Duration = Duration::from_secs(90);
 /// Interval at which a waiting process checks whether another one has ended its refresh.
@@ -58,6 +61,8 @@ impl Refresh {
     pub(super) async fn run(mut self) -> Result<Arc<SecretString>, Arc<str>> {
         self.refresher.begin(&self.tenant);
         if self.refresher.unkept {
+            // Other requests use the access token until this one has tried.
+            let _ = self.still_valid();
             self.keep().await;
             self.give_back().await;
             if let Some(access) = self.still_valid() {
@@ -104,7 +109,16 @@ impl Refresh {
     /// Lets other processes refresh, unless the new token is not stored yet: they would use the previous one.
     async fn give_back(&self) {
         if let Some(keeper) = self.keeper_of_one_use().filter(|_| !self.refresher.unkept) {
-            keeper.give_back(&self.owner).await;
+            let code = async {
+                keeper.give_back(&self.owner).await;
+                Ok::<(), BoxError>(())
+            };
+            if let Err(error) = call(code).await {
+                tracing::warn!(
+                    vendor = &*self.owner.vendor, account = &*self.owner.account, %error,
+                    "the reservation of a refresh was not given back; other processes wait until it ends"
+                );
+            }
         }
     }
 
@@ -112,9 +126,9 @@ impl Refresh {
     async fn reserve(&self) -> Result<(), Trouble> {
         let Some(keeper) = self.keeper_of_one_use() else { return Ok(()) };
         let unknown =
-            |error| Trouble::Later(format!("it is not known whether another process refreshes: {error}"), None);
+            |error: Fault| Trouble::Later(format!("it is not known whether another process refreshes: {error}"), None);
         let begun = self.clock.now();
-        while let Some(left) = keeper.reserve(&self.owner, RESERVED).await.map_err(unknown)? {
+        while let Some(left) = call(async { keeper.reserve(&self.owner, RESERVED).await }).await.map_err(unknown)? {
             if self.clock.now().since(begun) > RESERVED {
                 return Err(Trouble::Later("another process refreshes the token".to_owned(), Some(left)));
             }
@@ -184,15 +198,15 @@ impl Refresh {
     /// Loads the keeper's token, if it descends from the token with the hash `granted`.
     async fn loaded(&self, granted: &str) -> Result<Option<KeptToken>, Trouble> {
         let Some(keeper) = &self.keeper else { return Ok(None) };
-        let unread = |error| Trouble::Later(format!("the kept refresh token cannot be read: {error}"), None);
-        let kept = keeper.load(&self.owner).await.map_err(unread)?;
+        let unread = |error: Fault| Trouble::Later(format!("the kept refresh token cannot be read: {error}"), None);
+        let kept = call(async { keeper.load(&self.owner).await }).await.map_err(unread)?;
         Ok(kept.filter(|kept| kept.granted() == granted))
     }
 
     /// Requests a token, and retries if no response came.
     async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
         let Refresh { oauth, tenant, secrets, transport, clock, .. } = self;
-        let request = TokenRequest { oauth, tenant, secrets, transport, clock: *clock };
+        let request = TokenRequest { oauth, tenant, secrets, transport, clock: *clock, stated: Mutex::default() };
         let mut asked = 1;
         loop {
             match request.ask(refresh_token).await {
@@ -205,7 +219,8 @@ impl Refresh {
         }
     }
 
-    /// Stores the held refresh token with the keeper, with retries.
+    /// Stores the held refresh token with the keeper, with retries. A call that timed out is not repeated here:
+    /// requests wait for the access token.
     async fn keep(&mut self) {
         let (Some(held), Some(keeper)) = (self.refresher.held.clone(), self.keeper.clone()) else {
             tracing::warn!(
@@ -218,13 +233,14 @@ impl Refresh {
         };
         let mut tried = 1;
         loop {
-            match keeper.keep(&self.owner, &held).await {
+            let kept = call(async { keeper.keep(&self.owner, &held).await }).await;
+            match kept {
                 Ok(()) => {
                     self.refresher.unkept = false;
                     self.slot.known.lock().unkept = None;
                     return;
                 }
-                Err(error) if tried == KEPT => {
+                Err(error) if tried == KEPT || matches!(error, Fault::TimedOut) => {
                     let why = format!("the new refresh token could not be kept: {error}");
                     tracing::error!(
                         vendor = &*self.owner.vendor, account = &*self.owner.account, %error,

@@ -1,6 +1,9 @@
 //! Tests of the tokens of an account whose settings change, in virtual time.
 #![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
 
+mod keeper;
+mod waits;
+
 use secrecy::ExposeSecret;
 
 use super::*;
