@@ -30,6 +30,10 @@ impl Outgoing {
         // Rarely taken branches are boxed: every send would carry their state, and thousands of sends may wait.
         if !core.egress.hosts.are_well() {
             Box::pin(core.sends.wait(self.wait_for_host(core))).await??;
+            // The wait may have been long: the tenant may have another host, account or credential now.
+            if !self.route.is_current() && self.renew(core)? {
+                return Ok(AttemptEnd::AtOnce);
+            }
         }
         // The credential comes before the permit, because reading a secret may take long.
         let mut now = core.clock.now();
@@ -60,9 +64,10 @@ impl Outgoing {
             false => self.permit(core, now).await?,
             true => Box::pin(self.permit_of_job(core, now)).await?,
         };
-        // A tenant that moved to another account during the wait has another credential. With the old one the vendor
-        // would count the request in an account whose limits it has not taken.
-        if !waited.is_zero() {
+        // A tenant that moved to another account before the grant has another credential. With the old one the vendor
+        // would count the request in an account whose limits it has not taken. A grant without a wait may be one of the
+        // new account too.
+        if !self.route.is_current() {
             let renewed = self.renew(core);
             if !matches!(renewed, Ok(false)) {
                 held.not_sent();

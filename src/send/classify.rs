@@ -82,7 +82,7 @@ impl Outgoing {
         let ended = core.clock.moment();
         let (now, wall) = (ended.at, ended.wall);
         let status = answered.answer.status;
-        let signals = self.signals(&mut answered.answer, wall).await;
+        let signals = self.signals(core, &mut answered.answer, &answered.held, wall).await;
         self.settle(core, &answered.held, &signals);
         let headers = &answered.answer.headers;
         let class = self.reader(core).class(status, headers, &signals);
@@ -206,6 +206,8 @@ impl Outgoing {
             }
             // The request may still be in transit, so it counts until `max_transit` has passed.
             (_, ErrorKind::Timeout) => drop(held),
+            // This side has broken off the exchange, and the vendor may be busy with it until it notices.
+            (Sent::MaybeSent, ErrorKind::InvalidRequest | ErrorKind::ResponseTooLarge) => drop(held),
             _ => held.finish(),
         }
         let took = now.since(began.at);

@@ -66,7 +66,14 @@ impl Outgoing {
     }
 
     /// Reads what a response says about limits. Reads the beginning of the body ahead only if it may decide the result.
-    pub(super) async fn signals(&self, answer: &mut Answer, wall: SystemTime) -> Signals {
+    /// If the caller goes away meanwhile, a refusal counts by its status and headers.
+    pub(super) async fn signals(
+        &self,
+        core: &Core,
+        answer: &mut Answer,
+        held: &PermitGuard,
+        wall: SystemTime,
+    ) -> Signals {
         let dialect = &*self.route.vendor.dialect;
         let (status, headers) = (answer.status, &answer.headers);
         let signals = signals::read(dialect, status, headers, b"", wall);
@@ -78,14 +85,16 @@ impl Outgoing {
         if (knows && dialect.is_plain()) || !wanted || !is_text(answer) {
             return signals;
         }
-        let ahead = if status.as_u16() < 400 {
-            answer.body.peek(MAX_BODY).await;
-            answer.body.ahead()
+        let Answer { headers, body, .. } = answer;
+        let mut unread = Unread { request: self, core, held, status, headers, signals: &signals, is_refusal };
+        if status.as_u16() < 400 {
+            body.peek(MAX_BODY).await;
         } else {
-            let _ = tokio::time::timeout(REFUSAL_BODY, answer.body.peek(MAX_BODY)).await;
-            answer.body.ahead()
-        };
-        signals::read(dialect, status, &answer.headers, ahead, wall)
+            let _ = tokio::time::timeout(REFUSAL_BODY, body.peek(MAX_BODY)).await;
+        }
+        unread.is_refusal = false;
+        drop(unread);
+        signals::read(dialect, status, headers, body.ahead(), wall)
     }
 
     /// The feedback for a response that goes to the caller without further decisions. `None` if the response has to be
@@ -110,6 +119,40 @@ impl Outgoing {
         let reader = self.reader(core);
         let (report, besides) = reader.reports(&signals);
         Some((reader.passed(answer.status, &signals, report), besides))
+    }
+}
+
+/// A response whose body is being read ahead. If it is dropped, the caller has gone away before the body decided, and a
+/// refusal is reported by its status and headers.
+struct Unread<'a> {
+    request: &'a Outgoing,
+    core: &'a Core,
+    held: &'a PermitGuard,
+    status: StatusCode,
+    headers: &'a HeaderMap,
+    /// What the headers say.
+    signals: &'a Signals,
+    /// By its headers the response is a refusal. Cleared once the body has been read.
+    is_refusal: bool,
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if !self.is_refusal {
+            return;
+        }
+        let (reader, signals) = (self.request.reader(self.core), self.signals);
+        let retries = self.request.past.as_ref().map_or(0, |past| past.tried.retries);
+        let backoff = retry::backoff(&self.request.route.vendor.retry, retries + 1, &mut fastrand::Rng::new());
+        let class = reader.class(self.status, self.headers, signals);
+        let Reading { feedback, besides, is_refusal, told } = reader.read(self.status, signals, class, backoff);
+        // The program's classifier may know better than the status.
+        if is_refusal {
+            let now = self.core.clock.now();
+            self.request.refused(self.core, signals.wait(), Some(self.status.as_u16()));
+            reader.effect(now, self.held.on_response(now, feedback, &besides));
+            reader.spread(signals, now, told);
+        }
     }
 }
 

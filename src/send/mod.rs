@@ -365,7 +365,10 @@ impl Outgoing {
             self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
             // The key stays where it was put. The vendor reads it only if the new entry names that place too.
             let (how, before) = (&now.vendor.idempotency, &self.route.vendor.idempotency);
-            self.has_key &= how.carrier == before.carrier && self.prepared.takes_key(&now);
+            let reads_key = how.carrier == before.carrier && self.prepared.takes_key(&now);
+            // The key of an exchange that may have taken effect is known only where that exchange went.
+            let knows_key = !self.may_have_acted() || key::are_kept_together(&self.route, &now);
+            self.has_key &= reads_key && knows_key;
         }
         self.route = now;
         Ok(has_changed)

@@ -20,7 +20,7 @@ use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::transport::{CredentialResolver, SecretString};
-use integration_client::{IntegrationClient, Priority, Request};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 
 const VENDOR: &str = r#"
 [vendors.v]
@@ -175,6 +175,20 @@ async fn send_may_be_dropped_after_any_poll() {
         }
     }
     println!("dropped at {points} points: 0 permits, slots, places and entries left behind");
+}
+
+/// The headers of the refusal state no wait, so the client looks for one in the body. The caller goes away meanwhile.
+#[tokio::test(start_paused = true)]
+async fn refusal_outlasts_its_caller() {
+    let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n";
+    let transport = FakeTransport::new(|_| FakeAnswer::status(429).body("slow down").body_delay(ms(200)));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
+    let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let sent = tokio::time::timeout(ms(100), client.send("a", Priority::Normal, Request::get("v", "/"))).await;
+    assert!(sent.is_err(), "the body has not arrived");
+    assert_eq!((transport.calls().len(), client.in_flight()), (1, 0));
+    let error = client.try_send("a", Priority::High, Request::get("v", "/")).await.unwrap_err();
+    assert_eq!((error.kind(), transport.calls().len()), (ErrorKind::NotNow, 1), "{error}");
 }
 
 /// Makes one request and perhaps drops it: a whole send, or now and then a permit that is held for a while.

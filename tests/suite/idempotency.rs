@@ -205,6 +205,44 @@ async fn key_that_the_entry_no_longer_names_allows_no_retry() {
     }
 }
 
+/// The tenant moves to another account or host while the first exchange is under way, which may take effect, or is not
+/// sent. The vendor keeps keys by account.
+#[tokio::test(start_paused = true)]
+async fn key_counts_in_its_own_account_only() {
+    let vendor = "[vendors.v]\nbase_url = \"https://{shop}.v.example\"\nunpublished = true\n\
+                  idempotency = { header = \"idempotency-key\" }\n";
+    let tenant = |account: &str, shop: &str| TenantEntry::new("a", "v").account(account).variable("shop", shop);
+    for (is_sent, later, calls) in [
+        (true, tenant("old", "old").weight(2), 2),
+        (true, tenant("new", "old"), 1),
+        (true, tenant("old", "new"), 1),
+        (false, tenant("new", "new"), 3),
+    ] {
+        let transport = FakeTransport::new(move |call| match call.number {
+            0 if is_sent => FakeAnswer::reset().delay(Duration::from_secs(5)),
+            0 => FakeAnswer::not_connected().delay(Duration::from_secs(5)),
+            1 if !is_sent => FakeAnswer::reset(),
+            _ => FakeAnswer::status(200),
+        });
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor);
+        let client = builder.transport(transport.clone()).tenant(tenant("old", "old")).build().await.unwrap();
+        let case = format!("{later:?}");
+        let moved = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            client.tenants().set(later).unwrap();
+        };
+        let (sent, ()) = tokio::join!(client.send("a", Priority::Normal, order()), moved);
+        let made = transport.calls();
+        assert_eq!(made.len(), calls, "{case}: {sent:?}");
+        let key = made[0].header("idempotency-key");
+        assert!(key.is_some() && made.iter().all(|call| call.header("idempotency-key") == key), "{case}");
+        match calls {
+            1 => assert_eq!(sent.unwrap_err().delivery(), Delivery::Ambiguous, "{case}"),
+            _ => assert_eq!(sent.unwrap().status(), 200, "{case}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn accepted_request_keeps_its_body_key() {
     let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));

@@ -78,6 +78,16 @@ pub(crate) fn is_covered(request: &Request, route: &Route) -> bool {
     request.path_below(&base).is_ok_and(|path| route.vendor.idempotency.covers(&request.parts.method, path))
 }
 
+/// Whether the vendor keeps the keys of both routes together. It keeps them by account, and separately in each of its
+/// environments and at each of its hosts.
+pub(super) fn are_kept_together(before: &Route, now: &Route) -> bool {
+    let has_same_host = || match (before.base(), now.base()) {
+        (Ok(old), Ok(new)) => old.origin() == new.origin(),
+        _ => false,
+    };
+    before.account == now.account && before.vendor.environment == now.vendor.environment && has_same_host()
+}
+
 /// Whether the request will be sent with an idempotency key that its caller stated and the vendor reads. A repetition
 /// by the caller then has the same key. A key that the client makes is another one in each repetition.
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway asks"))]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use integration_client::testing::literal;
+
 use super::*;
 
 /// A transport to a host that can be switched off. Each response takes `delay`.
@@ -130,6 +132,41 @@ async fn waiters_of_a_host_return_gradually() {
         "at most twice as many each time: {steps:?}"
     );
     assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
+    assert_idle(&client);
+}
+
+/// A tenant moves to another account while its requests wait for the host. Both accounts' limits are in one shard, so
+/// the new account's permits are granted at once.
+#[tokio::test(start_paused = true)]
+async fn host_wait_ends_with_the_new_credential() {
+    let text = vendor(&[
+        ("of_account", "scope = \"account\"\nconcurrency = 10"),
+        ("of_vendor", "scope = \"vendor\"\nconcurrency = 100"),
+    ]);
+    let in_account = |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));
+    let up = Arc::new(AtomicBool::new(false));
+    let transport = switchable_transport(&up, Duration::ZERO);
+    let builder = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(text.replace("none", "bearer"))
+        .transport(transport.clone())
+        .credential_resolver("keys", literal)
+        .shards(1);
+    let other = TenantEntry::new("b", "v").credential("keys:other");
+    let client = builder.tenant(in_account("old")).tenant(other).build().await.unwrap();
+    open_breaker(&client).await;
+    let before = transport.calls().len();
+    let sends: Vec<_> = (0..3).map(|_| spawn_for(&client, "a", get("/").deadline(secs(60)))).collect();
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(transport.calls().len(), before, "they wait for the host");
+    client.tenants().set(in_account("new")).unwrap();
+    up.store(true, SeqCst);
+    for send in sends {
+        assert_eq!(send.await.unwrap().unwrap().status(), 200);
+    }
+    let calls = transport.calls();
+    let secrets: Vec<_> = calls[before..].iter().map(|call| call.header("authorization").unwrap()).collect();
+    assert_eq!(secrets, ["Bearer new"; 3]);
     assert_idle(&client);
 }
 

@@ -1,4 +1,4 @@
-//! Exchanges that last longer than the vendor's `attempt_timeout`.
+//! Exchanges that last longer than the vendor's `attempt_timeout`, or longer than this side's part in them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,7 @@ use ::bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::{Body, Frame};
 use integration_client::BoxFuture;
-use integration_client::transport::{Answer, AnswerBody, Exchange, Transport, TransportError};
+use integration_client::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
 use tokio::time::Sleep;
 
 use super::*;
@@ -150,6 +150,46 @@ async fn permit_outlasts_the_attempt_timeout() {
             permit.answered_with(StatusCode::OK, &HeaderMap::new());
         }
         permit.finish();
+        assert_idle(&client);
+    }
+}
+
+/// Fails in the way that the path names, as the transport for HTTP does, or else answers.
+struct FailingVendor;
+
+impl Transport for FailingVendor {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        Box::pin(async move {
+            let (kind, message) = match exchange.url.path() {
+                "/body" => (ErrorKind::InvalidRequest, "the request body's stream failed"),
+                "/headers" => (ErrorKind::ResponseTooLarge, "the response headers are too large"),
+                "/reset" => (ErrorKind::Protocol, "the connection broke before the response"),
+                _ => {
+                    let body = AnswerBody::from_bytes("done", exchange.vendor.max_response_bytes, exchange.deadline);
+                    return Ok(Answer::new(StatusCode::OK, HeaderMap::new(), body));
+                }
+            };
+            Err(TransportError::new(Sent::MaybeSent, kind, message))
+        })
+    }
+}
+
+/// A vendor notices a closed connection within three seconds, and may be busy with the request until then. Where the
+/// vendor itself has broken off, the slot is free at once.
+#[tokio::test(start_paused = true)]
+async fn slot_outlasts_an_exchange_broken_off_here() {
+    let times = "connect_timeout = \"2s\"\nmax_transit = \"5s\"\nbase_url";
+    let text = vendor(&[("slots", "concurrency = 1")]).replace("base_url", times);
+    for (path, is_kept) in [("/body", true), ("/headers", true), ("/reset", false)] {
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(&*text).transport(FailingVendor);
+        let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+        let began = now();
+        let post = Request::post("v", path).body("content");
+        let error = client.send("a", Priority::High, post).await.unwrap_err();
+        assert_eq!(error.delivery(), Delivery::Ambiguous, "{path}: {error}");
+        assert_eq!(client.in_flight(), u64::from(is_kept), "{path}");
+        assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap().status(), 200);
+        assert_eq!(began.elapsed() >= ms(3000), is_kept, "{path}: {:?}", began.elapsed());
         assert_idle(&client);
     }
 }
