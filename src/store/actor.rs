@@ -35,9 +35,9 @@ use tokio::time::{sleep, timeout};
 
 use super::driver::{Connect, DbError, DbKind, Driver, TRANSACTION, wait_briefly};
 use super::jobs::{self, Accepted, NewJob, Start};
+use super::opening;
 pub(crate) use super::pieces::Step;
 use super::pieces::{Call, Exchange, Group, Insert, Work, end_all, exchanges, started};
-use super::schema;
 use crate::BoxFuture;
 use crate::clock::Clock;
 
@@ -68,7 +68,7 @@ pub(crate) struct Actor {
 impl Actor {
     /// Connects, migrates the tables, and returns the task that must be spawned.
     pub(crate) async fn write(connect: Arc<dyn Connect>) -> Result<(Actor, BoxFuture<'static, ()>), DbError> {
-        let connection = schema::connect(&*connect).await?;
+        let connection = opening::connect(&*connect).await?;
         Ok(Actor::on(connect, connection, true))
     }
 

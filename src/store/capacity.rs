@@ -19,6 +19,7 @@
 //! unlogged table, and then searches the logged table again. So if two processes come at the same time, the second
 //! finds the row that the first has created.
 
+use super::clock;
 use super::driver::{Arg, Db, DbError, DbKind, Dialect, Row, args};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call, Entry, LineAnswer, Root};
@@ -45,7 +46,7 @@ impl LedgerLine<'_> {
 /// Answers a call. May be run more than once: the ledgers recognise a call that they have answered.
 pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture<'a, Result<Answer, DbError>> {
     // SQLite locks the whole file when a transaction begins, and reads the clock afterwards.
-    let at_ms = (db.dialect() == Dialect::Sqlite).then_some(now_ms);
+    let at_ms = (db.dialect() == Dialect::Sqlite).then(|| clock::of_ledgers(&db.machine(), now_ms));
     exchange_at(call, db, at_ms)
 }
 

@@ -6,9 +6,11 @@
 //! Then a new origin is taken, no earlier than the latest time that the file has recorded.
 //!
 //! On a machine that does not report its boot (any but Linux) each process starts from the wall clock and continues by a
-//! monotonic clock. On Linux and macOS the time in which the machine is suspended counts.
+//! monotonic clock; the ledgers of shared limits count by the wall clock there. On Linux and macOS the time in which the
+//! machine is suspended counts.
 
 use super::driver::{Db, DbError, Row, args};
+use crate::clock::MachineTime;
 
 /// Reads the clock of a SQLite file.
 pub(super) async fn of_file(db: Db<'_>) -> Result<i64, DbError> {
@@ -17,6 +19,17 @@ pub(super) async fn of_file(db: Db<'_>) -> Result<i64, DbError> {
     let origin = origin(db).await?.filter(|origin| *origin.boot == **boot);
     // Without an origin for this boot no process has opened the file since the boot; opening the file sets one.
     Ok(origin.map_or(machine.wall_ms, |origin| origin.at_ms.saturating_add(machine.steady_ms)))
+}
+
+/// The time of the ledgers of shared limits in a SQLite file whose clock reads `now_ms`. Where the machine does not report
+/// its boot, the clocks of two processes can differ for as long as both live, and a ledger that is read by both would count
+/// the difference with each change from one to the other. They have the wall clock in common, and a ledger bounds what a
+/// step of it does.
+pub(super) fn of_ledgers(machine: &MachineTime, now_ms: i64) -> i64 {
+    match machine.boot {
+        Some(_) => now_ms,
+        None => machine.wall_ms,
+    }
 }
 
 /// The clock data of a SQLite file.

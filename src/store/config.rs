@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
+use super::opening;
 use super::rows::{self, Read, Rows};
-use super::schema;
 use crate::BoxFuture;
 use crate::config::{
     ConfigProblem, ConfigSource, CopyPlace, FingerprintFuture, LastUsedFuture, LoadFuture, SourceContent, SourceKind,
@@ -57,7 +57,7 @@ impl StoreSource {
         let mut place = self.connection.lock().await;
         let mut connection = match place.take() {
             Some(connection) => connection,
-            None => schema::connect(&*self.connect).await?,
+            None => opening::connect(&*self.connect).await?,
         };
         let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
         let rows = timeout(TRANSACTION, in_transaction(&mut *connection, sql)).await.map_err(late)??;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::driver::TRANSACTION;
 use super::driver::{Connect, DbError, DbKind, Row, args};
-use super::schema;
+use super::opening;
 use crate::config::{CopiedFuture, CopyFuture, CopyPlace};
 use crate::error::Error;
 
@@ -25,7 +25,7 @@ impl ConfigCopies {
     }
 
     async fn run(&self, sql: &'static str, texts: &[&str]) -> Result<Vec<Row>, DbError> {
-        let mut connection = schema::connect(&*self.connect).await?;
+        let mut connection = opening::connect(&*self.connect).await?;
         let asked = async {
             connection.begin(true).await?;
             let args = texts.iter().flat_map(|text| args![*text]).collect();

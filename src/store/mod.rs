@@ -60,6 +60,7 @@ mod looks;
 #[cfg(feature = "sqlite")]
 mod mounts;
 mod opened;
+mod opening;
 pub(crate) mod owners;
 mod pieces;
 #[cfg(feature = "postgres")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::driver::readable;
 use super::driver::{Arg, Connect, Db, DbError, DbKind, Dialect, Row, args};
-use super::{Id, clock, schema};
+use super::{Id, clock, opening};
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 
@@ -160,7 +160,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Registers the process. Returns false if another process works on the file: that process holds another lock, because
 /// the lock file was removed and created again, and it still writes heartbeats.
 pub(super) async fn register(connect: &dyn Connect, process: &Registration) -> Result<bool, DbError> {
-    let mut connection = schema::connect(connect).await?;
+    let mut connection = opening::connect(connect).await?;
     let others = match try_to_register(&mut *connection, process, &[]).await {
         // Another process kept the file locked.
         Err(error) if error.kind == DbKind::Again => try_to_register(&mut *connection, process, &[]).await?,

@@ -4,9 +4,7 @@
 //! its own, because sqlx's `_sqlx_migrations` may belong to the application. Migrations are only ever added. In both
 //! databases every column is a 64-bit integer, a text or bytes; times are milliseconds since 1970.
 
-mod opening;
-
-pub(super) use opening::connect;
+mod locks;
 
 use super::driver::{Db, DbError, DbKind, Dialect, args};
 
@@ -14,13 +12,13 @@ use super::driver::{Db, DbError, DbKind, Dialect, args};
 pub(crate) const VERSION: i64 = 14;
 
 /// The version of the tables; 0 if there are none.
-async fn version(db: Db<'_>) -> Result<i64, DbError> {
+pub(super) async fn version(db: Db<'_>) -> Result<i64, DbError> {
     let mut rows = db.fetch("SELECT version FROM ic_schema ORDER BY version DESC LIMIT 1", Vec::new()).await?;
     Ok(rows.first_mut().map(|row| row.int()).transpose()?.unwrap_or(0))
 }
 
 /// Creates or migrates the tables inside the caller's transaction. No two processes do so at the same time.
-async fn prepare(db: Db<'_>) -> Result<(), DbError> {
+pub(super) async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
         // Several processes may start at once. The number of the lock is arbitrary.
         db.execute("SET LOCAL lock_timeout = '5s'", Vec::new()).await?;
@@ -86,7 +84,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     let pending: Vec<&'static str> = pending.flat_map(|(_, statements)| statements.iter().copied()).collect();
     if db.dialect() == Dialect::Postgres {
         if found > 0 {
-            opening::lock(db, &pending).await?;
+            locks::lock(db, &pending).await?;
         }
         // To build an index of a large table takes long.
         db.execute("SET LOCAL statement_timeout = 0", Vec::new()).await?;

@@ -82,3 +82,12 @@ fn machine_time_does_not_go_back() {
         before = now;
     }
 }
+
+#[test]
+fn ledgers_count_by_a_common_clock() {
+    let boot = Some("start 1".into());
+    assert_eq!(clock::of_ledgers(&MachineTime { wall_ms: 9, boot, steady_ms: 5 }, 7), 7);
+    // The wall clock was stepped between the starts of two processes, so that the file has another time for each.
+    let own = |steady_ms| MachineTime { wall_ms: 9, boot: None, steady_ms };
+    assert_eq!((clock::of_ledgers(&own(5), 5), clock::of_ledgers(&own(1_005), 1_005)), (9, 9));
+}

@@ -16,7 +16,6 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::issued::{Issued, Trouble, carried, is_error, refusal};
 use super::jwt;
-use super::refresh::FIRST_PAUSE;
 use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::config::{ClientAuth, OAuth, OAuthGrant, Tenant};
@@ -24,6 +23,9 @@ use crate::route::Connections;
 use crate::signals::{self, Dialect};
 use crate::transport::tokens::OAuthSecrets;
 use crate::transport::{Body, Exchange, Transport};
+
+/// Backoff after the first failed refresh, and the wait after a 429 that states none.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Timeout of a token request, response included.
 const TIMEOUT: Duration = Duration::from_secs(15);

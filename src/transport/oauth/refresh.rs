@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OwnedMutexGuard;
 
-use super::exchange::TokenRequest;
+use super::exchange::{FIRST_PAUSE, TokenRequest};
 use super::issued::{Issued, Trouble};
 use super::keeper::{Fault, call};
 use super::slot::{Access, Failed, Refresher, Slot};
@@ -33,8 +33,7 @@ const UNKEPT: Duration = Duration::from_secs(10);
 /// Lifetime assumed for a token without a stated one; a 401 ends it at once.
 const LIFE: Duration = Duration::from_secs(3600);
 const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
-/// Backoff after failed refreshes; requests until its end get the same error.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest backoff after failed refreshes; requests until its end get the same error. The first is [`FIRST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
 /// How long a process reserves the refresh: long enough for all token requests and for the calls of the keeper. If the

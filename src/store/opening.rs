@@ -1,13 +1,12 @@
-//! Opening a store: a look whether there is anything to do, the locks of the tables that a migration changes, and the
-//! wait for them.
+//! Opening a store: a look whether there is anything to do, and the wait for the tables that a migration changes.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::super::clock;
-use super::super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, TRANSACTION};
-use super::{VERSION, prepare, version};
+use super::clock;
+use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, TRANSACTION};
+use super::schema::{VERSION, prepare, version};
 
 /// The wait before a migration is tried again that met a lock. The other processes work meanwhile.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -15,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Connects, and creates or migrates the tables. If the first connection turns out to be unusable, which only its first
 /// statements show, or if another process has kept a SQLite file locked, a second one is tried. While another program
 /// keeps a table locked (PostgreSQL), the migration is tried for as long as needed.
-pub(in crate::store) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
+pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     let (mut is_second, mut waits) = (false, 0_u64);
     loop {
         match open(connect).await {
@@ -83,28 +82,4 @@ async fn is_ready(db: Db<'_>) -> Result<bool, DbError> {
     }
     db.execute("COMMIT", Vec::new()).await?;
     Ok(is_ready)
-}
-
-/// The tables that some step changes, the most used first. Those that a later step creates do not exist yet.
-const LOCK: &str = "DO $$ DECLARE t text; BEGIN \
-    FOR t IN SELECT format('%I.%I', schemaname, tablename) FROM pg_catalog.pg_tables WHERE schemaname = current_schema() \
-    AND tablename IN ('ic_job', 'ic_dead', 'ic_done', 'ic_key', 'ic_spent', 'ic_used', 'ic_reply') \
-    ORDER BY tablename <> 'ic_job', tablename \
-    LOOP EXECUTE 'LOCK TABLE ' || t || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$";
-
-/// Takes the locks of the tables for a migration with the steps `pending` (PostgreSQL). If another transaction so much
-/// as reads one of the tables, the migration waits for it, and all later statements of all processes wait behind the
-/// migration. So it gives up before any of them does: they wait for a lock for 2 s. It waits for longer than the second
-/// after which PostgreSQL ends an autovacuum that is in the way.
-pub(super) async fn lock(db: Db<'_>, pending: &[&str]) -> Result<(), DbError> {
-    // Nobody uses a table that does not exist yet.
-    if pending.iter().all(|statement| statement.starts_with("CREATE TABLE")) {
-        return Ok(());
-    }
-    db.execute("SET LOCAL lock_timeout = '1500ms'; SET LOCAL statement_timeout = '1800ms'", Vec::new()).await?;
-    db.execute(LOCK, Vec::new()).await.map(drop).map_err(|error| match error.kind {
-        // The time of all locks together is over, or another transaction waits for one of them and this one for it.
-        DbKind::Again => DbError::new(DbKind::Locked, error.to_string()),
-        _ => error,
-    })
 }
