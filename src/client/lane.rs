@@ -1,6 +1,9 @@
 //! Handles for hot paths: a [`Lane`] is one tenant at one vendor, looked up once; a [`Permit`] is the right to one
 //! exchange that the program makes by means other than [`IntegrationClient::send`].
 
+mod renewed;
+mod requests;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use crate::engine::cost::{Cost, PointKind};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Attempt, Feedback, Refusal};
 use crate::error::Error;
-use crate::request::{Headroom, Method, Request};
+use crate::request::{Headroom, Request};
 use crate::route::Route;
 use crate::send::response::Response;
 use crate::send::{Caller, Outgoing, PermitFeedback, PermitUsage, permit_answered, send};
@@ -28,7 +31,8 @@ use crate::telemetry::metrics::Series;
 /// The units of kinds of points that each permit takes.
 type StatedCosts = SmallVec<[(PointKind, u32); 1]>;
 
-/// One tenant at one vendor. While a handle exists, the lane is kept in memory.
+/// One tenant at one vendor. While a handle exists, the lane is kept in memory. After a reload the handle follows the
+/// present configuration, which costs a look-up in each call; a new handle has that done.
 ///
 /// ```
 /// use integration_client::config::TenantEntry;
@@ -150,7 +154,8 @@ impl Lane {
 
     /// The same lane, whose permits each take `units` of the kind of points `kind`, such as `input_tokens`; 0 counts
     /// as 1. Of other kinds a permit takes what a request does that states nothing, and of plain points the `cost`
-    /// that is passed when the permit is asked for.
+    /// that is passed when the permit is asked for. If a reload removes the kind, the permits take what a request does
+    /// that states nothing.
     ///
     /// # Errors
     /// The vendor's entry declares no such kind.
@@ -187,20 +192,11 @@ impl Lane {
         self.route.vendor.endpoint_name(self.endpoint.place())
     }
 
-    fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
+    fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Ask {
         let cost = self.usual.with_points(cost.max(1));
         let ask =
             self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.route, priority, cost, max_wait);
-        Ok(Ask { endpoint: self.endpoint_now()?, attempt: self.attempt, ..ask })
-    }
-
-    /// Returns the endpoint's current number, which a reload may have changed.
-    #[inline]
-    fn endpoint_now(&self) -> Result<EndpointId, Refusal> {
-        match self.endpoint {
-            NO_ENDPOINT => Ok(NO_ENDPOINT),
-            endpoint => self.client.core().registry.endpoint_now(&self.route, endpoint),
-        }
+        Ask { endpoint: self.endpoint, attempt: self.attempt, ..ask }
     }
 
     /// Finds the lane's current shard: the lane moves when its limits do.
@@ -234,13 +230,15 @@ impl Lane {
     /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.
     pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let refused = |why| self.refused(priority, why);
-        let ask = self.ask(priority, cost, None).map_err(refused)?;
+        let renewed = self.renewed().map_err(refused)?;
+        let lane = renewed.as_deref().unwrap_or(self);
+        let ask = lane.ask(priority, cost, None);
         let cost = ask.cost;
-        let now = self.place.shard.clock.now();
+        let now = lane.place.shard.clock.now();
         let acquire =
-            self.client.core().registry.acquire(&self.route, Some(self.place.clone()), ask, now, &self.series);
+            lane.client.core().registry.acquire(&lane.route, Some(lane.place.clone()), ask, now, &lane.series);
         let grant = acquire.await.map_err(refused)?;
-        Ok(Permit::new(grant.held, grant.waited, self.usage(priority, cost)))
+        Ok(Permit::new(grant.held, grant.waited, lane.usage(priority, cost)))
     }
 
     /// Takes a permit without waiting.
@@ -250,10 +248,19 @@ impl Lane {
     /// or others wait.
     #[inline]
     pub fn try_acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        match self.renewed() {
+            Ok(None) => self.try_now(priority, cost),
+            Ok(Some(renewed)) => renewed.try_now(priority, cost),
+            Err(why) => Err(self.refused(priority, why)),
+        }
+    }
+
+    #[inline]
+    fn try_now(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         // An immediate request never waits, so the deadline does not matter.
         let ask = Ask {
             tier: priority.into(),
-            endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
+            endpoint: self.endpoint,
             cost: self.usual.with_points(cost.max(1)),
             retry: false,
             immediate: true,
@@ -275,44 +282,6 @@ impl Lane {
         }
     }
 
-    /// A request to this lane's vendor; [`get`](Lane::get) and its like are shorter.
-    ///
-    /// ```no_run
-    /// # use integration_client::{IntegrationClient, Priority};
-    /// # async fn run(client: IntegrationClient) -> Result<(), integration_client::Error> {
-    /// let acme = client.lane("acme", "github")?;
-    /// let user = acme.send(Priority::High, acme.get("/user")).await?;
-    /// # drop(user); Ok(()) }
-    /// ```
-    pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
-        Request::new(method, &*self.route.vendor.name, path)
-    }
-
-    /// A GET to this lane's vendor.
-    pub fn get(&self, path: impl Into<String>) -> Request {
-        self.request(Method::GET, path)
-    }
-
-    /// A POST to this lane's vendor.
-    pub fn post(&self, path: impl Into<String>) -> Request {
-        self.request(Method::POST, path)
-    }
-
-    /// A PUT to this lane's vendor.
-    pub fn put(&self, path: impl Into<String>) -> Request {
-        self.request(Method::PUT, path)
-    }
-
-    /// A PATCH to this lane's vendor.
-    pub fn patch(&self, path: impl Into<String>) -> Request {
-        self.request(Method::PATCH, path)
-    }
-
-    /// A DELETE to this lane's vendor.
-    pub fn delete(&self, path: impl Into<String>) -> Request {
-        self.request(Method::DELETE, path)
-    }
-
     /// [`IntegrationClient::send`] for this tenant. The vendor and endpoint are those of the request, not of the lane.
     ///
     /// # Errors
@@ -325,7 +294,8 @@ impl Lane {
     /// The remaining units of the lane's tightest limit: the client's own count, or the vendor's last report if that
     /// is lower.
     pub fn headroom(&self) -> Option<Headroom> {
-        let (place, endpoint) = (self.place_now(), self.endpoint_now().ok()?);
+        let renewed = self.renewed().ok()?;
+        let (place, endpoint) = (self.place_now(), renewed.as_deref().unwrap_or(self).endpoint);
         place.shard.look(|engine, now| engine.headroom(now, place.lane, endpoint)).map(Headroom::of)
     }
 

@@ -20,6 +20,8 @@ use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::transport::{SecretString, Signer, SigningParts};
 use integration_client::{BoxError, IntegrationClient, Priority, Request};
 
+use crate::support::text_source::TextSource;
+
 /// A vendor with limits on a day's requests, points, tokens and bytes.
 const VENDOR: &str = r#"
 [vendors.v]
@@ -151,6 +153,26 @@ async fn next_process_counts_permits() {
     drop(first);
     // The size of the exchanges that the program made itself is not known.
     assert_eq!(used_by_earlier(&folder, false).await, [4, 22, 220, 87]);
+}
+
+/// The handle is older than the limits of a day.
+#[tokio::test]
+async fn next_process_counts_permits_of_old_handle() {
+    let folder = folder("old-handle");
+    let source = TextSource::new(&VENDOR.replace("24h", "10s"));
+    let builder = IntegrationClient::builder().without_catalogue().config_source(source.clone());
+    let builder = builder.tenant(TenantEntry::new("a", "v")).store(Store::sqlite(folder.join("store.db")));
+    let first = builder.transport(FakeTransport::new(|_| FakeAnswer::status(200))).build().await.unwrap();
+    let lane = first.lane("a", "v").unwrap();
+    source.set(VENDOR.to_owned());
+    first.config().reload().await.unwrap();
+    for _ in 0..3 {
+        lane.try_acquire(Priority::Normal, 7).unwrap().finish();
+    }
+    drop(lane);
+    assert!(first.shutdown(Duration::from_secs(1)).await);
+    drop(first);
+    assert_eq!(used_by_earlier(&folder, false).await[..3], [3, 21, 300]);
 }
 
 #[tokio::test]

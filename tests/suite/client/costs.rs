@@ -5,6 +5,7 @@ use std::sync::Arc;
 use integration_client::dead_letter::{DeadLetter, MemorySink};
 
 use super::*;
+use crate::support::text_source::TextSource;
 
 /// A vendor that counts requests and two kinds of tokens, as vendors of language models do.
 const TOKENS: &str = r#"
@@ -166,6 +167,37 @@ async fn stated_costs_of_a_lane_stay_in_its_copies() {
     assert_eq!(used_units(&client), [2, 14, 100], "an endpoint");
     lane.costing("output_tokens", 1).unwrap().clone().acquire(Priority::High, 1).await.unwrap().finish();
     assert_eq!(used_units(&client), [3, 21, 101], "a second kind");
+}
+
+/// A new kind that sorts before the others gives them other numbers.
+#[tokio::test(start_paused = true)]
+async fn handle_costs_what_is_configured_now() {
+    let source = TextSource::new(TOKENS);
+    let transport = transport_with_delay(ms(0));
+    let client = builder("", &transport).config_source(source.clone()).build().await.unwrap();
+    let lane = client.lane("a", "v").unwrap();
+    let (stated, embed) = (lane.costing("input_tokens", 7).unwrap(), lane.endpoint("embed").unwrap());
+    source.set(
+        TOKENS.replace("{ input_tokens = 100,", "{ a_tokens = 3, input_tokens = 500,")
+            + "[[vendors.v.limits]]\nname = \"a_tokens\"\nlimit = 10\nwindow = \"1m\"\nsafety = 1.0\n\
+               algorithm = \"fixed_window\"\nunit = \"a_tokens\"\n",
+    );
+    client.config().reload().await.unwrap();
+    let used = || {
+        let status = client.status("a", "v").unwrap();
+        let limit = status.limits.iter().find(|limit| &*limit.name == "a_tokens").unwrap();
+        (limit.limit - limit.remaining, used_units(&client))
+    };
+    lane.try_acquire(Priority::High, 1).unwrap().finish();
+    assert_eq!(used(), (3, [1, 500, 50]));
+    stated.acquire(Priority::High, 1).await.unwrap().finish();
+    assert_eq!(used(), (6, [2, 507, 100]));
+    embed.try_acquire(Priority::High, 1).unwrap().finish();
+    assert_eq!(used(), (9, [3, 907, 150]));
+    // The kind is gone: the handle counts in what is left.
+    source.set(TOKENS.replace("input_tokens", "other_tokens"));
+    client.config().reload().await.unwrap();
+    stated.try_acquire(Priority::High, 1).unwrap().finish();
 }
 
 #[tokio::test(start_paused = true)]
