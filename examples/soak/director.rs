@@ -204,8 +204,9 @@ impl<'a> Director<'a> {
                 world::replace_file(&self.programs[broken].config, "[vendors.parcels")
             }
             "move" => {
-                if let Some(what) = self.settings.move_tenant(&mut self.random) {
-                    self.note(&what);
+                if let Some((tenant, account)) = self.settings.move_tenant(&mut self.random) {
+                    self.note(&format!("{tenant} belongs to account {account}"));
+                    self.record.moves.push((self.now(), tenant));
                 }
                 self.write_configs()
             }

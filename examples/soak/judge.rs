@@ -99,6 +99,8 @@ pub(crate) struct Record {
     pub(crate) places: HashMap<String, Place>,
     /// When workers were killed.
     pub(crate) kills: Vec<u64>,
+    /// When tenants moved to another account, and which.
+    pub(crate) moves: Vec<(u64, String)>,
     /// Jobs whose exchange had begun, and had no outcome in the store, when their worker was killed.
     pub(crate) begun: HashSet<String>,
     /// When the store was stalled.
@@ -276,6 +278,12 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Whether the tenant moved to another account after the vendor had seen the request.
+    fn has_moved(&self, record: &Record) -> bool {
+        let first = self.seen.iter().map(|seen| seen.at).min();
+        record.moves.iter().any(|(at, tenant)| *tenant == self.told.tenant && first.is_some_and(|first| first <= *at))
+    }
+
     fn met_outage(&self, from: u64, until: u64) -> bool {
         self.vendor.outages.iter().any(|outage| outage.overlaps(from, until.saturating_add(NOTICE_NS)))
     }
@@ -383,8 +391,10 @@ fn cause(record: &Record, case: &Case<'_>, id: &str, reason: &str) -> Option<&'s
     let kills = record.kills.iter().filter(|at| **at >= case.told.asked).count();
     let in_outage = case.met_outage(case.told.asked, u64::MAX - NOTICE_NS);
     match reason {
-        // A job with an idempotency key is sent again instead.
-        "ambiguous" if case.vendor.plan.takes_keys => None,
+        // A job with an idempotency key is sent again instead, but not to an account that does not know the key.
+        "ambiguous" if case.vendor.plan.takes_keys => {
+            case.has_moved(record).then_some("ambiguous after its tenant moved to another account")
+        }
         "ambiguous" if record.begun.contains(id) => Some("ambiguous after a kill"),
         "ambiguous" if case.seen.iter().any(|seen| is_disturbed(case.vendor, seen)) => Some("ambiguous in an outage"),
         // The exchange was about to begin, and the vendor did not act.

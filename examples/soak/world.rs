@@ -219,15 +219,16 @@ impl Settings {
         }
     }
 
-    /// Moves a tenant to another account. `None` if the account that was drawn is full or is the tenant's own.
-    pub(crate) fn move_tenant(&mut self, random: &mut fastrand::Rng) -> Option<String> {
+    /// Moves a tenant to another account, and returns both names. `None` if the account that was drawn is full or is the
+    /// tenant's own.
+    pub(crate) fn move_tenant(&mut self, random: &mut fastrand::Rng) -> Option<(String, &'static str)> {
         let (tenant, account) = (random.usize(..SET_BY_PROGRAM), random.usize(..ACCOUNTS.len()));
         let held = self.account.iter().filter(|held| **held == account).count();
         if self.account[tenant] == account || held >= MOST_IN_ACCOUNT {
             return None;
         }
         self.account[tenant] = account;
-        Some(format!("t{tenant} belongs to account {}", ACCOUNTS[account]))
+        Some((format!("t{tenant}"), ACCOUNTS[account]))
     }
 
     /// The configuration file of a program that may use `share` of every limit. `urls` are those of the vendors.
