@@ -13,7 +13,7 @@ use super::process_record::{ProcessRecord, Released, is_never, is_none, record_o
 use super::shares::{Claim, Part, divide, divide_turn, weights};
 
 /// How early a process that accepts used units may get a unit that is not free yet, if its window is not shorter.
-const AHEAD_US: u64 = 1_000_000;
+pub(super) const AHEAD_US: u64 = 1_000_000;
 /// Stands for no process in [`Ledger::turn`]: the usual division applies. Processes have numbers above it.
 const NOBODY: u64 = 0;
 /// How much longer than two windows a turn for a big request lasts: the other processes need this time to learn of the
@@ -256,24 +256,6 @@ impl Ledger {
         self.allow_for_shorter_windows(now);
         self.end_leases(now);
         now
-    }
-
-    /// Ends leases that are over. Their units become free when no request of the holder can occupy them any more, or
-    /// earlier if the holder then calls and says so.
-    fn end_leases(&mut self, now: u64) {
-        let lapse = self.figures.lapse_us();
-        for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
-            holder.has_ended = holder.floor == 0 || holder.floor_until <= now;
-            // If the window has become longer, a granted unit may count for what another process used it for. A holder
-            // that has not received the grant cannot say so.
-            let counts = holder.last_grant().iter().any(|(free_at, _)| *free_at > now);
-            for (ended, units) in holder.end(holder.has_ended) {
-                let free_at = ended.saturating_add(lapse);
-                if counts { self.pool.put(free_at, units) } else { holder.lapse(free_at, units) }
-            }
-        }
-        self.pool_lapsed(now.saturating_add(AHEAD_US));
-        self.holders.retain(|_, h| !h.has_ended || now < h.kept_until(lapse));
     }
 
     /// Makes the caller's record agree with its claim. Returns whether the caller holds what it claims.

@@ -12,6 +12,7 @@
 mod binding;
 mod call;
 mod clock;
+mod ended;
 mod keep;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;

@@ -22,6 +22,15 @@ impl Pool {
         }
     }
 
+    /// Adds units that are free at a time from `free_at` to `grain_us` later. Many units with times close to each other
+    /// then share an entry, and no entry gets later.
+    pub(crate) fn put_within(&mut self, free_at: u64, grain_us: u64, units: u32) {
+        let last_at = free_at.saturating_add(grain_us);
+        let place = self.0.partition_point(|(at, _)| *at < free_at);
+        let there = self.0.get(place).map(|(at, _)| *at).filter(|at| *at <= last_at);
+        self.put(there.unwrap_or(last_at), units);
+    }
+
     /// The number of all units, free or not.
     pub(crate) fn total(&self) -> u32 {
         self.until(u64::MAX)
@@ -141,6 +150,19 @@ mod tests {
         for time in 0..50_000 {
             let before = (0..200u64).filter(|at| 1_000 + at * at <= time).count();
             assert!(pool.until(time) as usize <= before);
+        }
+    }
+
+    #[test]
+    fn close_times_share_an_entry() {
+        let mut pool = Pool::default();
+        for at in 10_000..11_000 {
+            pool.put_within(at, 100, 1);
+        }
+        assert_eq!((pool.0.len(), pool.total()), (10, 1_000));
+        for passed in 0..1_000u32 {
+            let (early, late) = (pool.until(9_999 + u64::from(passed)), pool.until(10_100 + u64::from(passed)));
+            assert!(early <= passed && late > passed, "{passed}: {early} {late}");
         }
     }
 

@@ -4,13 +4,21 @@ use std::time::Duration;
 
 use super::ledger::{Bench, FIGURES, S, line, units};
 use crate::capacity::call::Answer;
-use crate::capacity::ledger::{Caller, Figures, Floor, Ledger, Line, State};
+use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, State};
 use crate::capacity::process::Process;
 use crate::clock::Time;
 use crate::engine::limit::{self, Wish};
 
 const MONTH_S: u64 = 31 * 86_400;
 const MONTH: Figures = Figures { units: 10, again_us: MONTH_S * S, transit_us: 2 * S, takes_used: false };
+/// A day's quota that is large enough for many processes.
+const DAY: Figures = Figures { units: 10_000, again_us: 86_400 * S, ..MONTH };
+
+/// A call of a process that knows the clock and the answers to all of its earlier calls.
+fn call(ledger: &mut Ledger, (process, seq): (u64, u64), clock: u64, line: &Line) -> Got {
+    let caller = Caller { process, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) };
+    ledger.exchange(clock, &caller, line)
+}
 
 /// A month's quota, of which process 1 has used `used` units.
 fn month(used: u32) -> Bench {
@@ -76,6 +84,45 @@ fn short_runs_without_units_leave_small_ledger() {
         let text = serde_json::to_string(&bench.ledger).unwrap();
         assert!(text.len() < 1_000, "{leaves}: {}", text.len());
     }
+}
+
+/// Cron starts a job every minute. Each run is granted a unit, and is killed.
+#[test]
+fn killed_runs_with_units_leave_small_ledger() {
+    let at = |run: u64| (1_000 + 60 * run) * S;
+    let mut ledger = Ledger::new(&DAY, Floor::default(), at(0), None);
+    for run in 0..1_000 {
+        assert_eq!(units(&call(&mut ledger, (100 + run, 1), at(run), &Line::of(DAY, 0, 1))), 1);
+        let text = serde_json::to_string(&ledger).unwrap();
+        assert!(text.len() < 20_000, "{run}: {}", text.len());
+    }
+    assert_eq!(ledger.standing().free, 9_000);
+    // What one of the first says of its unit no longer counts.
+    call(&mut ledger, (100, 2), at(1_000), &Line { returned: vec![(0, 1)], ..Line::of(DAY, 0, 0) });
+    assert_eq!(ledger.standing().free, 9_000);
+    // A run may use its unit until the end of its lease, and the request may be under way for two seconds.
+    for run in 0..1_000 {
+        let clock = at(run) + DAY.again_us + 12 * S - 1;
+        call(&mut ledger, (9, 1 + run), clock, &Line::of(DAY, 0, 0));
+        let (free, ended) = (u64::from(ledger.standing().free), 9_000 + run);
+        assert!(free <= ended, "no unit is free before its window has ended: {run}: {free}");
+        assert!(free + 50 >= ended, "none is delayed by more than a thirty-second of it: {run}: {free}");
+    }
+    call(&mut ledger, (9, 1_001), at(1_050) + DAY.again_us, &Line::of(DAY, 0, 0));
+    assert_eq!(ledger.standing().free, 10_000);
+}
+
+#[test]
+fn outage_of_many_processes_takes_no_unused_units() {
+    let mut ledger = Ledger::new(&DAY, Floor::default(), 1_000 * S, None);
+    for process in 1..=40 {
+        assert_eq!(units(&call(&mut ledger, (process, 1), (1_000 + process) * S, &Line::of(DAY, 0, 100))), 100);
+    }
+    // The leases ended within a minute, and the store answers after an hour.
+    for process in 1..=40 {
+        call(&mut ledger, (process, 2), 4_600 * S, &Line { returned: vec![(0, 100)], ..Line::of(DAY, 0, 0) });
+    }
+    assert_eq!(ledger.standing().free, 10_000);
 }
 
 /// The call makes a record with an old number, which looks like that of a restored backup.

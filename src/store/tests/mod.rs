@@ -19,6 +19,8 @@ mod keys;
 mod known_outcomes;
 #[cfg(feature = "postgres")]
 mod late_commits;
+#[cfg(feature = "sqlite")]
+mod ledger_clock;
 #[cfg(feature = "postgres")]
 mod locks;
 mod named;
