@@ -159,7 +159,7 @@ async fn next_process_counts_permits() {
 #[tokio::test]
 async fn next_process_counts_permits_of_old_handle() {
     let folder = folder("old-handle");
-    let source = TextSource::new(&VENDOR.replace("24h", "10s"));
+    let source = TextSource::new(VENDOR.replace("24h", "10s"));
     let builder = IntegrationClient::builder().without_catalogue().config_source(source.clone());
     let builder = builder.tenant(TenantEntry::new("a", "v")).store(Store::sqlite(folder.join("store.db")));
     let first = builder.transport(FakeTransport::new(|_| FakeAnswer::status(200))).build().await.unwrap();
