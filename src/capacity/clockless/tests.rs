@@ -1,3 +1,5 @@
+//! Tests of `clockless`.
+
 use std::collections::HashMap;
 
 use super::*;

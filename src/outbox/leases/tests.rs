@@ -1,3 +1,5 @@
+//! Tests of `leases`.
+
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(20);

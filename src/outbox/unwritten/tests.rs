@@ -1,3 +1,5 @@
+//! Tests of `unwritten`.
+
 use std::collections::BTreeMap;
 
 use super::*;

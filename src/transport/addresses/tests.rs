@@ -1,3 +1,5 @@
+//! Tests of `addresses`.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of `select`.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of `links`.
+
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

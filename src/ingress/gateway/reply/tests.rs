@@ -1,3 +1,5 @@
+//! Tests of `reply`.
+
 use url::Url;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of `name`.
+
 use super::*;
 
 fn check(header: &str) -> Option<(String, Role, Option<String>, Option<u64>)> {
