@@ -2,11 +2,16 @@
 //!
 //! A call reads its ledgers with one script and computes the answers. A second script writes each ledger that has not
 //! changed since. The call is repeated for a ledger that another process has written in between.
+//!
+//! A call that fails leaves its connection, whatever the failure. A server that has become a replica refuses each write
+//! and keeps the connection, and a machine that has vanished does not end it: only a new connection reaches the server
+//! that has taken its place.
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, InfoDict, RedisError, Script, Value};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, InfoDict, RedisError, Script, Value};
 
 use super::call::{Answer, Call, LineAnswer};
 use super::eras::{Round, Seen, round};
@@ -54,31 +59,41 @@ return written
 #[cfg(test)]
 pub(super) const TEST_CLOCK: [&str; 2] = ["{integration-client}:seconds", "{integration-client}:micros"];
 
-/// A connection to the server, which reconnects after a failure.
+/// The server, and the connection to it.
 pub(crate) struct Redis {
-    connection: ConnectionManager,
+    client: Client,
+    /// The connection of the last call, if that call succeeded or made it and was dropped by its caller. A call takes the
+    /// connection out and puts it back at the end, so a call that fails, or is dropped with an older connection, leaves
+    /// none to the next one, which connects anew.
+    connection: Mutex<Option<MultiplexedConnection>>,
     read: Script,
     write: Script,
 }
 
 pub(super) async fn open(url: &str) -> Result<Redis, Error> {
-    // The URL contains a password, so no error shows it.
-    let failed = |error: RedisError| Error::config(format!("sharing through Redis: {error}")).with_source(error);
     let client = Client::open(url).map_err(failed)?;
-    let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(WAIT))
-        .set_response_timeout(Some(WAIT))
-        .set_number_of_retries(1)
-        .set_max_delay(WAIT);
-    let mut connection = ConnectionManager::new_with_config(client, config).await.map_err(failed)?;
-    let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
-    if let Some(problem) = problem(|name| info.get::<String>(name)) {
-        return Err(Error::config(format!("sharing through Redis: {problem}")));
-    }
-    let redis = Redis { connection, read: Script::new(READ), write: Script::new(WRITE) };
+    let mut connection = connect(&client).await?;
+    let redis = Redis { client, connection: Mutex::new(None), read: Script::new(READ), write: Script::new(WRITE) };
     // Fails now if the user may not run scripts.
-    redis.read(&[]).await.map_err(failed)?;
+    redis.read(&mut connection, &[]).await.map_err(failed)?;
+    *redis.connection.lock() = Some(connection);
     Ok(redis)
+}
+
+/// The URL contains a password, so no error shows it.
+fn failed(error: RedisError) -> Error {
+    Error::config(format!("sharing through Redis: {error}")).with_source(error)
+}
+
+/// Connects to the server, and checks that it can keep a pool.
+async fn connect(client: &Client) -> Result<MultiplexedConnection, Error> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(WAIT)).set_response_timeout(Some(WAIT));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+    let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+    match problem(|name| info.get::<String>(name)) {
+        Some(problem) => Err(Error::config(format!("sharing through Redis: {problem}"))),
+        None => Ok(connection),
+    }
 }
 
 /// Why a server with this `INFO` cannot keep a pool, or `None` if it can.
@@ -118,10 +133,22 @@ impl Redis {
 
     /// Answers a call. A limit that other processes keep writing fails alone. The call fails if all of its lines fail.
     pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
-        self.try_exchange(call).await.map_err(|error| error.to_string())?.checked()
+        let kept = self.connection.lock().take();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let fresh = connect(&self.client).await.map_err(|error| error.to_string())?;
+                // On a slow link the time of the call may be over before its end; the next call then has the connection.
+                *self.connection.lock() = Some(fresh.clone());
+                fresh
+            }
+        };
+        let answer = self.try_exchange(&mut connection, call).await;
+        *self.connection.lock() = answer.is_ok().then_some(connection);
+        answer.map_err(|error| error.to_string())?.checked()
     }
 
-    async fn try_exchange(&self, call: &Call) -> Result<Answer, RedisError> {
+    async fn try_exchange(&self, connection: &mut MultiplexedConnection, call: &Call) -> Result<Answer, RedisError> {
         let mut answer = Answer { clock_us: 0, got: vec![Ok(None); call.lines.len()] };
         let all: Vec<usize> = (0..call.lines.len()).collect();
         for part in all.chunks(AT_ONCE) {
@@ -130,7 +157,7 @@ impl Redis {
                 if asked.is_empty() {
                     break;
                 }
-                asked = self.one_round(call, asked, &mut answer).await?;
+                asked = self.one_round(connection, call, asked, &mut answer).await?;
             }
             for line in asked {
                 let why = format!(
@@ -145,11 +172,17 @@ impl Redis {
 
     /// Reads the ledgers of the lines `asked`, answers them and writes them. Returns the lines that have to be asked
     /// again.
-    async fn one_round(&self, call: &Call, asked: Vec<usize>, answer: &mut Answer) -> Result<Vec<usize>, RedisError> {
+    async fn one_round(
+        &self,
+        connection: &mut MultiplexedConnection,
+        call: &Call,
+        asked: Vec<usize>,
+        answer: &mut Answer,
+    ) -> Result<Vec<usize>, RedisError> {
         let names: Vec<&str> = asked.iter().filter_map(|line| Some(call.lines.get(*line)?.limit.as_str())).collect();
-        let seen = self.read(&names).await?;
+        let seen = self.read(connection, &names).await?;
         let round = round(call, &asked, &seen, unique_number());
-        let written = self.write(&names, &seen, &round).await?;
+        let written = self.write(connection, &names, &seen, &round).await?;
         answer.clock_us = seen.clock_us;
         let mut again = Vec::new();
         for (place, (line, write)) in asked.into_iter().zip(round.writes).enumerate() {
@@ -161,27 +194,33 @@ impl Redis {
         Ok(again)
     }
 
-    async fn read(&self, names: &[&str]) -> Result<Seen, RedisError> {
+    async fn read(&self, connection: &mut MultiplexedConnection, names: &[&str]) -> Result<Seen, RedisError> {
         let mut script = self.read.prepare_invoke();
         script.key(ERA);
         for name in names {
             script.key(format!("{LIMIT}{name}"));
         }
         type Read = (String, u64, u64, Vec<Value>);
-        let (run, seconds, micros, texts): Read = script.invoke_async(&mut self.connection.clone()).await?;
+        let (run, seconds, micros, texts): Read = script.invoke_async(connection).await?;
         let mut texts = texts.iter().map(redis::from_redis_value_ref::<Option<String>>);
         let era = texts.next().transpose()?.flatten().unwrap_or_default();
         let kept = texts.map(|text| Ok(text?.unwrap_or_default())).collect::<Result<_, RedisError>>()?;
         Ok(Seen { run, clock_us: seconds.saturating_mul(1_000_000).saturating_add(micros), era, kept })
     }
 
-    async fn write(&self, names: &[&str], seen: &Seen, round: &Round) -> Result<Vec<u8>, RedisError> {
+    async fn write(
+        &self,
+        connection: &mut MultiplexedConnection,
+        names: &[&str],
+        seen: &Seen,
+        round: &Round,
+    ) -> Result<Vec<u8>, RedisError> {
         let mut script = self.write.prepare_invoke();
         script.key(ERA).arg(&seen.run).arg(&seen.era).arg(&round.era);
         for ((name, kept), write) in names.iter().zip(&seen.kept).zip(&round.writes) {
             script.key(format!("{LIMIT}{name}")).arg(kept).arg(&write.text).arg(write.keep_ms);
         }
-        script.invoke_async(&mut self.connection.clone()).await
+        script.invoke_async(connection).await
     }
 }
 

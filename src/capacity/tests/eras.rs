@@ -7,7 +7,7 @@ use crate::capacity::ledger::{Figures, Line, State};
 const S: u64 = 1_000_000;
 
 /// A process that wants 10 units of a limit of 16.
-fn call(process: u64, seq: u64) -> Call {
+pub(super) fn call(process: u64, seq: u64) -> Call {
     let figures = Figures { units: 16, again_us: S, transit_us: S, takes_used: false };
     let line = Line::of(figures, 0, 10);
     let entry = Entry { limit: "github/core".into(), known_seq: 0, expected_us: None, line };

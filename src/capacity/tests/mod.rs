@@ -15,6 +15,8 @@ mod loss;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod one_ledger;
 mod process;
+#[cfg(feature = "redis")]
+mod redis_connection;
 mod saturated;
 mod sights;
 mod simulation;
