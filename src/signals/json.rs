@@ -16,6 +16,8 @@ use serde_json::Value;
 
 /// The most values that one pointer finds, by its `*` or by repeated keys.
 const MAX_FOUND: usize = 64;
+/// The most pointers that one pass over a text looks up: each takes one bit of a `u32`.
+pub(crate) const MAX_POINTERS: usize = 32;
 
 /// A JSON pointer (RFC 6901) in which a step may be `*`: any member or item.
 #[derive(Clone, Debug)]
@@ -107,7 +109,7 @@ impl Pointer {
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
-/// The values at each pointer, in the order of the text. Pointers beyond the 32nd find nothing.
+/// The values at each pointer, in the order of the text. Pointers beyond [`MAX_POINTERS`] find nothing.
 ///
 /// One pass over a valid text finds all of them. In a truncated or malformed text a value that one pointer selects may
 /// hide an error that another would have skipped, so each pointer then gets a pass of its own.
@@ -116,7 +118,7 @@ pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
         return Vec::new();
     }
     let mut found = Vec::with_capacity(pointers.len());
-    let all = (0..32).zip(pointers).fold(0, |all, (at, _)| all | 1 << at);
+    let all = (0..MAX_POINTERS).zip(pointers).fold(0, |all, (at, _)| all | 1 << at);
     if walk(pointers, all, json, &mut found).is_err() && pointers.len() > 1 {
         found.clear();
         for pointer in of(all) {

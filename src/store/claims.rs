@@ -258,10 +258,11 @@ pub(crate) struct Most {
     pub(crate) bytes: i64,
 }
 
-/// Claims expired jobs, so that the caller can end them with the fence of this claim. PostgreSQL looks for the first
-/// deadline before. Nearly always that is all; and a search between two deadlines, in their order, uses the index of
-/// deadlines with any statistics. Without the order or the lower bound the planner may take the index of due times, and
-/// read all jobs that wait.
+/// Claims expired jobs, so that the caller can end them with the fence of this claim.
+///
+/// On PostgreSQL a first statement reads the earliest deadline, and nearly always no job has expired. The claim searches
+/// from that deadline on, in the order of deadlines: then the planner uses the index of deadlines, whatever its
+/// statistics. Without the order or the lower bound it may choose the index of due times, and read all jobs that wait.
 pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {

@@ -3,7 +3,6 @@
 use super::{Lane, StatedCosts};
 use crate::engine::Refusal;
 use crate::engine::cost::PointKind;
-use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 
 impl Lane {
     /// The same handle by the present configuration, if a reload or a change of the tenant has replaced the one under
@@ -20,14 +19,8 @@ impl Lane {
     #[cold]
     fn renew(&self) -> Result<Box<Lane>, Refusal> {
         let (before, registry) = (&*self.route.vendor, &self.client.core().registry);
-        let route = registry.route(&self.route.id, &before.name).map_err(|_| Refusal::Retired)?;
-        let endpoint = match before.endpoint_name(self.endpoint.place()) {
-            None => NO_ENDPOINT,
-            Some(name) => {
-                let place = route.vendor.endpoints.iter().position(|other| *other.name == *name);
-                place.map(EndpointId::at).ok_or(Refusal::UnknownEndpoint)?
-            }
-        };
+        let route = registry.routes.find(&self.route.id, &before.name).ok_or(Refusal::Retired)?;
+        let endpoint = registry.endpoint_now(&self.route, self.endpoint)?;
         // No limit counts a kind that is gone.
         let kind_now = |kind: PointKind| {
             let (_, (name, _)) =

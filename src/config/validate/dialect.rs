@@ -9,6 +9,7 @@ use crate::config::report::{Path, Report, Step, at};
 use crate::config::{Costs, suggest};
 use crate::signals::Dialect;
 use crate::signals::dialect::{AnswerRule, CostRule, Figure, Form, ResetMeans, Scope, Source, WaitRule, WindowRule};
+use crate::signals::json::MAX_POINTERS;
 
 /// The most rules of one kind: each is applied to every response.
 const MAX_RULES: usize = 64;
@@ -19,8 +20,6 @@ const MAX_ITEMS: i64 = 31;
 /// values that one pass over a body can find.
 const MAX_PLACES: usize = 4;
 const MAX_PARTS: usize = 2;
-/// The most different pointers into a body: a pass over a body looks for no more.
-const MAX_POINTERS: usize = 32;
 
 /// The dialect that `entry` describes; problems go to `report`.
 pub(in crate::config) fn dialect(
@@ -52,7 +51,7 @@ pub(in crate::config) fn dialect(
         ignore,
         nothing: bounded(&entry.nothing, "nothing", MAX_VALUES, path, report).to_vec(),
     };
-    let pointers = count_pointers(&dialect);
+    let pointers = dialect.pointer_count();
     if pointers > MAX_POINTERS {
         let message = format!(
             "this dialect reads {pointers} different places `body#/…`, and at most {MAX_POINTERS} are looked up; \
@@ -61,28 +60,6 @@ pub(in crate::config) fn dialect(
         report.problem(path.clone(), message);
     }
     dialect
-}
-
-/// The number of different pointers into a body.
-fn count_pointers(dialect: &Dialect) -> usize {
-    let windows = dialect.windows.iter().flat_map(|rule| {
-        let figures = [&rule.limit, &rule.remaining, &rule.used].into_iter().flatten();
-        let figures = figures.filter_map(|figure| match figure {
-            Figure::At(source) => Some(source),
-            Figure::Is(_) => None,
-        });
-        figures.chain([&rule.each, &rule.reset, &rule.regain, &rule.length_from].into_iter().flatten())
-    });
-    let costs = dialect.costs.iter().flat_map(|rule| rule.places.iter().flatten());
-    let answers = dialect.answers.iter().filter_map(|rule| rule.from.as_ref());
-    let waits = dialect.waits.iter().flat_map(|rule| rule.from.iter().chain(rule.bucket.iter().flatten()));
-    let mut pointers: Vec<&Source> = Vec::new();
-    for source in windows.chain(costs).chain(&dialect.rate).chain(answers).chain(waits) {
-        if matches!(source, Source::Body(_)) && !pointers.contains(&source) {
-            pointers.push(source);
-        }
-    }
-    pointers.len()
 }
 
 fn rules<E, R>(

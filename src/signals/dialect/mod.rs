@@ -221,8 +221,17 @@ impl Dialect {
 
     /// The pointers to look up in the body of a response with this status.
     fn pointers(&self, status: StatusCode) -> Pointers<'_> {
-        let status = status.as_u16();
-        let answers = self.answers.iter().filter(|rule| rule.may_fit(status)).filter_map(|rule| rule.from.as_ref());
+        self.pointers_with(|rule| rule.may_fit(status.as_u16()))
+    }
+
+    /// The number of different pointers into bodies, whatever the status.
+    pub(crate) fn pointer_count(&self) -> usize {
+        self.pointers_with(|_| true).len()
+    }
+
+    /// The pointers of all rules, but of answers only those that `counts` selects.
+    fn pointers_with(&self, counts: impl Fn(&AnswerRule) -> bool) -> Pointers<'_> {
+        let answers = self.answers.iter().filter(|rule| counts(rule)).filter_map(|rule| rule.from.as_ref());
         let waits = self.waits.iter().flat_map(|rule| rule.from.iter().chain(rule.bucket.iter().flatten()));
         let sources =
             self.windows.iter().flat_map(WindowRule::sources).chain(self.costs.iter().flat_map(CostRule::sources));

@@ -69,7 +69,7 @@ fn row_that_may_lift_limits_refuses_start() {
         ("[[tenants]]\nid = \"acme\"\nvendor = \"w\"\nshare = 0.5\n", None),
         ("[[tenants]\nid = \"acme\"\n", None),
         ("[[tenants]]\nvendor = \"v\"\nshare = 0.5\n", None),
-        // Which of two rows is meant nobody knows.
+        // The text is that of the other row, and it is not known which of the two is right.
         (other.as_str(), None),
         // No limit depends on these.
         ("[[tenants]]\nid = \"c\"\nvendor = \"v\"\nshare = 7.0\n", Some(["z"])),

@@ -14,7 +14,7 @@ const LOCK: &str = "DO $$ DECLARE t text; BEGIN \
 /// migration. So it gives up before any of them does: they wait for a lock for 2 s. It waits for longer than the second
 /// after which PostgreSQL ends an autovacuum that is in the way.
 pub(super) async fn lock(db: Db<'_>, pending: &[&str]) -> Result<(), DbError> {
-    // Nobody uses a table that does not exist yet.
+    // A table that a step creates has no readers to wait for.
     if pending.iter().all(|statement| statement.starts_with("CREATE TABLE")) {
         return Ok(());
     }

@@ -202,15 +202,21 @@ async fn fill(url: &str, large: u32, small: u32) {
     Executor::execute(&mut connection, sqlx::AssertSqlSafe(sql)).await.unwrap();
 }
 
+/// A store in a new database whose table of jobs keeps the statistics that a test gives it, and a connection to it.
+async fn without_autovacuum() -> (String, Opened, sqlx::PgConnection) {
+    let url = database().await;
+    let opened = open(&Store::postgres(url.clone())).await;
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
+    (url, opened, connection)
+}
+
 #[tokio::test]
 async fn claim_reads_few_rows_with_any_statistics() {
     // The statistics are those of a full table, of an empty one, of one with small lanes only or with one large lane
     // only, or there are none.
     for statistics in ["fresh", "empty", "small", "large", "none"] {
-        let url = database().await;
-        let opened = open(&Store::postgres(url.clone())).await;
-        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-        Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
+        let (url, opened, mut connection) = without_autovacuum().await;
         match statistics {
             // This is how autovacuum leaves a table whose jobs have all ended.
             "empty" => drop(Executor::execute(&mut connection, "VACUUM ANALYZE ic_job").await.unwrap()),
@@ -274,10 +280,7 @@ async fn search_for_expired_jobs_reads_few_rows() {
     const FAR: i64 = 4_000_000_000_000;
     // The statistics are those of a full table, of an empty one or of one with expired jobs only, or there are none.
     for statistics in ["fresh", "empty", "expired", "none"] {
-        let url = database().await;
-        let opened = open(&Store::postgres(url.clone())).await;
-        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-        Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
+        let (_, opened, mut connection) = without_autovacuum().await;
         match statistics {
             "empty" => drop(Executor::execute(&mut connection, "VACUUM ANALYZE ic_job").await.unwrap()),
             "expired" => {
