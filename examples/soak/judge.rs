@@ -278,9 +278,11 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Whether the tenant moved to another account after the vendor had seen the request.
-    fn has_moved(&self, record: &Record) -> bool {
-        let first = self.seen.iter().map(|seen| seen.at).min();
+    /// Whether the tenant moved to another account after the vendor may have acted on the job: the vendor had seen it, or
+    /// its worker had been killed during its exchange.
+    fn has_moved(&self, record: &Record, id: &str) -> bool {
+        let kills = record.kills.iter().filter(|at| record.begun.contains(id) && **at >= self.told.asked);
+        let first = self.seen.iter().map(|seen| seen.at).chain(kills.copied()).min();
         record.moves.iter().any(|(at, tenant)| *tenant == self.told.tenant && first.is_some_and(|first| first <= *at))
     }
 
@@ -393,7 +395,7 @@ fn cause(record: &Record, case: &Case<'_>, id: &str, reason: &str) -> Option<&'s
     match reason {
         // A job with an idempotency key is sent again instead, but not to an account that does not know the key.
         "ambiguous" if case.vendor.plan.takes_keys => {
-            case.has_moved(record).then_some("ambiguous after its tenant moved to another account")
+            case.has_moved(record, id).then_some("ambiguous after its tenant moved to another account")
         }
         "ambiguous" if record.begun.contains(id) => Some("ambiguous after a kill"),
         "ambiguous" if case.seen.iter().any(|seen| is_disturbed(case.vendor, seen)) => Some("ambiguous in an outage"),

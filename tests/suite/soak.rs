@@ -143,6 +143,29 @@ fn soak_judge_counts_jobs_buried_without_cause() {
     assert_eq!(figures(&record), [0, 0, 1, 0, 0], "one with a key is sent again");
 }
 
+/// A key is unknown in an account that it was not sent to.
+#[test]
+fn soak_judge_excuses_keyed_jobs_of_moved_tenants() {
+    let path = "/other/job-0.0-1";
+    let dead = || Some(Place::Dead { reason: "ambiguous".to_owned(), letter: String::new() });
+    let seen = record_with_job(PARCELS, path, dead(), &[seen_request(path, 10)]);
+    let mut killed = record_with_job(PARCELS, path, dead(), &[]);
+    killed.kills.push(10 * MS);
+    let move_at = |record: &mut Record, at, tenant: &str| record.moves.push((at, tenant.to_owned()));
+    move_at(&mut killed, 30 * MS, "t0");
+    assert_eq!(figures(&killed), [0, 0, 1, 0, 0], "the kill did not find it under way");
+    killed.moves.clear();
+    killed.begun.insert("id-1".to_owned());
+    for mut record in [seen, killed] {
+        assert_eq!(figures(&record), [0, 0, 1, 0, 0]);
+        move_at(&mut record, 5 * MS, "t0");
+        move_at(&mut record, 30 * MS, "t1");
+        assert_eq!(figures(&record), [0, 0, 1, 0, 0], "it was sent after the move, and the other is another tenant");
+        move_at(&mut record, 30 * MS, "t0");
+        assert_eq!(figures(&record), [0; 5]);
+    }
+}
+
 #[test]
 fn soak_judge_counts_doubled_effects() {
     let path = "/other/job-0.0-1";
