@@ -16,8 +16,8 @@
 //! measures only this, and `-- worker sqlite_http`, for example, only one part of it.
 //!
 //! `-- processes` lets 1, 2, 4 and 8 processes drain one PostgreSQL database (`benches/store/processes.rs`). `-- bloat`
-//! works on one at full rate for some minutes (`BENCH_SECONDS`) and prints its dead rows and its size. Both run only on
-//! request.
+//! works on one at full rate for some minutes (`BENCH_SECONDS`) and prints its dead rows and its size. `-- snapshot`
+//! drains 600,000 jobs of one tenant while another session holds a snapshot, as a dump does. These run only on request.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and spawns")]
@@ -365,6 +365,9 @@ async fn run() -> bool {
         }
         if is_named("bloat") {
             processes::bloat(&url).await;
+        }
+        if is_named("snapshot") {
+            processes::old_snapshot(&url).await;
         }
     }
     if is_asked_for("worker") {

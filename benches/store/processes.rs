@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use integration_client::Priority;
-use integration_client::Request;
 use integration_client::outbox::Delivered;
 use integration_client::store::Store;
+use integration_client::{IntegrationClient, Priority, Request};
 use sqlx::{Connection, PgConnection};
 
 use super::{database, filled_probe_with, worker};
@@ -19,18 +18,21 @@ pub(crate) const URL: &str = "BENCH_STORE_WORKER";
 const JOBS: i64 = 200_000;
 const TENANTS: i64 = 100;
 
+/// A client whose worker has begun, and the number of jobs that it has delivered.
+async fn counting_client(url: String, tenants: usize) -> (IntegrationClient, Arc<AtomicU64>) {
+    let done = Arc::new(AtomicU64::new(0));
+    let count = done.clone();
+    let handler = move |_: Delivered| {
+        count.fetch_add(1, Relaxed);
+        async { Ok(()) }
+    };
+    (worker::client(Store::postgres(url), tenants, None, handler).await, done)
+}
+
 /// Works until the standard input closes. Prints a line when it is ready, and at the end the number of jobs that it
 /// delivered.
 pub(crate) async fn work(url: String) {
-    let done = Arc::new(AtomicU64::new(0));
-    let handler = {
-        let done = done.clone();
-        move |_: Delivered| {
-            done.fetch_add(1, Relaxed);
-            async { Ok(()) }
-        }
-    };
-    let client = worker::client(Store::postgres(url), TENANTS as usize, None, handler).await;
+    let (client, done) = counting_client(url, TENANTS as usize).await;
     println!("ready");
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
     client.shutdown(Duration::from_secs(10)).await;
@@ -96,15 +98,7 @@ pub(crate) async fn drain(url: &str) -> bool {
 pub(crate) async fn bloat(url: &str) {
     let url = database(url).await;
     let seconds = std::env::var("BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120);
-    let done = Arc::new(AtomicU64::new(0));
-    let handler = {
-        let done = done.clone();
-        move |_: Delivered| {
-            done.fetch_add(1, Relaxed);
-            async { Ok(()) }
-        }
-    };
-    let client = worker::client(Store::postgres(url.clone()), 100, None, handler).await;
+    let (client, done) = counting_client(url.clone(), 100).await;
     let mut server = PgConnection::connect(&url).await.unwrap();
     let mut batch = client.outbox().batch("bloat").await.unwrap();
     let (began, mut sent, mut shown) = (Instant::now(), 0u64, 0);
@@ -142,4 +136,34 @@ pub(crate) async fn bloat(url: &str) {
         }
     }
     client.shutdown(Duration::from_secs(10)).await;
+}
+
+/// Lets one process drain the jobs of one tenant, with and without a snapshot that another session holds meanwhile, as a
+/// dump does. Prints the jobs per second of each quarter.
+pub(crate) async fn old_snapshot(url: &str) {
+    for is_held in [false, true] {
+        let url = database(url).await;
+        drop(filled_probe_with(Store::postgres(url.clone()), 3 * JOBS, 1).await);
+        let mut dump = PgConnection::connect(&url).await.unwrap();
+        if is_held {
+            let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM ic_job LIMIT 1";
+            sqlx::Executor::execute(&mut dump, sql).await.unwrap();
+        }
+        let (client, done) = counting_client(url, 1).await;
+        let mut rates = Vec::new();
+        for quarter in 1..=4 {
+            let (began, before) = (Instant::now(), done.load(Relaxed));
+            while done.load(Relaxed) < quarter * 3 * JOBS.unsigned_abs() / 4 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            rates.push((done.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64());
+        }
+        let rates = rates.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
+        println!(
+            "postgres, {} jobs of one tenant, old snapshot held: {is_held}: {rates} jobs/s in each quarter",
+            3 * JOBS
+        );
+        client.shutdown(Duration::from_secs(10)).await;
+        drop(dump);
+    }
 }

@@ -75,6 +75,7 @@ pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>, age: Durat
 mod tests {
     use super::*;
     use crate::config::{Config, Sources};
+    use crate::store::jobs::Position;
     use crate::store::{Id, LaneTier};
 
     const ONCE: CanBeSent = CanBeSent { again: false, may_have_acted: false, is_readable: true, is_configured: true };
@@ -84,6 +85,7 @@ mod tests {
         Claimed {
             id: Id::from_u128(1),
             lane: LaneTier { tenant: "a".to_owned(), vendor: "v".to_owned(), tier: 1 },
+            position: Position::default(),
             fence: claims,
             claims,
             started,

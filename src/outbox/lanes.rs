@@ -3,6 +3,9 @@
 //! A lane is queued while it may have due jobs. It leaves the queue when a claim returns fewer jobs than were asked
 //! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
 //!
+//! A claim searches a lane from the last job that was claimed. A job before that one (it was committed late, or was given
+//! back) is found by a look, which moves the start of the search back.
+//!
 //! Claims are shared like grants: between tiers by their weights, within a tier between vendors in turn, and within a
 //! vendor between its tenants. If a vendor's limit is scarce, the engine shares it; if the [pool](super::in_hand) is
 //! scarce because vendors are slow, the claims must be shared.
@@ -14,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use super::in_hand::{Amount, Pool};
 use crate::clock::Time;
 use crate::store::LaneTier;
+use crate::store::jobs::Position;
 
 /// Jobs of one lane before the next lane has its turn.
 const CHUNK: u32 = 4;
@@ -39,6 +43,9 @@ struct Known {
     /// Whether the lane got a job since it was last asked for jobs.
     again: bool,
     gauge: Arc<Gauge>,
+    /// No due job of the lane is before this position, as far as is known. While a claim searches the lane: no due job
+    /// that has become known since is before it.
+    from: Position,
     /// Since when the lane has been missing in the configuration.
     unknown_since: Option<Time>,
 }
@@ -109,9 +116,10 @@ impl Lanes {
         Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0, tickets: 0 }
     }
 
-    /// Queues the lane: it may have a due job.
-    pub(super) fn due(&mut self, lane: LaneTier) {
+    /// Queues the lane: it may have due jobs, the first of them at `from` or later.
+    pub(super) fn due(&mut self, lane: LaneTier, from: Position) {
         let known = self.known.entry(lane.clone()).or_default();
+        known.from = known.from.min(from);
         known.again = true;
         if !known.in_line {
             self.tickets += 1;
@@ -220,6 +228,28 @@ impl Lanes {
     /// A claim returned nothing of what was asked for.
     pub(super) fn not_claimed(&mut self, pool: &mut Pool, lane: &LaneTier, asked: u32) {
         pool.remove(lane, Amount { jobs: asked as usize, bytes: 0 });
+    }
+
+    /// Begins a search of the lane. Returns the position from which to search.
+    pub(super) fn search(&mut self, lane: &LaneTier) -> Position {
+        self.known.get_mut(lane).map(|known| std::mem::replace(&mut known.from, Position::LAST)).unwrap_or_default()
+    }
+
+    /// Ends a search of the lane, which has left no due job before `from`.
+    pub(super) fn searched(&mut self, lane: &LaneTier, from: Position) {
+        if let Some(known) = self.known.get_mut(lane) {
+            known.from = known.from.min(from);
+        }
+    }
+
+    /// Has the lane searched from its first job on: jobs of it were given back.
+    pub(super) fn search_anew(&mut self, lane: &LaneTier) {
+        self.searched(lane, Position::default());
+    }
+
+    /// Has all lanes searched from their first jobs on.
+    pub(super) fn search_all_anew(&mut self) {
+        self.known.values_mut().for_each(|known| known.from = Position::default());
     }
 
     /// The gauge of the lane's jobs that wait for their permit.

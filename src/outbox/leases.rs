@@ -18,6 +18,8 @@ pub(super) struct Leases {
     /// When the latest observation ended.
     last: Option<Time>,
     seen: HashMap<Vec<u8>, Known>,
+    /// The processes that have claims and no heartbeat, as of the latest search.
+    unregistered: Vec<Vec<u8>>,
 }
 
 struct Known {
@@ -28,7 +30,7 @@ struct Known {
 
 impl Leases {
     pub(super) fn new(lease: Duration) -> Leases {
-        Leases { lease, beats: 0, last: None, seen: HashMap::new() }
+        Leases { lease, beats: 0, last: None, seen: HashMap::new(), unregistered: Vec::new() }
     }
 
     /// The number of this process's next heartbeat.
@@ -48,6 +50,12 @@ impl Leases {
         self.seen.values().any(|known| known.number.is_some())
     }
 
+    /// Records the result of a search for processes that have claims and no heartbeat. They count for the observations
+    /// until the next search.
+    pub(super) fn found(&mut self, owners: Vec<Vec<u8>>) {
+        self.unregistered = owners;
+    }
+
     /// Processes an observation that was `asked` for and ended `now`. Returns the processes whose jobs may be taken
     /// over.
     pub(super) fn observe(&mut self, asked: Time, now: Time, clock: Clock, seen: Vec<Seen>) -> Vec<Silent> {
@@ -59,7 +67,10 @@ impl Leases {
         }
         let mut before = std::mem::take(&mut self.seen);
         let mut silent = Vec::new();
-        for Seen { owner, number, lease_ms } in seen {
+        self.unregistered.retain(|owner| !seen.iter().any(|seen| seen.owner == *owner));
+        let unregistered = self.unregistered.iter().map(|owner| (owner.clone(), None, 0));
+        let registered = seen.into_iter().map(|seen| (seen.owner, Some(seen.number), seen.lease_ms));
+        for (owner, number, lease_ms) in registered.chain(unregistered) {
             let known = before.remove(&owner).filter(|known| known.number == number);
             let known = known.unwrap_or(Known { number, since: now });
             // The other process may be configured with a longer lease, and then its heartbeats are further apart.

@@ -15,7 +15,7 @@ use super::recall::order::Recall;
 use super::{in_hand, starts, usage};
 use crate::clock::{Clock, Time};
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::store::jobs::JobEnd;
+use crate::store::jobs::{DueLanes, JobEnd, Position};
 use crate::store::{Id, LaneTier, Opened, records};
 
 /// The state of one client's outbox.
@@ -33,7 +33,7 @@ pub(crate) struct OutboxState {
     pub(super) clock: Clock,
     pub(super) starts: starts::Starts,
     /// Lanes that got jobs in this process since the worker last looked.
-    pub(super) fresh: Mutex<Vec<LaneTier>>,
+    pub(super) fresh: Mutex<DueLanes>,
     /// Lanes whose limits allow a claimed job nothing for longer than it waits. Their jobs go back into the store.
     pub(super) refused: Mutex<HashSet<LaneTier>>,
     /// Outcomes to be written of jobs whose tasks still wait for the handler.
@@ -111,8 +111,9 @@ impl OutboxState {
             return;
         }
         let mut fresh = self.fresh.lock();
-        if fresh.len() < MAX_FRESH && fresh.last() != Some(&lane) {
-            fresh.push(lane);
+        if fresh.len() < MAX_FRESH && fresh.last().is_none_or(|(last, _)| *last != lane) {
+            // The job is due later than those that were claimed. If the store's clock was stepped back, a look finds it.
+            fresh.push((lane, Position::LAST));
         }
         drop(fresh);
         self.wake.notify_one();
@@ -133,7 +134,7 @@ impl OutboxState {
     }
 
     /// Tells the worker of lanes that have due jobs.
-    pub(super) fn lanes_have_jobs(&self, lanes: Vec<LaneTier>) {
+    pub(super) fn lanes_have_jobs(&self, lanes: DueLanes) {
         self.fresh.lock().extend(lanes);
         self.wake.notify_one();
     }

@@ -12,7 +12,7 @@ mod chores;
 mod claiming;
 mod heart;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::claims_by_lane::Claims;
-use crate::store::jobs::{self, Claimed, End, JobEnd, Unclaimed};
+use crate::store::jobs::{self, Claimed, DueLanes, End, JobEnd, LaneClaim, Position, Unclaimed};
 use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
-use crate::store::{LaneTier, is_down, is_locked};
+use crate::store::{Id, is_down, is_locked};
 
 /// How often the worker looks for jobs that have become due.
 const LOOK: Duration = Duration::from_millis(250);
@@ -55,14 +55,23 @@ enum Chore {
     Look,
     LookAtAll,
     Beat,
+    FindOwners,
     Recover,
     Expire,
     Purge,
     Tell,
 }
 
-const CHORES: [Chore; 7] =
-    [Chore::Look, Chore::LookAtAll, Chore::Beat, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
+const CHORES: [Chore; 8] = [
+    Chore::Look,
+    Chore::LookAtAll,
+    Chore::Beat,
+    Chore::FindOwners,
+    Chore::Recover,
+    Chore::Expire,
+    Chore::Purge,
+    Chore::Tell,
+];
 
 enum Done {
     /// The task that counts earlier usage has ended.
@@ -71,9 +80,10 @@ enum Done {
     Claimed(Claims),
     Unclaimed(Result<Unclaimed, Error>),
     Flushed(Result<Vec<bool>, Error>),
-    Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
-    Expired(Result<Vec<Claimed>, Error>),
+    Looked(Chore, Time, Result<(DueLanes, i64), Error>),
+    Expired(Time, Result<Vec<Claimed>, Error>),
     Beaten(Time, Result<Option<Vec<Seen>>, Error>),
+    OwnersFound(Time, Result<Vec<Vec<u8>>, Error>),
     TakenOver(Result<u64, Error>),
     Chore(Chore, Result<u64, Error>),
 }
@@ -96,7 +106,7 @@ struct Worker {
     /// Whether the worker claims nothing more, and ends when its jobs have ended.
     is_stopping: bool,
     /// The claim in flight: how many jobs of which lanes, and how many bytes at most.
-    claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
+    claiming: Option<(Vec<LaneClaim>, usize)>,
     /// Whether claims whose result was lost are being released.
     unclaiming: bool,
     /// When the next claim may be made; in the future after a claim that failed.
@@ -171,7 +181,7 @@ impl Worker {
             if self.outbox.own.is_some() && !fresh.is_empty() {
                 self.set(Chore::Expire, Time::ZERO);
             }
-            fresh.into_iter().for_each(|lane| self.lanes.due(lane));
+            fresh.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
             self.take_early();
             self.outbox.has_in_hand(self.running.len());
             let now = self.outbox.clock.now();
@@ -181,7 +191,7 @@ impl Worker {
             }
             for lane in refused {
                 // Its jobs are due, and go back into the store.
-                self.lanes.due(lane.clone());
+                self.lanes.due(lane.clone(), Position::default());
                 self.blocked.refused(lane, now);
             }
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
@@ -291,6 +301,7 @@ impl Worker {
             Done::Claimed(claims) => self.claimed(claims),
             Done::Unclaimed(result) => {
                 self.unclaiming = false;
+                self.lanes.search_all_anew();
                 let now = self.outbox.clock.now();
                 self.unclaim_at = match &result {
                     Ok(Unclaimed::All(_)) => None,
@@ -308,7 +319,14 @@ impl Worker {
             Done::Flushed(Ok(told)) => {
                 let (finishes, hands) = self.ends.written();
                 finishes.iter().zip(&told).filter(|(_, told)| !**told).for_each(|(finish, _)| self.bury_later(finish));
-                hands.into_iter().for_each(|hand| self.free(Some(hand)));
+                let is_back = |finish: &&JobEnd| matches!(finish.end, End::Back | End::Dropped);
+                let back: HashSet<Id> = finishes.iter().filter(is_back).map(|finish| finish.id).collect();
+                for hand in hands {
+                    if back.contains(&hand.id) {
+                        self.lanes.search_anew(&hand.lane);
+                    }
+                    self.free(Some(hand));
+                }
                 for (finish, was_ours) in finishes.iter().zip(told) {
                     match (was_ours, &finish.end) {
                         (true, end) => {
@@ -343,21 +361,24 @@ impl Worker {
                 };
                 self.over(chore, every);
                 if let Ok((lanes, at)) = result {
-                    lanes.into_iter().for_each(|lane| self.lanes.due(lane));
+                    lanes.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
                     self.has_seen(chore, at);
                 }
                 if chore == Chore::LookAtAll {
                     self.lanes.forget();
                 }
             }
-            Done::Expired(result) => {
-                self.over(Chore::Expire, if self.outbox.own.is_some() { LOOK } else { Duration::from_secs(1) });
+            Done::Expired(began, result) => {
+                let every = if self.outbox.own.is_some() { LOOK } else { Duration::from_secs(1) };
+                let took = self.outbox.clock.now().since(began);
+                self.over(Chore::Expire, every.max(took.saturating_mul(10)));
                 match result {
                     Ok(jobs) => self.start(jobs),
                     Err(_) => self.unclaim_at = Some(Time::ZERO),
                 }
             }
             Done::Beaten(asked, result) => self.heartbeat_written(asked, result),
+            Done::OwnersFound(asked, result) => self.owners_found(asked, result),
             Done::TakenOver(result) => self.taken_over(result),
             Done::Chore(chore, result) => {
                 let every = match chore {

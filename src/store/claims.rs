@@ -10,12 +10,40 @@ use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
+/// The place of a job in the order in which a lane's jobs are due. The default is before all jobs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Position {
+    pub(crate) run_at: i64,
+    pub(crate) seq: i64,
+}
+
+impl Position {
+    /// After all jobs.
+    pub(crate) const LAST: Position = Position { run_at: i64::MAX, seq: i64::MAX };
+}
+
+impl Default for Position {
+    fn default() -> Position {
+        Position { run_at: i64::MIN, seq: i64::MIN }
+    }
+}
+
+/// What to claim of a lane and tier.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneClaim {
+    pub(crate) lane: LaneTier,
+    pub(crate) count: u32,
+    /// Where the search begins. While PostgreSQL holds an old snapshot (a dump), the index keeps the entries of all jobs
+    /// that have ended since, and a search from the first entry reads all of them.
+    pub(crate) from: Position,
+}
+
 /// What to claim: a number of jobs of each lane and tier.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) owner: Id,
     pub(crate) lease_ms: i64,
-    pub(crate) lanes: Vec<(LaneTier, u32)>,
+    pub(crate) lanes: Vec<LaneClaim>,
     /// The most bytes of all jobs together, as they are stored; one job is claimed whatever its size.
     pub(crate) most_bytes: usize,
 }
@@ -25,6 +53,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Claimed {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
+    pub(crate) position: Position,
     /// The number of the claim: larger than that of every earlier claim of the job, and never used again.
     pub(crate) fence: i64,
     /// The number of claims of the job that have no outcome, this one included.
@@ -51,20 +80,21 @@ impl Claimed {
     }
 }
 
-fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
-    let (run_at, seq) = (row.int()?, row.int()?);
+fn claimed(mut row: Row, now: i64) -> Result<Claimed, DbError> {
+    let position = Position { run_at: row.int()?, seq: row.int()? };
     let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (fence, claims, started) = (row.int()?, row.int()?, row.int()?);
     // A row of schema 12 has no such time; no exchange began before the job was due.
-    let started_at = row.maybe_int()?.unwrap_or(run_at);
+    let started_at = row.maybe_int()?.unwrap_or(position.run_at);
     let expires_at = row.maybe_int()?;
     let expires_ms = expires_at.map(|at| at.saturating_sub(now));
     let keep_result = row.int()? != 0;
     let (request, history) = (row.bytes()?, row.maybe_bytes()?);
-    let job = Claimed {
+    Ok(Claimed {
         id,
         lane,
+        position,
         fence,
         claims,
         started,
@@ -75,8 +105,7 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
         keep_result,
         request,
         history,
-    };
-    Ok((run_at, seq, job))
+    })
 }
 
 /// The claim in PostgreSQL. Rows that another process has locked are skipped, not waited for. The chosen rows are
@@ -84,12 +113,13 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
 /// statistics, which are never right about a queue, whether to read the whole table instead. With most of a million
 /// jobs in one lane it read the whole table, at 0.6 s for each claim. The last column is computed once, with the first
 /// row, and takes the lock that [`hold`] takes.
-const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
-    WITH ORDINALITY AS t(vendor, tenant, tier, k, lane)), \
+const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[], $11::bigint[], $12::bigint[]) \
+    WITH ORDINALITY AS t(vendor, tenant, tier, k, from_at, from_seq, lane)), \
     c AS MATERIALIZED (SELECT j.seq, j.run_at, j.bytes, w.lane FROM w CROSS JOIN LATERAL \
     (SELECT q.seq, q.run_at, octet_length(q.request) + coalesce(octet_length(q.history), 0) AS bytes FROM ic_job q \
     WHERE q.state = 0 AND q.vendor = w.vendor AND q.tenant = w.tenant AND q.tier = w.tier \
-    AND q.run_at <= $7 ORDER BY q.run_at, q.seq LIMIT w.k FOR UPDATE SKIP LOCKED) j), \
+    AND q.run_at <= $7 AND (q.run_at, q.seq) >= (w.from_at, w.from_seq) ORDER BY q.run_at, q.seq LIMIT w.k \
+    FOR UPDATE SKIP LOCKED) j), \
     d AS (SELECT seq, sum(bytes) OVER due AS upto, row_number() OVER due AS place FROM c \
     WINDOW due AS (ORDER BY lane, run_at, seq)) \
     UPDATE ic_job u SET state = 1, claims = u.claims + 1, owner = $1, lease_until = $2, \
@@ -117,9 +147,9 @@ const CLAIM_SQLITE: &str = "WITH w AS MATERIALIZED (SELECT key AS lane, value ->
     RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, started_at, expires_at, keep_result, request, history";
 
 /// Groups lanes by the number of jobs that is wanted from each. The groups are in the order of their first lanes.
-fn by_count(lanes: &[(LaneTier, u32)]) -> Vec<(u32, Vec<&LaneTier>)> {
+fn by_count(lanes: &[LaneClaim]) -> Vec<(u32, Vec<&LaneTier>)> {
     let (mut places, mut groups) = (HashMap::new(), Vec::<(u32, Vec<&LaneTier>)>::new());
-    for (lane, count) in lanes {
+    for LaneClaim { lane, count, .. } in lanes {
         let place = *places.entry(*count).or_insert(groups.len());
         match groups.get_mut(place) {
             Some((_, group)) => group.push(lane),
@@ -173,7 +203,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                     args.extend(rows(Dialect::Sqlite, columns));
                     args.push(Arg::from(fence));
                     let found = readable(db.fetch(CLAIM_SQLITE, args).await?, |row| claimed(row, now));
-                    left = left.saturating_sub(found.iter().map(|(.., job)| job.bytes()).sum());
+                    left = left.saturating_sub(found.iter().map(Claimed::bytes).sum());
                     jobs.extend(found);
                     if left == 0 {
                         break;
@@ -181,26 +211,29 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                 }
             }
             Dialect::Postgres => {
-                let sql = CLAIM_POSTGRES;
                 let lanes = &wanted.lanes;
+                let texts = |of: fn(&LaneTier) -> &str| Arg::Texts(lanes.iter().map(|want| of(&want.lane)).collect());
+                let ints = |of: fn(&LaneClaim) -> i64| Arg::Ints(lanes.iter().map(of).collect());
                 let args: Vec<Arg<'_>> = vec![
                     Arg::from(owner),
                     Arg::from(until),
-                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.vendor).collect()),
-                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.tenant).collect()),
-                    Arg::Ints(lanes.iter().map(|(lane, _)| lane.tier).collect()),
-                    Arg::Ints(lanes.iter().map(|(_, count)| i64::from(*count)).collect()),
+                    texts(|lane| &lane.vendor),
+                    texts(|lane| &lane.tenant),
+                    ints(|want| want.lane.tier),
+                    ints(|want| i64::from(want.count)),
                     Arg::from(now),
                     Arg::from(i64::try_from(wanted.most_bytes).unwrap_or(i64::MAX)),
                     Arg::from(lock_of(wanted.owner)),
                     Arg::from(fence),
+                    ints(|want| want.from.run_at),
+                    ints(|want| want.from.seq),
                 ];
-                jobs = readable(db.fetch(sql, args).await?, |row| claimed(row, now));
+                jobs = readable(db.fetch(CLAIM_POSTGRES, args).await?, |row| claimed(row, now));
             }
         }
         // The rows that an UPDATE returns have no order.
-        jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
-        Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
+        jobs.sort_by_key(|job| job.position);
+        Ok(jobs)
     })
 }
 
@@ -240,7 +273,7 @@ pub(crate) fn claim_named<'a>(named: &'a Named, db: Db<'a>, now: i64) -> BoxFutu
                 }
                 continue;
             }
-            for (_, _, job) in readable(rows, |row| claimed(row, now)) {
+            for job in readable(rows, |row| claimed(row, now)) {
                 bytes = bytes.saturating_add(job.bytes());
                 jobs.push(job);
             }
@@ -256,13 +289,25 @@ pub(crate) struct Most {
     pub(crate) lease_ms: i64,
     pub(crate) jobs: i64,
     pub(crate) bytes: i64,
+    /// No job expires before this time.
+    pub(crate) from: i64,
+}
+
+/// Returns the earliest deadline of a waiting job if it has passed.
+pub(crate) fn passed_deadline<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
+    Box::pin(async move {
+        let sql =
+            "SELECT expires_at FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
+        let first = db.fetch(sql, Vec::new()).await?.first_mut().map(Row::int).transpose()?;
+        Ok(first.filter(|first| *first <= now))
+    })
 }
 
 /// Claims expired jobs, so that the caller can end them with the fence of this claim.
 ///
-/// On PostgreSQL a first statement reads the earliest deadline, and nearly always no job has expired. The claim searches
-/// from that deadline on, in the order of deadlines: then the planner uses the index of deadlines, whatever its
-/// statistics. Without the order or the lower bound it may choose the index of due times, and read all jobs that wait.
+/// The claim searches from the earliest deadline on, in the order of deadlines: then PostgreSQL's planner uses the index
+/// of deadlines, whatever its statistics. Without the order or the lower bound it may choose the index of due times, and
+/// read all jobs that wait.
 pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -271,7 +316,7 @@ pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a,
                  fence = CASE WHEN fence < $6 THEN $6 ELSE fence + 1 END WHERE seq IN \
                  (SELECT seq FROM (SELECT seq, sum(bytes) OVER done AS upto, row_number() OVER done AS place FROM \
                  (SELECT seq, length(request) + coalesce(length(history), 0) AS bytes FROM ic_job \
-                 WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT $4 + 0) WINDOW done AS (ORDER BY seq)) \
+                 WHERE state = 0 AND expires_at IS NOT NULL AND expires_at >= $7 AND expires_at <= $3 LIMIT $4 + 0) WINDOW done AS (ORDER BY seq)) \
                  WHERE upto <= $5 OR place = 1) \
                  RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, started_at, expires_at, keep_result, request, history"
             }
@@ -288,17 +333,9 @@ pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a,
             }
         };
         let (until, fence) = (now.saturating_add(most.lease_ms), least_fence(most.owner, now));
-        let mut args = args![most.owner.as_bytes().as_slice(), until, now, most.jobs, most.bytes, fence];
-        if db.dialect() == Dialect::Postgres {
-            let sql =
-                "SELECT expires_at FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
-            match db.fetch(sql, Vec::new()).await?.first_mut().map(Row::int).transpose()? {
-                Some(first) if first <= now => args.push(Arg::from(first)),
-                _ => return Ok(Vec::new()),
-            }
-        }
+        let args = args![most.owner.as_bytes().as_slice(), until, now, most.jobs, most.bytes, fence, most.from];
         hold(most.owner, db).await?;
         let rows = db.fetch(sql, args).await?;
-        Ok(readable(rows, |row| claimed(row, now)).into_iter().map(|(_, _, job)| job).collect())
+        Ok(readable(rows, |row| claimed(row, now)))
     })
 }

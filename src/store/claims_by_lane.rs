@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::driver::{DbError, DbKind};
-use super::jobs::{self, Claimed, Wanted};
+use super::jobs::{self, Claimed, LaneClaim, Wanted};
 use super::problems::Work;
 use super::{LaneTier, Opened, failed};
 use crate::error::Error;
@@ -33,22 +33,23 @@ impl Opened {
     /// the jobs of all tenants. A lane that fails alone is skipped for a while, and is claimed on its own from then on.
     pub(crate) async fn claim(&self, wanted: Wanted) -> Claims {
         let (mut alone, together): (Vec<_>, Vec<_>) =
-            wanted.lanes.iter().cloned().partition(|(lane, _)| self.problems.is_suspect(lane));
+            wanted.lanes.iter().cloned().partition(|want| self.problems.is_suspect(&want.lane));
         let (mut claims, mut asked) = (Claims::default(), HashSet::new());
         if !together.is_empty() {
             match self.claim_of(&wanted, together.clone(), 0).await {
                 Ok(jobs) => {
                     claims.jobs = jobs;
-                    asked.extend(together.iter().map(|(lane, _)| lane.clone()));
+                    asked.extend(together.iter().map(|want| want.lane.clone()));
                 }
                 Err(error) if may_be_of_one_lane(&error) => alone.extend(together),
                 Err(error) => return claims.ended(self, &wanted, &asked, Some(error)),
             }
         }
         let mut failing = Vec::new();
-        for (lane, count) in alone {
+        for want in alone {
+            let lane = want.lane.clone();
             let bytes = claims.jobs.iter().map(Claimed::bytes).sum();
-            match self.claim_of(&wanted, vec![(lane.clone(), count)], bytes).await {
+            match self.claim_of(&wanted, vec![want], bytes).await {
                 Ok(jobs) => {
                     self.problems.unpark(&lane);
                     claims.jobs.extend(jobs);
@@ -74,12 +75,7 @@ impl Opened {
     }
 
     /// Claims jobs of `lanes`. The `bytes` that were claimed already count towards the limit of `wanted`.
-    async fn claim_of(
-        &self,
-        wanted: &Wanted,
-        lanes: Vec<(LaneTier, u32)>,
-        bytes: usize,
-    ) -> Result<Vec<Claimed>, DbError> {
+    async fn claim_of(&self, wanted: &Wanted, lanes: Vec<LaneClaim>, bytes: usize) -> Result<Vec<Claimed>, DbError> {
         let Wanted { owner, lease_ms, most_bytes, .. } = *wanted;
         let most_bytes = most_bytes.saturating_sub(bytes);
         self.writer.call(Wanted { owner, lease_ms, lanes, most_bytes }, jobs::claim, true).await
@@ -91,7 +87,7 @@ impl Claims {
         store.problems.note(Work::Claim, &error.clone().map_or(Ok(()), Err));
         self.error = error.map(failed);
         if asked.len() < wanted.lanes.len() {
-            let skipped = wanted.lanes.iter().map(|(lane, _)| lane).filter(|lane| !asked.contains(lane));
+            let skipped = wanted.lanes.iter().map(|want| &want.lane).filter(|lane| !asked.contains(lane));
             self.skipped = skipped.cloned().collect();
         }
         self

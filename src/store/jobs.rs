@@ -17,13 +17,15 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::claims::lock_of;
-pub(crate) use super::claims::{Claimed, Most, Named, Wanted, claim, claim_named, expired};
+pub(crate) use super::claims::{
+    Claimed, LaneClaim, Most, Named, Position, Wanted, claim, claim_named, expired, passed_deadline,
+};
 use super::driver::{Arg, Column, Db, DbError, DbKind, Dialect, Row, args, rows};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
 pub(crate) use super::ends::{finish_all, finish_briefly};
 pub(crate) use super::job_end::{End, JobEnd};
-pub(crate) use super::looks::{all_due, due};
+pub(crate) use super::looks::{DueLanes, all_due, due};
 pub(crate) use super::seen::Message;
 use super::seen::{self, Seen};
 pub(crate) use super::starts::Start;

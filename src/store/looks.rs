@@ -1,6 +1,7 @@
 //! The SQL of looks, which find the lanes and tiers that have due jobs.
 
 use super::LaneTier;
+use super::claims::Position;
 use super::driver::readable;
 use super::driver::{Db, DbError, Dialect, args};
 use crate::BoxFuture;
@@ -9,36 +10,42 @@ use crate::BoxFuture;
 /// lane.
 const FEW: i64 = 4_096;
 
+/// Lanes and tiers with due jobs. None of a lane's jobs that the look has seen is before the position.
+pub(crate) type DueLanes = Vec<(LaneTier, Position)>;
+
 /// Returns the lanes and tiers with jobs that have become due after `after`, and the store's time. Reads each of these
 /// jobs or, if there are [`FEW`] of them or more, one job of each lane.
-pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
+pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(DueLanes, i64), DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
             Dialect::Sqlite => {
-                "SELECT tenant, vendor, tier, count(*) FROM (SELECT tenant, vendor, tier FROM ic_job INDEXED BY ic_job_due \
+                "SELECT tenant, vendor, tier, count(*), min(run_at) FROM (SELECT tenant, vendor, tier, run_at FROM ic_job INDEXED BY ic_job_due \
                  WHERE state = 0 AND run_at + 0 > $1 AND run_at + 0 <= $2 ORDER BY run_at + 0 LIMIT $3 + 0) \
                  GROUP BY tenant, vendor, tier"
             }
             Dialect::Postgres => {
-                "SELECT tenant, vendor, tier, count(*) FROM (SELECT tenant, vendor, tier FROM ic_job \
+                "SELECT tenant, vendor, tier, count(*), min(run_at) FROM (SELECT tenant, vendor, tier, run_at FROM ic_job \
                  WHERE state = 0 AND run_at + 0 > $1 AND run_at + 0 <= $2 ORDER BY run_at + 0 LIMIT $3) few \
                  GROUP BY tenant, vendor, tier"
             }
         };
         let rows = db.fetch(sql, args![*after, now, FEW]).await?;
-        let found = readable(rows, |mut row| Ok((row.text()?, row.text()?, row.int()?, row.int()?)));
-        if found.iter().map(|(.., count)| count).sum::<i64>() >= FEW {
+        let found = readable(rows, |mut row| {
+            let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+            let (count, run_at) = (row.int()?, row.int()?);
+            Ok((count, (lane, Position { run_at, seq: i64::MIN })))
+        });
+        if found.iter().map(|(count, _)| count).sum::<i64>() >= FEW {
             return Ok((all_due(&(None, i64::MAX), db, now).await?.lanes, now));
         }
-        let lane = |(tenant, vendor, tier, _)| LaneTier { tenant, vendor, tier };
-        Ok((found.into_iter().map(lane).collect(), now))
+        Ok((found.into_iter().map(|(_, lane)| lane).collect(), now))
     })
 }
 
 /// A page of the lanes and tiers with due jobs.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    pub(crate) lanes: Vec<LaneTier>,
+    pub(crate) lanes: DueLanes,
     /// The store's time.
     pub(crate) at: i64,
     /// The lane after which the next page begins; `None` for the last page.
@@ -58,11 +65,11 @@ pub(crate) fn all_due<'a>(
             // A comparison of three columns at once would use the index for the first of them only.
             Dialect::Sqlite => {
                 "WITH RECURSIVE l(seq) AS (SELECT coalesce(\
-                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $2 \
-                 AND q.tenant = $3 AND q.tier > $4 ORDER BY q.tier, q.run_at, q.seq LIMIT 1), \
-                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $2 \
-                 AND q.tenant > $3 ORDER BY q.tenant, q.tier, q.run_at, q.seq LIMIT 1), \
-                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor > $2 \
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $1 \
+                 AND q.tenant = $2 AND q.tier > $3 ORDER BY q.tier, q.run_at, q.seq LIMIT 1), \
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = $1 \
+                 AND q.tenant > $2 ORDER BY q.tenant, q.tier, q.run_at, q.seq LIMIT 1), \
+                 (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor > $1 \
                  ORDER BY q.vendor, q.tenant, q.tier, q.run_at, q.seq LIMIT 1)) UNION ALL SELECT coalesce(\
                  (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor = j.vendor \
                  AND q.tenant = j.tenant AND q.tier > j.tier ORDER BY q.tier, q.run_at, q.seq LIMIT 1), \
@@ -70,30 +77,31 @@ pub(crate) fn all_due<'a>(
                  AND q.tenant > j.tenant ORDER BY q.tenant, q.tier, q.run_at, q.seq LIMIT 1), \
                  (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 AND q.vendor > j.vendor \
                  ORDER BY q.vendor, q.tenant, q.tier, q.run_at, q.seq LIMIT 1)) \
-                 FROM l CROSS JOIN ic_job j ON j.seq = l.seq LIMIT $5 + 0) \
-                 SELECT j.tenant, j.vendor, j.tier, j.run_at <= $1 FROM l CROSS JOIN ic_job j ON j.seq = l.seq"
+                 FROM l CROSS JOIN ic_job j ON j.seq = l.seq LIMIT $4 + 0) \
+                 SELECT j.tenant, j.vendor, j.tier, j.run_at, j.seq FROM l CROSS JOIN ic_job j ON j.seq = l.seq"
             }
             Dialect::Postgres => {
-                "WITH RECURSIVE l AS ((SELECT vendor, tenant, tier, run_at FROM ic_job WHERE state = 0 \
-                 AND (vendor, tenant, tier) > ($2, $3, $4) ORDER BY vendor, tenant, tier, run_at LIMIT 1) UNION ALL \
-                 SELECT n.vendor, n.tenant, n.tier, n.run_at FROM l CROSS JOIN LATERAL (SELECT vendor, tenant, tier, run_at \
+                "WITH RECURSIVE l AS ((SELECT vendor, tenant, tier, run_at, seq FROM ic_job WHERE state = 0 \
+                 AND (vendor, tenant, tier) > ($1, $2, $3) ORDER BY vendor, tenant, tier, run_at, seq LIMIT 1) UNION ALL \
+                 SELECT n.vendor, n.tenant, n.tier, n.run_at, n.seq FROM l CROSS JOIN LATERAL (SELECT vendor, tenant, tier, run_at, seq \
                  FROM ic_job WHERE state = 0 AND (vendor, tenant, tier) > (l.vendor, l.tenant, l.tier) \
-                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) n) \
-                 SELECT tenant, vendor, tier, (run_at <= $1)::int::bigint FROM l LIMIT $5"
+                 ORDER BY vendor, tenant, tier, run_at, seq LIMIT 1) n) \
+                 SELECT tenant, vendor, tier, run_at, seq FROM l LIMIT $4"
             }
         };
         // No lane sorts before this one.
         let first = LaneTier { tenant: String::new(), vendor: String::new(), tier: i64::MIN };
         let LaneTier { tenant, vendor, tier } = after.as_ref().unwrap_or(&first);
-        let rows = db.fetch(sql, args![now, vendor, tenant, *tier, *most]).await?;
+        let rows = db.fetch(sql, args![vendor, tenant, *tier, *most]).await?;
         let is_cut = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= *most;
         let mut found = readable(rows, |mut row| {
-            Ok((LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? }, row.int()? != 0))
+            let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+            Ok((lane, Position { run_at: row.int()?, seq: row.int()? }))
         });
         // If the last row cannot be decoded, the next page begins after the row before it, so that the look does not
         // end here.
         let more = found.last().filter(|_| is_cut).map(|(lane, _)| lane.clone());
-        found.retain(|(_, is_due)| *is_due);
-        Ok(Lanes { lanes: found.into_iter().map(|(lane, _)| lane).collect(), at: now, more })
+        found.retain(|(_, position)| position.run_at <= now);
+        Ok(Lanes { lanes: found, at: now, more })
     })
 }

@@ -23,13 +23,13 @@ pub(crate) struct Beat {
     pub(crate) lease_ms: i64,
 }
 
-/// Another process, or an ended process that left claims behind.
+/// Another process, as its latest heartbeat tells of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    /// The id as its rows hold it; the rows may have been edited.
+    /// The id as its row holds it; the row may have been edited.
     pub(crate) owner: Vec<u8>,
-    /// The number of its latest heartbeat; `None` if the process has claims and never wrote a heartbeat.
-    pub(crate) number: Option<i64>,
+    /// The number of the heartbeat.
+    pub(crate) number: i64,
     pub(crate) lease_ms: i64,
 }
 
@@ -58,14 +58,7 @@ pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
         }
         db.execute(unowned, Vec::new()).await?;
         let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE owner <> $1 LIMIT $2";
-        let mut seen = readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, known);
-        // A skip scan: from one owner to the next by the index, whatever the planner's statistics say.
-        let sql = "WITH RECURSIVE o AS ((SELECT owner FROM ic_job WHERE state = 1 AND owner IS NOT NULL ORDER BY owner LIMIT 1) \
-                   UNION ALL SELECT n.owner FROM o CROSS JOIN LATERAL (SELECT owner FROM ic_job WHERE state = 1 \
-                   AND owner > o.owner ORDER BY owner LIMIT 1) n) \
-                   SELECT owner FROM o WHERE owner <> $1 AND NOT EXISTS (SELECT 1 FROM ic_owner k WHERE k.owner = o.owner) LIMIT $2";
-        let without = |mut row: Row| Ok(Seen { owner: row.bytes()?, number: None, lease_ms: beat.lease_ms });
-        seen.append(&mut readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, without));
+        let seen = readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, known);
         // The heartbeat is written last, so that its row is locked for one round trip only.
         let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, $2, $3, '') \
                    ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, lease_ms = excluded.lease_ms";
@@ -75,7 +68,24 @@ pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
 }
 
 fn known(mut row: Row) -> Result<Seen, DbError> {
-    Ok(Seen { owner: row.bytes()?, number: Some(row.int()?), lease_ms: row.int()? })
+    Ok(Seen { owner: row.bytes()?, number: row.int()?, lease_ms: row.int()? })
+}
+
+/// Returns the processes other than `owner` that have claims and no heartbeat: a process that claimed jobs and ended before
+/// its first heartbeat, or whose row was deleted. For PostgreSQL.
+///
+/// This is not part of the heartbeat: while an old snapshot is held, it reads the index entries of all claims that have
+/// ended since, and may take seconds.
+pub(crate) fn unregistered<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Vec<u8>>, DbError>> {
+    Box::pin(async move {
+        // A skip scan: from one owner to the next by the index, whatever the planner's statistics say.
+        let sql = "WITH RECURSIVE o AS ((SELECT owner FROM ic_job WHERE state = 1 AND owner IS NOT NULL ORDER BY owner LIMIT 1) \
+                   UNION ALL SELECT n.owner FROM o CROSS JOIN LATERAL (SELECT owner FROM ic_job WHERE state = 1 \
+                   AND owner > o.owner ORDER BY owner LIMIT 1) n) \
+                   SELECT owner FROM o WHERE owner <> $1 AND NOT EXISTS (SELECT 1 FROM ic_owner k WHERE k.owner = o.owner) LIMIT $2";
+        let rows = db.fetch(sql, args![owner.as_bytes().as_slice(), MAX_OWNERS]).await?;
+        Ok(readable(rows, |mut row| row.bytes()))
+    })
 }
 
 /// Removes the row of a process that has stopped working, unless the process leaves claims behind.

@@ -1,7 +1,7 @@
 //! The store's own statements, for the benchmark that times them. Not part of the API.
 
 use super::driver::{Db, DbError, Dialect, args};
-use super::jobs::{self, End, JobEnd, Wanted};
+use super::jobs::{self, End, JobEnd, LaneClaim, Position, Wanted};
 use super::{Id, LaneTier, Opened, Store};
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -41,8 +41,10 @@ impl Probe {
 
     /// Claims `count` jobs of each tenant and priority.
     pub async fn claim(&self, lanes: &[(String, i64)], count: u32) -> Result<Vec<Held>, Error> {
-        let lane = |(tenant, tier): &(String, i64)| {
-            (LaneTier { tenant: tenant.clone(), vendor: "v".to_owned(), tier: *tier }, count)
+        let lane = |(tenant, tier): &(String, i64)| LaneClaim {
+            lane: LaneTier { tenant: tenant.clone(), vendor: "v".to_owned(), tier: *tier },
+            count,
+            from: Position::default(),
         };
         let wanted = Wanted {
             owner: self.owner,

@@ -10,6 +10,10 @@ fn at(vendor: &str, tenant: &str, tier: i64) -> LaneTier {
     LaneTier { tenant: tenant.to_owned(), vendor: vendor.to_owned(), tier }
 }
 
+fn due(lanes: &mut Lanes, lane: LaneTier) {
+    lanes.due(lane, Position::LAST);
+}
+
 fn pool(jobs: usize) -> Pool {
     Pool::new(Amount { jobs, bytes: usize::MAX / 64 })
 }
@@ -17,12 +21,12 @@ fn pool(jobs: usize) -> Pool {
 #[test]
 fn empty_lane_leaves_the_queue_until_told() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
-    lanes.due(lane("a"));
+    due(&mut lanes, lane("a"));
     assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
     lanes.claimed(&mut pool, &lane("a"), 5, 5, false);
     assert_eq!(lanes.len(), 1, "there may be more");
     assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
-    lanes.due(lane("a"));
+    due(&mut lanes, lane("a"));
     lanes.claimed(&mut pool, &lane("a"), 5, 2, false);
     assert_eq!(lanes.len(), 1, "it got one while it was asked about");
     assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
@@ -35,7 +39,7 @@ fn empty_lane_leaves_the_queue_until_told() {
 fn lanes_take_turns_within_their_room() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     for tenant in ["a", "b", "c"] {
-        lanes.due(lane(tenant));
+        due(&mut lanes, lane(tenant));
     }
     assert_eq!(lanes.wanted(&mut pool, 1, |_, _| 4), [(lane("a"), 4)]);
     lanes.not_claimed(&mut pool, &lane("a"), 4);
@@ -53,8 +57,8 @@ fn lanes_take_turns_within_their_room() {
 #[test]
 fn lane_cut_from_a_claim_goes_first() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
-    lanes.due(lane("a"));
-    lanes.due(lane("b"));
+    due(&mut lanes, lane("a"));
+    due(&mut lanes, lane("b"));
     assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 2), [(lane("a"), 2), (lane("b"), 2)]);
     lanes.claimed(&mut pool, &lane("a"), 2, 2, true);
     lanes.claimed(&mut pool, &lane("b"), 2, 0, true);
@@ -65,7 +69,7 @@ fn lane_cut_from_a_claim_goes_first() {
 fn lane_with_unknown_tier_is_asked_once() {
     for tier in [-1, 3, i64::MAX] {
         let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
-        lanes.due(at("v", "a", tier));
+        due(&mut lanes, at("v", "a", tier));
         assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(at("v", "a", tier), 5)]);
         lanes.claimed(&mut pool, &at("v", "a", tier), 5, 0, false);
         assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_, _| 5).len()), (0, 0), "{tier}");
@@ -77,7 +81,7 @@ fn scarce_pool_is_shared_by_tier_weights() {
     for most in [1, 5, 100] {
         let (mut lanes, mut pool, mut rng) = (Lanes::new(WEIGHTS), pool(most), fastrand::Rng::with_seed(3));
         let (mut held, mut claimed) = (Vec::new(), [0u32; 3]);
-        (0..3).for_each(|tier| lanes.due(at("v", "a", tier)));
+        (0..3).for_each(|tier| due(&mut lanes, at("v", "a", tier)));
         while claimed.iter().sum::<u32>() < 10_000 {
             for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
                 lanes.claimed(&mut pool, &lane, count, count, false);
@@ -104,13 +108,13 @@ fn scarce_pool_is_shared_by_tier_weights() {
 #[test]
 fn idle_tier_catches_up_on_no_turns() {
     let (mut lanes, mut pool) = (Lanes::new([1, 1, 1]), pool(1_000_000));
-    lanes.due(at("v", "a", 0));
+    due(&mut lanes, at("v", "a", 0));
     for _ in 0..1_000 {
         for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 8) {
             lanes.claimed(&mut pool, &lane, count, count, false);
         }
     }
-    lanes.due(at("v", "a", 1));
+    due(&mut lanes, at("v", "a", 1));
     let mut small = self::pool(4);
     let mut first = [0; 3];
     for _ in 0..20 {
@@ -129,10 +133,10 @@ fn hanging_vendor_delays_no_other_vendor() {
     let mut hanging = VecDeque::new();
     for step in 0..5_000 {
         for tenant in 0..100 {
-            (0..3).for_each(|tier| lanes.due(at("hangs", &tenant.to_string(), tier)));
+            (0..3).for_each(|tier| due(&mut lanes, at("hangs", &tenant.to_string(), tier)));
         }
         let well = at("well", "acme", i64::from(step % 3));
-        lanes.due(well.clone());
+        due(&mut lanes, well.clone());
         let mut came = false;
         for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
             let count_of_it = if lane == well { 1 } else { count };
@@ -157,7 +161,7 @@ fn hanging_vendor_delays_no_other_vendor() {
 #[test]
 fn gauge_asks_at_half_and_at_none() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
-    lanes.due(lane("a"));
+    due(&mut lanes, lane("a"));
     assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 10)]);
     lanes.claimed(&mut pool, &lane("a"), 10, 10, false);
     let gauge = lanes.gauge(&lane("a"));
@@ -176,7 +180,7 @@ fn returned_lanes_are_asked_once_a_turn() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
     for _ in 0..50 {
         for tenant in ["a", "b", "c"] {
-            lanes.due(lane(tenant));
+            due(&mut lanes, lane(tenant));
         }
         let wanted = lanes.wanted(&mut pool, 10, |_, _| 4);
         assert_eq!(wanted.len(), 3, "{wanted:?}");
@@ -189,4 +193,29 @@ fn returned_lanes_are_asked_once_a_turn() {
     assert!(lanes.wanted(&mut pool, 10, |_, _| 4).is_empty());
     assert!(lanes.tiers.iter().all(|tier| tier.vendors.is_empty()), "nothing is left behind");
     assert_eq!(pool.free(), self::pool(1_000).free());
+}
+
+#[test]
+fn search_begins_at_the_earliest_position_left() {
+    let at = |run_at| Position { run_at, seq: 1 };
+    let mut lanes = Lanes::new(WEIGHTS);
+    lanes.due(lane("a"), at(5));
+    assert_eq!(lanes.search(&lane("a")), Position::default(), "nothing is known of a new lane");
+    lanes.searched(&lane("a"), at(7));
+    lanes.due(lane("a"), Position::LAST);
+    assert_eq!(lanes.search(&lane("a")), at(7));
+    // A look finds an earlier job while the claim is made, which may not have seen it.
+    lanes.due(lane("a"), at(3));
+    lanes.searched(&lane("a"), at(9));
+    assert_eq!(lanes.search(&lane("a")), at(3));
+    lanes.searched(&lane("a"), at(9));
+    lanes.due(lane("a"), at(8));
+    assert_eq!(lanes.search(&lane("a")), at(8));
+    // Jobs were given back.
+    for (number, anew) in [Lanes::search_all_anew, |lanes: &mut Lanes| lanes.search_anew(&lane("a"))].iter().enumerate()
+    {
+        lanes.searched(&lane("a"), at(9));
+        anew(&mut lanes);
+        assert_eq!(lanes.search(&lane("a")), Position::default(), "{number}");
+    }
 }

@@ -20,9 +20,12 @@ impl Observer {
         let asked = self.now + wait;
         // The store takes a while to answer.
         self.now = asked + Duration::from_millis(10);
-        let seen =
-            |(owner, number): &(u8, Option<i64>)| Seen { owner: vec![*owner], number: *number, lease_ms: 20_000 };
-        let seen = others.iter().map(seen).collect();
+        let seen = |(owner, number): &(u8, Option<i64>)| {
+            number.map(|number| Seen { owner: vec![*owner], number, lease_ms: 20_000 })
+        };
+        let unregistered = others.iter().filter(|(_, number)| number.is_none());
+        self.leases.found(unregistered.map(|(owner, _)| vec![*owner]).collect());
+        let seen = others.iter().filter_map(seen).collect();
         self.leases.observe(asked, self.now, Clock::system(), seen).len()
     }
 }
@@ -83,7 +86,7 @@ fn store_stalls_never_expire_a_living_process() {
                     }
                 } else if own <= until {
                     let (asked, ended) = (own.max(at), until + 1);
-                    let seen = vec![Seen { owner: vec![1], number: Some(number), lease_ms: 20_000 }];
+                    let seen = vec![Seen { owner: vec![1], number, lease_ms: 20_000 }];
                     let time = |at: u64| Time::from_nanos(at * 1_000_000);
                     let silent = observer.leases.observe(time(asked), time(ended), Clock::system(), seen);
                     assert!(silent.is_empty(), "at {ended} ms");
@@ -109,6 +112,23 @@ fn others_work_until_they_leave() {
     assert!(observer.leases.others_work());
     observer.observe_after(BEAT, &[]);
     assert!(!observer.leases.others_work());
+}
+
+/// The search found the process before it wrote its first heartbeat, and is not repeated for long.
+#[test]
+fn first_heartbeat_ends_an_older_search() {
+    let mut observer = Observer::new();
+    observer.leases.found(vec![vec![1]]);
+    let mut observe = |seen: Vec<Seen>| {
+        observer.now = observer.now + BEAT;
+        observer.leases.observe(observer.now, observer.now, Clock::system(), seen).len()
+    };
+    let with = |number| vec![Seen { owner: vec![1], number, lease_ms: 20_000 }];
+    assert_eq!(observe(Vec::new()), 0);
+    assert_eq!((0..8).map(|number| observe(with(number))).sum::<usize>(), 0);
+    assert_eq!((0..4).map(|_| observe(with(9))).sum::<usize>(), 0);
+    assert_eq!(observe(with(9)), 1, "it is silent as any other is");
+    assert_eq!(observe(Vec::new()), 0, "it has left");
 }
 
 #[test]

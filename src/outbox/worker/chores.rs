@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::outbox::queues;
 use crate::store::batches;
-use crate::store::jobs::{self, Most, Named};
+use crate::store::jobs::{self, Claimed, DueLanes, Most, Named};
 use crate::store::owners::{self, Beat};
 use crate::store::purge::{self, Retention};
-use crate::store::{Id, LaneTier, millis_of};
+use crate::store::{Id, LaneTier, Opened, millis_of};
 
 /// Expired jobs that one run of the chore takes.
 const EXPIRED: usize = 500;
@@ -30,7 +30,7 @@ fn seen_until(seen: i64, chore: Chore, at: i64) -> i64 {
 
 /// Looks at all lanes page by page, so that the worker learns of the first ones at once, however many there are.
 /// Returns the lanes of the last page, and the time of the first page.
-async fn look_at_all(outbox: &OutboxState) -> Result<(Vec<LaneTier>, i64), Error> {
+async fn look_at_all(outbox: &OutboxState) -> Result<(DueLanes, i64), Error> {
     let (mut after, mut began) = (None, None);
     loop {
         let page = outbox.store.read((after, PAGE), jobs::all_due).await?;
@@ -40,6 +40,15 @@ async fn look_at_all(outbox: &OutboxState) -> Result<(Vec<LaneTier>, i64), Error
             return Ok((page.lanes, at));
         }
         outbox.lanes_have_jobs(page.lanes);
+    }
+}
+
+/// Claims expired jobs, if there are any. Nearly always there are none, and then nothing is written.
+async fn expired(store: &Opened, most: Most) -> Result<Vec<Claimed>, Error> {
+    match store.read((), jobs::passed_deadline).await {
+        Ok(Some(from)) => store.write_once(Most { from, ..most }, jobs::expired).await,
+        // The store has logged an error.
+        Ok(None) | Err(_) => Ok(Vec::new()),
     }
 }
 
@@ -69,6 +78,8 @@ impl Worker {
             let (at, runs) = self.chores[chore as usize];
             let wanted = match chore {
                 Chore::Beat => true,
+                // No other process works on the file of a SQLite store.
+                Chore::FindOwners => !stopping && !self.outbox.store.is_alone,
                 Chore::Recover => !stopping && self.recovers,
                 Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
                 // Other processes send the other jobs.
@@ -91,7 +102,13 @@ impl Worker {
             let beat = if chore == Chore::Beat { self.leases.next_beat() } else { 0 };
             let free = self.pool.free();
             let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
-            let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
+            let most = Most {
+                owner,
+                lease_ms,
+                jobs: most(free.jobs, EXPIRED),
+                bytes: most(free.bytes, CLAIM_BYTES),
+                from: i64::MIN,
+            };
             let own = if chore == Chore::Expire { self.own_jobs() } else { None };
             let own_bytes = free.bytes.min(CLAIM_BYTES);
             let said = match chore {
@@ -107,21 +124,25 @@ impl Worker {
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
                     Chore::LookAtAll => Done::Looked(chore, now, look_at_all(&outbox).await),
                     Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
+                    Chore::FindOwners => Done::OwnersFound(now, store.read(owner, owners::unregistered).await),
                     Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
-                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
-                    Chore::Expire => Done::Expired(match own {
-                        None => store.write_once(most, jobs::expired).await,
-                        Some(ids) if ids.is_empty() => Ok(Vec::new()),
-                        Some(ids) => {
-                            let named = Named { owner, lease_ms, ids, bytes: own_bytes };
-                            let claimed = store.write_once(named, jobs::claim_named).await;
-                            claimed.map(|(jobs, gone)| {
-                                // They were cancelled, or another process has ended them.
-                                gone.iter().for_each(|id| outbox.forget_own(id));
-                                jobs
-                            })
-                        }
-                    }),
+                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(now, Ok(Vec::new())),
+                    Chore::Expire => Done::Expired(
+                        now,
+                        match own {
+                            None => expired(store, most).await,
+                            Some(ids) if ids.is_empty() => Ok(Vec::new()),
+                            Some(ids) => {
+                                let named = Named { owner, lease_ms, ids, bytes: own_bytes };
+                                let claimed = store.write_once(named, jobs::claim_named).await;
+                                claimed.map(|(jobs, gone)| {
+                                    // They were cancelled, or another process has ended them.
+                                    gone.iter().for_each(|id| outbox.forget_own(id));
+                                    jobs
+                                })
+                            }
+                        },
+                    ),
                     Chore::Purge => {
                         let limits = &store.limits;
                         let keep = match outbox.own {

@@ -18,7 +18,7 @@ use crate::outbox::priority;
 use crate::outbox::unwritten::HeldJob;
 use crate::send::outlook::outlook;
 use crate::store::claims_by_lane::Claims;
-use crate::store::jobs::{self, Claimed, End, JobEnd, Wanted};
+use crate::store::jobs::{self, Claimed, End, JobEnd, LaneClaim, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
 
 /// The amount of work of one lane and tier that may be claimed without a permit yet.
@@ -117,8 +117,10 @@ impl Worker {
             return;
         }
         let most_bytes = free.bytes.min(CLAIM_BYTES);
-        self.claiming = Some((wanted.clone(), most_bytes));
-        let claim = Wanted { owner, lease_ms: millis_of(outbox.store.limits.lease), lanes: wanted, most_bytes };
+        let with_start = |(lane, count)| LaneClaim { from: self.lanes.search(&lane), lane, count };
+        let lanes: Vec<LaneClaim> = wanted.into_iter().map(with_start).collect();
+        self.claiming = Some((lanes.clone(), most_bytes));
+        let claim = Wanted { owner, lease_ms: millis_of(outbox.store.limits.lease), lanes, most_bytes };
         self.tasks.spawn(async move { Done::Claimed(outbox.store.claim(claim).await) });
     }
 
@@ -200,7 +202,8 @@ impl Worker {
 
     /// A claim has failed, and it is unknown whether it was committed.
     pub(super) fn not_claimed(&mut self) {
-        for (lane, count) in self.claiming.take().unwrap_or_default().0 {
+        for LaneClaim { lane, count, from } in self.claiming.take().unwrap_or_default().0 {
+            self.lanes.searched(&lane, from);
             self.lanes.not_claimed(&mut self.pool, &lane, count);
         }
         self.unclaim_at = Some(Time::ZERO);
@@ -211,14 +214,18 @@ impl Worker {
         let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
         let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
         let cut = is_cut(jobs.len(), bytes, self.outbox.store.limits.max_payload, most_bytes);
-        let (mut came, skipped) = (HashMap::<&LaneTier, u32>::new(), HashSet::<LaneTier>::from_iter(skipped));
-        jobs.iter().for_each(|job| *came.entry(&job.lane).or_default() += 1);
-        for (lane, count) in &asked {
+        let (mut came, skipped) = (HashMap::<&LaneTier, _>::new(), HashSet::<LaneTier>::from_iter(skipped));
+        for job in &jobs {
+            let (count, last) = came.entry(&job.lane).or_insert((0, job.position));
+            (*count, *last) = (*count + 1, job.position.max(*last));
+        }
+        for LaneClaim { lane, count, from } in &asked {
+            let (came, last) = came.get(lane).copied().unwrap_or((0, *from));
+            self.lanes.searched(lane, last);
             if skipped.contains(lane) {
                 self.lanes.not_claimed(&mut self.pool, lane, *count);
                 continue;
             }
-            let came = came.get(lane).copied().unwrap_or(0);
             self.lanes.claimed(&mut self.pool, lane, *count, came, cut);
         }
         self.start(jobs);
@@ -255,12 +262,13 @@ fn is_cut(jobs: usize, bytes: usize, largest: usize, most_bytes: usize) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::jobs::Position;
 
     #[test]
     fn problem_keeps_jobs_of_missing_lane() {
         let lane = LaneTier { tenant: "acme".to_owned(), vendor: "v".to_owned(), tier: 1 };
         let mut lanes = Lanes::new([60, 30, 10]);
-        lanes.due(lane.clone());
+        lanes.due(lane.clone(), Position::LAST);
         let mut is_given_up =
             |may_be_known: bool, after: Duration| is_given_up(&mut lanes, &lane, may_be_known, Time::ZERO + after);
         let second = Duration::from_secs(1);

@@ -41,6 +41,14 @@ impl Worker {
         }
     }
 
+    /// Handles a search for processes that have claims and no heartbeat.
+    pub(super) fn owners_found(&mut self, asked: Time, result: Result<Vec<Vec<u8>>, Error>) {
+        let took = self.outbox.clock.now().since(asked);
+        self.over(Chore::FindOwners, self.leases.every().max(took.saturating_mul(10)));
+        // The store has logged the error.
+        self.leases.found(result.unwrap_or_default());
+    }
+
     /// Handles the take-over of a silent process's jobs, or its failure.
     pub(super) fn taken_over(&mut self, result: Result<u64, Error>) {
         match result {

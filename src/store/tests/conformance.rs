@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::actor::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
-use super::super::jobs::{self, Accepted, End, JobEnd, Most, NewJob, Wanted};
+use super::super::jobs::{self, Accepted, DueLanes, End, JobEnd, Most, NewJob, Wanted};
 use super::super::owners;
 use super::super::purge::{self, Retention};
 use super::super::records::{self, JobState};
@@ -112,7 +112,7 @@ fn jobs_are_claimed_once_and_in_order() {
             accept(&store, job("b")).await;
         }
         accept(&store, NewJob { delay_ms: 60_000, ..job("a") }).await;
-        let lanes = vec![(lane("a"), 3), (lane("b"), 1), (lane("nobody"), 9)];
+        let lanes = vec![whole(lane("a"), 3), whole(lane("b"), 1), whole(lane("nobody"), 9)];
         let wanted = Wanted { owner: id(), lease_ms: 20_000, lanes, most_bytes: 1 << 20 };
         let claimed = store.write(wanted, jobs::claim).await.unwrap();
         let of = |tenant: &str| -> Vec<Id> {
@@ -254,7 +254,7 @@ fn usage_is_stored_by_lane_and_endpoint() {
 }
 
 fn most(bytes: i64) -> Most {
-    Most { owner: id(), lease_ms: 20_000, jobs: 500, bytes }
+    Most { owner: id(), lease_ms: 20_000, jobs: 500, bytes, from: 0 }
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn claim_is_bounded_by_bytes() {
             accept(&store, size(bytes)).await;
         }
         accept(&store, NewJob { request: vec![b'x'; 10], ..job("b") }).await;
-        let lanes = vec![(lane("a"), 10), (lane("b"), 10)];
+        let lanes = vec![whole(lane("a"), 10), whole(lane("b"), 10)];
         let wanted = |most_bytes| Wanted { owner: id(), lease_ms: 20_000, lanes: lanes.clone(), most_bytes };
         let mut sizes = Vec::new();
         for most in [2_500, 100, 1, 1] {
@@ -303,20 +303,24 @@ fn lanes_with_due_jobs_are_found() {
         accept(&store, NewJob { delay_ms: 60_000, ..job("later") }).await;
         let all = store.read((None, 100), jobs::all_due).await.unwrap();
         let now = all.at;
-        assert_eq!((all.lanes, all.more), (vec![lane("a"), lane("b")], None));
+        let names = |lanes: DueLanes| lanes.into_iter().map(|(lane, _)| lane).collect::<Vec<_>>();
+        assert!(all.lanes.iter().all(|(_, position)| position.run_at <= now && position.seq > 0), "{all:?}");
+        assert_eq!((names(all.lanes), all.more), (vec![lane("a"), lane("b")], None));
         // Pages of one lane each. Of the lane `aa`, between the others, no job is due.
         accept(&store, NewJob { delay_ms: 60_000, ..job("aa") }).await;
         let (mut after, mut pages) = (None, Vec::new());
         loop {
             let page = store.read((after, 1), jobs::all_due).await.unwrap();
-            pages.push(page.lanes);
+            pages.push(names(page.lanes));
             after = page.more;
             if after.is_none() {
                 break;
             }
         }
         assert_eq!(pages, [vec![lane("a")], vec![], vec![lane("b")], vec![], vec![]]);
-        let (mut lately, _) = store.read(now - 10_000, jobs::due).await.unwrap();
+        let (lately, _) = store.read(now - 10_000, jobs::due).await.unwrap();
+        assert!(lately.iter().all(|(_, position)| position.run_at > now - 10_000), "{lately:?}");
+        let mut lately = names(lately);
         lately.sort();
         assert_eq!(lately, [lane("a"), lane("b")]);
         assert!(store.read(now + 1_000, jobs::due).await.unwrap().0.is_empty());

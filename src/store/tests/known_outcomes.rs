@@ -192,7 +192,7 @@ async fn job_taken_back_keeps_its_deadline() {
         let (lost, _) = claim_and_lose(&store, Ambiguous).await;
         let end = End::Later { after_ms: 1, expires_at: Some(now - 1), history: Vec::new() };
         assert!(finish(&store, &lost, Some(lost.fence), end).await);
-        let most = Most { owner: id(), lease_ms: 20_000, jobs: 10, bytes: 1 << 20 };
+        let most = Most { owner: id(), lease_ms: 20_000, jobs: 10, bytes: 1 << 20, from: 0 };
         let expired = store.write(most, jobs::expired).await.unwrap();
         assert_eq!(expired.iter().map(|job| job.id).collect::<Vec<_>>(), [lost.id]);
     }
@@ -225,14 +225,13 @@ async fn silent_process_alone_loses_its_claims() {
     }
     assert_eq!(claim(&store, alive, "a", 3).await.len(), 3);
     let beat = |owner, number| store.beat(Beat { owner, number, lease_ms: 20_000 });
-    let seen = beat(watcher, 1).await.unwrap().unwrap();
-    assert_eq!(
-        seen.iter().map(|seen| (&*seen.owner, seen.number)).collect::<Vec<_>>(),
-        [(&alive.as_bytes()[..], None)]
-    );
+    assert_eq!(beat(watcher, 1).await.unwrap().unwrap(), []);
+    assert_eq!(store.read(watcher, owners::unregistered).await.unwrap(), [alive.as_bytes()]);
+    assert_eq!(store.read(alive, owners::unregistered).await.unwrap(), [[0; 0]; 0], "it knows its own claims");
     beat(alive, 1).await.unwrap();
+    assert_eq!(store.read(watcher, owners::unregistered).await.unwrap(), [[0; 0]; 0]);
     let seen = beat(watcher, 2).await.unwrap().unwrap();
-    assert_eq!(seen.iter().map(|seen| seen.number).collect::<Vec<_>>(), [Some(1)]);
+    assert_eq!(seen.iter().map(|seen| seen.number).collect::<Vec<_>>(), [1]);
     // The process's heartbeat grew between the observation and the takeover.
     beat(alive, 2).await.unwrap();
     let of = |number| Silent { number, ..silent(alive) };

@@ -16,10 +16,12 @@ async fn pending_claim_is_released_when_visible() {
         let now = connection.begin(true).await.unwrap();
         let claimed = match how {
             "claim" => {
-                let wanted = Wanted { owner, lease_ms, lanes: vec![(lane("a"), 1)], most_bytes: 1 << 20 };
+                let wanted = Wanted { owner, lease_ms, lanes: vec![whole(lane("a"), 1)], most_bytes: 1 << 20 };
                 jobs::claim(&wanted, &mut *connection, now).await
             }
-            "expired" => jobs::expired(&Most { owner, lease_ms, jobs: 1, bytes: 1 << 20 }, &mut *connection, now).await,
+            "expired" => {
+                jobs::expired(&Most { owner, lease_ms, jobs: 1, bytes: 1 << 20, from: 0 }, &mut *connection, now).await
+            }
             _ => {
                 let named = Named { owner, lease_ms, ids: vec![accepted], bytes: 1 << 20 };
                 jobs::claim_named(&named, &mut *connection, now).await.map(|(jobs, _)| jobs)

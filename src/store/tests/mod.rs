@@ -46,7 +46,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::jobs::{self, Claimed, NewJob, Start, Wanted};
+use super::jobs::{self, Claimed, LaneClaim, NewJob, Position, Start, Wanted};
 use super::owners::Silent;
 use super::starts;
 use super::{Id, LaneTier, Opened, Store};
@@ -159,9 +159,14 @@ pub(super) async fn accept(store: &Opened, job: NewJob) -> Id {
     id
 }
 
+/// What to claim of a lane, searched from its first job.
+pub(super) fn whole(lane: LaneTier, count: u32) -> LaneClaim {
+    LaneClaim { lane, count, from: Position::default() }
+}
+
 pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -> Vec<Claimed> {
     let lease_ms = i64::try_from(Duration::from_secs(20).as_millis()).unwrap();
-    let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), count)], most_bytes: 1 << 30 };
+    let wanted = Wanted { owner, lease_ms, lanes: vec![whole(lane(tenant), count)], most_bytes: 1 << 30 };
     store.write(wanted, jobs::claim).await.unwrap()
 }
 

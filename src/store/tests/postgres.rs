@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use sqlx::{Connection, Executor};
 
 use super::super::actor::Step;
-use super::super::driver::{Driver, Row};
+use super::super::driver::{Driver, Row, args};
 use super::super::faults::{Fault, Moment, Watch};
 use super::super::jobs::{End, JobEnd, Most, Start};
+use super::super::owners::{self, Beat};
 use super::super::records;
 use super::*;
 
@@ -234,8 +235,8 @@ async fn claim_reads_few_rows_with_any_statistics() {
         let owner = id();
         // These are more rounds than a server needs to settle on a generic plan.
         for round in 0..12 {
-            let mut lanes = vec![(lane("large"), 64)];
-            lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 70 + tenant)), 2)));
+            let mut lanes = vec![whole(lane("large"), 64)];
+            lanes.extend((0..255).map(|tenant| whole(lane(&format!("t{}", round * 70 + tenant)), 2)));
             let wanted = Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 };
             let (claimed, read) = opened.write(wanted, CLAIM_AND_END).await.unwrap();
             let claimed = i64::try_from(claimed).unwrap();
@@ -253,11 +254,70 @@ async fn claim_reads_few_rows_with_any_statistics() {
     }
 }
 
+/// The number of entries that this connection has read of an index, with those of rows that are gone.
+fn entries_read<'a>(index: &'static str, db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> {
+    Box::pin(async move {
+        let sql = "SELECT pg_stat_get_xact_tuples_returned($1::regclass)::bigint";
+        db.fetch(sql, args![index]).await.unwrap().remove(0).int().unwrap()
+    })
+}
+
+/// Claims jobs and ends the claims. Returns the position of the last job, and how many index entries the claim read.
+const CLAIM_FROM: Step<Wanted, (Position, i64)> = |wanted, db, now| {
+    Box::pin(async move {
+        let before = entries_read("ic_job_ready", &mut *db).await;
+        let claimed = jobs::claim(wanted, db, now).await?;
+        let read = entries_read("ic_job_ready", &mut *db).await - before;
+        let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
+        let ends: Vec<_> =
+            claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
+        jobs::finish(&ends, db, now).await?;
+        Ok((claimed.iter().map(|job| job.position).max().unwrap(), read))
+    })
+};
+
+/// Writes a heartbeat. Returns how many entries of the index of claims it read.
+const BEAT: Step<Beat, i64> = |beat, db, now| {
+    Box::pin(async move {
+        let before = entries_read("ic_job_owned", &mut *db).await;
+        owners::beat(beat, db, now).await?;
+        Ok(entries_read("ic_job_owned", db).await - before)
+    })
+};
+
+/// A dump keeps the index entries of all jobs that end while it runs.
+#[tokio::test]
+async fn old_snapshot_slows_neither_claim_nor_heartbeat() {
+    let (url, opened, _connection) = without_autovacuum().await;
+    let mut dump = sqlx::PgConnection::connect(&url).await.unwrap();
+    Executor::execute(&mut dump, "BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    Executor::execute(&mut dump, "SELECT count(*) FROM ic_job").await.unwrap();
+    fill(&url, 4_000, 0).await;
+    let owner = id();
+    let wanted = |from| {
+        let lanes = vec![LaneClaim { from, ..whole(lane("large"), 64) }];
+        Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 }
+    };
+    let mut from = Position::default();
+    for round in 0..50 {
+        let (last, read) = opened.write(wanted(from), CLAIM_FROM).await.unwrap();
+        assert!(last > from && read <= 100, "{round}: a claim of 64 jobs read {read} entries");
+        from = last;
+    }
+    let (last, read) = opened.write(wanted(Position::default()), CLAIM_FROM).await.unwrap();
+    assert!(last > from && read >= 3_200, "from the first job on {read} entries are read");
+    let read = opened.write(Beat { owner, number: 1, lease_ms: 60_000 }, BEAT).await.unwrap();
+    assert!(read <= 10, "a heartbeat read {read} entries");
+}
+
 /// Claims expired jobs. Returns how many, and how many rows that read.
 const EXPIRE: Step<Most, (usize, i64)> = |most, db, now| {
     Box::pin(async move {
         let before = rows_read(&mut *db).await;
-        let claimed = jobs::expired(most, db, now).await?;
+        let claimed = match jobs::passed_deadline(&(), db, now).await? {
+            Some(from) => jobs::expired(&Most { from, ..*most }, db, now).await?,
+            None => Vec::new(),
+        };
         Ok((claimed.len(), rows_read(db).await - before))
     })
 };
@@ -294,7 +354,7 @@ async fn search_for_expired_jobs_reads_few_rows() {
         if statistics == "fresh" {
             Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
         }
-        let most = Most { owner: id(), lease_ms: 60_000, jobs: 100, bytes: 1 << 30 };
+        let most = Most { owner: id(), lease_ms: 60_000, jobs: 100, bytes: 1 << 30, from: 0 };
         // These are more rounds than a server needs to settle on a generic plan.
         for round in 0..12 {
             let (claimed, read) = opened.write(most, EXPIRE).await.unwrap();

@@ -31,13 +31,13 @@ const CLAIM: Step<How, Vec<Claimed>> = |how, db, now| {
     Box::pin(async move {
         let (How { owner, .. }, now, lease_ms) = (*how, now + how.later_ms, 20_000);
         match how.what {
-            "expired" => jobs::expired(&Most { owner, lease_ms, jobs: 1, bytes: 1 << 20 }, db, now).await,
+            "expired" => jobs::expired(&Most { owner, lease_ms, jobs: 1, bytes: 1 << 20, from: 0 }, db, now).await,
             "named" => {
                 let named = Named { owner, lease_ms, ids: vec![how.job], bytes: 1 << 20 };
                 jobs::claim_named(&named, db, now).await.map(|(jobs, _)| jobs)
             }
             tenant => {
-                let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), 1)], most_bytes: 1 << 20 };
+                let wanted = Wanted { owner, lease_ms, lanes: vec![whole(lane(tenant), 1)], most_bytes: 1 << 20 };
                 jobs::claim(&wanted, db, now).await
             }
         }

@@ -53,7 +53,7 @@ impl StepCounter {
 /// The steps that a claim, the starts and the ends take for each job.
 async fn steps_a_job(
     counted: &mut StepCounter,
-    lanes: Vec<(LaneTier, u32)>,
+    lanes: Vec<LaneClaim>,
     owner: Id,
     end: fn(&Claimed) -> End,
 ) -> [u64; 3] {
@@ -139,8 +139,8 @@ async fn claim_takes_as_many_steps_whatever_waits() {
         }
         let owner = id();
         for (round, (name, end)) in ENDS.into_iter().enumerate() {
-            let mut lanes = vec![(lane("large"), 64)];
-            lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 255 + tenant)), 2)));
+            let mut lanes = vec![whole(lane("large"), 64)];
+            lanes.extend((0..255).map(|tenant| whole(lane(&format!("t{}", round * 255 + tenant)), 2)));
             let [claim, start, end] = steps_a_job(&mut counted, lanes, owner, end).await;
             assert!(
                 claim <= 500 && start <= 150 && end <= 300,
