@@ -9,7 +9,7 @@ use super::notices::Noticed;
 use super::origin::{Origin, Target};
 use super::pause_notices::of_lane;
 use super::slab::Key;
-use super::throttle::{Books, Change, LaneThrottle, Mode, Refused, Report, Wait};
+use super::throttle::{Books, Change, LaneThrottle, Mode, Passed, Refused, Report, Wait};
 use super::{Engine, Whose};
 use crate::pace::Counting;
 use crate::time::Time;
@@ -173,10 +173,13 @@ impl Engine {
             Feedback::Failed | Feedback::Disowned => {
                 let Some(throttle) = self.lane_throttle(lane) else { return };
                 let is_new = word == Feedback::Failed || throttle.is_disowned_anew(now, exchange.granted);
-                match is_new.then(|| throttle.failed(now, exchange.permit, exchange.endpoint)).flatten() {
+                let Exchange { permit, granted, endpoint, .. } = *exchange;
+                match is_new.then(|| throttle.failed(now, permit, granted, endpoint)).flatten() {
                     Some(_) => self.paused(lane),
                     None => self.wake_lane(lane),
                 }
+                // The response says nothing about a limit, so another request probes the limits' pauses.
+                self.ended_unheard(&exchange.origin, permit);
             }
             Feedback::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
             Feedback::RefusedFor(whose, wait, report) => {
@@ -192,18 +195,19 @@ impl Engine {
 
     /// Ends the pauses that this request was to probe, because the vendor accepted it. Returns whether it was to probe any.
     fn passed(&mut self, now: Time, exchange: &Exchange) -> bool {
-        let Exchange { permit, origin, endpoint, .. } = *exchange;
+        let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
+        let passed = Passed { permit, granted, endpoint };
         let mut has_probed = false;
         self.each_cell(&origin, |cell, spec| {
             let pace = cell.pace(spec);
             if let Some(throttle) = cell.throttle_mut() {
-                has_probed |= throttle.passed(now, permit, endpoint, &pace);
+                has_probed |= throttle.passed(now, &passed, &pace);
             }
         });
         if let Some(lane) = self.lanes.get_mut(origin.lane)
             && let Some(throttle) = &mut lane.throttle
         {
-            has_probed |= throttle.passed(now, permit, endpoint, &lane.plan.pace);
+            has_probed |= throttle.passed(now, &passed, &lane.plan.pace);
         }
         has_probed
     }

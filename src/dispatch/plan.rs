@@ -295,6 +295,24 @@ limit = 10
 resets = "hourly UTC"
 "#;
 
+    /// Two tenants of an account state different figures, because one of them is configured with a share.
+    #[test]
+    fn smaller_quota_of_an_account_is_in_force() {
+        let of = |limit: &str| {
+            let file = HOURLY.replace("limit = 10", &format!("limit = {limit}\nscope = \"account\""));
+            let config = Config::load(&Sources::new().without_catalogue().file("v", &file), 1).unwrap();
+            Arc::new(compile(&config.vendor("v", "live").unwrap(), 1, &Policy::USUAL))
+        };
+        for figures in [["10", "4"], ["4", "10"]] {
+            let mut engine = Engine::new(Bound::new(100), Default::default());
+            let now = Time::from_nanos(1);
+            let lanes: Vec<_> =
+                figures.iter().map(|figure| engine.upsert(now, figure, "account", &of(figure), None)).collect();
+            let granted = lanes.iter().map(|lane| count_granted(&mut engine, now, *lane)).sum::<usize>();
+            assert!(granted <= 4, "{figures:?}: {granted}");
+        }
+    }
+
     /// The client begins at 10:40. Its clock begins at that moment or earlier, and never at a full hour.
     #[test]
     fn hourly_quota_begins_anew_at_the_full_hour() {

@@ -87,12 +87,12 @@ impl LimitSpec {
     }
 
     /// The stricter of two configurations of a limit that several tenants share: the one with the lower rate, or fewer
-    /// slots.
+    /// slots. Of equal rates, it is the one with fewer units: those of a calendar's windows are all available at once.
     pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
-        let per_second = |spec: &LimitSpec| match spec.kind {
-            LimitKind::Rate { bucket, .. } => bucket.per_second(),
-            LimitKind::Slots { limit } => limit as f64,
+        let allowed = |spec: &LimitSpec| match spec.kind {
+            LimitKind::Rate { bucket, guard } => (bucket.per_second(), guard.limit()),
+            LimitKind::Slots { limit } => (limit as f64, limit),
         };
-        if per_second(other) < per_second(self) { other.clone() } else { self.clone() }
+        if allowed(other) < allowed(self) { other.clone() } else { self.clone() }
     }
 }

@@ -83,9 +83,50 @@ fn probe_follows_a_pause_without_refusal() {
     assert_eq!(grants, [(start + Duration::from_secs(3_600), alone)], "one request finds out");
 }
 
-/// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`.
+/// Two lanes of an account that is paused for a second; a request of the second lane probes it. Returns the lanes and the
+/// permit of the probe.
+fn probed_account() -> (Bench, [LaneKey; 2], PermitKey) {
+    let (mut bench, [a, b]) = lanes_of_daily_limit(Mode::Adaptive, ["a", "b"], 900 * SECOND);
+    let permit = bench.submit_granted(a, ask(Tier::High));
+    bench.on_response(permit, Feedback::RefusedFor(Whose::Account, Wait::Stated(SECOND), None));
+    bench.engine.finished(bench.now, permit);
+    bench.advance_to(bench.now + Duration::from_secs(2));
+    let probe = bench.submit_granted(b, ask(Tier::High));
+    bench.advance_to(bench.now + Duration::from_millis(100));
+    (bench, [a, b], probe)
+}
+
+#[test]
+fn failed_probe_is_followed_by_another() {
+    let (mut bench, [a, _], probe) = probed_account();
+    let waiter = bench.submit_waiting(a, ask(Tier::High)).0;
+    assert!(bench.start_granted(&mut vec![waiter]).is_empty());
+    // The vendor's error says nothing about the limit. Its body is still on the way.
+    bench.engine.answered_with(bench.now, probe, Feedback::Failed, &[], false);
+    assert_eq!(bench.start_granted(&mut vec![waiter]).len(), 1);
+}
+
+#[test]
+fn slow_probe_is_joined_by_another() {
+    let (mut bench, [a, b], probe) = probed_account();
+    let start = bench.now;
+    let second = bench.submit_waiting(a, ask(Tier::High)).0;
+    bench.submit_waiting(b, ask(Tier::High));
+    bench.submit_waiting(a, ask(Tier::High));
+    // The vendor answers after a minute, and not at all before.
+    let grants = bench.serve(start + Duration::from_secs(15), 60 * SECOND);
+    assert_eq!(grants.len(), 1, "{grants:?}");
+    assert_eq!(grants[0].1, second);
+    assert!((9..=11).contains(&grants[0].0.since(start).as_secs()), "{grants:?}");
+    // The answer to the first of both ends the pause.
+    bench.on_response(probe, Feedback::Passed(None));
+    let grants = bench.serve(bench.now + Duration::from_secs(1), SECOND);
+    assert!(!grants.is_empty());
+}
+
+/// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`. It has one slot.
 fn paused_lane(seconds: u64) -> (Bench, LaneKey) {
-    let plan = plan(vec![slots("slots", 9)]);
+    let plan = plan(vec![slots("slots", 1)]);
     let (mut bench, lane) = Bench::with(plan.clone());
     let permit = bench.submit_granted(lane, ask(Tier::High));
     bench.on_response(permit, Feedback::Refused(Wait::Stated(seconds * SECOND), None));
@@ -276,6 +317,32 @@ fn report_of_units_left_is_replaced_by_the_next() {
     }
     assert_eq!(bench.start_granted(&mut vec![waiter]).len(), 1);
     bench.submit_granted(a, ask(Tier::High));
+}
+
+/// A report of few units spaces grants out by hours. The request that is granted under it shows that it was wrong, or is
+/// never answered.
+#[test]
+fn delay_by_a_wrong_report_ends_with_the_next() {
+    for mode in [Mode::Adaptive, Mode::Pace, Mode::Bands] {
+        for is_answered in [true, false] {
+            let (mut bench, [a, b, c]) = lanes_of_daily_limit(mode, ["a", "b", "c"], 900 * SECOND);
+            let wrong = bench.submit_granted(a, ask(Tier::High));
+            bench.on_response(wrong, report_of_day(100, 5));
+            bench.engine.finished(bench.now, wrong);
+            let permit = bench.submit_granted(b, ask(Tier::High));
+            bench.advance_to(bench.now + Duration::from_millis(50));
+            let start = bench.now;
+            let waiter = bench.submit_waiting(c, ask(Tier::High)).0;
+            assert!(bench.start_granted(&mut vec![waiter]).is_empty(), "{mode:?}: the report is believed");
+            if is_answered {
+                bench.on_response(permit, report_of_day(100, 98));
+            }
+            bench.engine.finished(bench.now, permit);
+            // `pace` spreads 98 units evenly over the day.
+            let wait = Duration::from_secs(if is_answered && mode != Mode::Pace { 1 } else { 901 });
+            assert_eq!(bench.serve(start + wait, 0).len(), 1, "{mode:?}, is_answered={is_answered}");
+        }
+    }
 }
 
 #[test]

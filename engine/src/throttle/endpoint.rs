@@ -9,7 +9,7 @@ impl Throttle {
     /// other endpoints do not wait. Returns `false`, and changes nothing, if the request probed the lane or the
     /// endpoint, or if too many endpoints are paused: the caller then treats the refusal like any other.
     pub(crate) fn endpoint_refused(&mut self, now: Time, refused: &Refused, wait: u64) -> bool {
-        let probes = |pause: Pause| pause == Pause::Probing(refused.permit);
+        let probes = |pause: Pause| pause.is_probed_by(refused.permit, refused.granted);
         if probes(self.pause) || self.endpoints.len() >= MAX_ENDPOINTS {
             return false;
         }

@@ -1,7 +1,9 @@
 //! State of a lane that belongs to no configured limit: an operator's pause, failures in a row, refusals that no limit
 //! explains, and limits that only the vendor's responses mention.
 
-use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
+use super::{
+    About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Passed, Refused, Report, Throttle,
+};
 use crate::cost::{Cost, PointKind};
 use crate::keys::PermitKey;
 use std::sync::Arc;
@@ -113,9 +115,9 @@ impl LaneThrottle {
     }
 
     /// Ends the pause that this permit probed, because the vendor accepted its request. Returns whether it probed one.
-    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) -> bool {
+    pub(crate) fn passed(&mut self, now: Time, passed: &Passed, pace: &Pace) -> bool {
         self.failures = 0;
-        self.throttle.passed(now, permit, endpoint, pace)
+        self.throttle.passed(now, passed, pace)
     }
 
     /// Pauses the lane after a refusal that no known limit explains. Returns when to go on, and whether the refusal
@@ -188,10 +190,16 @@ impl LaneThrottle {
         is_new
     }
 
-    /// Counts a failed exchange. After `FAILURES` in a row the lane is paused, longer each time, and then probed by one
+    /// Counts a failed exchange, granted at `granted`. After `FAILURES` in a row the lane is paused, longer each time, and then probed by one
     /// request. Returns the end of the pause that this failure begins, if any.
-    pub(crate) fn failed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash) -> Option<Time> {
-        let probed = self.throttle.is_probed_by(permit);
+    pub(crate) fn failed(
+        &mut self,
+        now: Time,
+        permit: PermitKey,
+        granted: Time,
+        endpoint: EndpointHash,
+    ) -> Option<Time> {
+        let probed = self.throttle.is_probed_by(permit, granted);
         // Requests that were in flight when the pause began failed for the same reason. If they counted, a hundred of
         // them would extend the next pause to its maximum.
         if !probed && self.throttle.is_paused() {

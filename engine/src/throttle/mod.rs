@@ -32,6 +32,7 @@ mod quota;
 mod recent;
 mod refusal;
 mod report;
+mod spacing;
 mod vendor_figure;
 
 use super::endpoint::EndpointHash;
@@ -50,7 +51,7 @@ use learned::Learned;
 pub(crate) use pause::Gate;
 use pause::Pause;
 use quota::{QuotaEvent, QuotaTracker};
-pub(crate) use refusal::Refused;
+pub(crate) use refusal::{Passed, Refused};
 use report::VendorFigure;
 pub use report::{About, Label, Report};
 pub(crate) use report::{Books, Fit};
@@ -134,6 +135,11 @@ pub struct Throttle {
     called: Label,
     /// No grant before this moment.
     next: Time,
+    /// The last grant that spaced the next one out: from when its spacing counts, and its units.
+    spaced: Option<(Time, u32)>,
+    /// Set if no second tenant has confirmed the last report: until when it stops the limit, and for how long a grant
+    /// under it delays the next one, in nanoseconds.
+    doubted: Option<(Time, u64)>,
     /// When the normal and the low tier got their last grants.
     last: [Time; 2],
 }
@@ -187,7 +193,8 @@ impl Throttle {
             return gate;
         }
         if let Some(told) = self.quota.told.filter(|told| told.until > now) {
-            let free = told.free(now, units, pace);
+            let believed = self.doubted.map_or(Time::MAX, |(until, _)| until);
+            let free = told.free(now, units, pace).min(believed);
             if free > now {
                 return Gate::Shut(Free::At(free), BlockedBy::Reported);
             }
@@ -199,7 +206,7 @@ impl Throttle {
                 }
             }
         }
-        match self.next > now {
+        match self.next > now && !self.pause.wants_another_probe(now) {
             true => Gate::Shut(Free::At(self.next), BlockedBy::Throttled),
             false => Gate::Open,
         }
@@ -234,29 +241,14 @@ impl Throttle {
         if !tier.is_high() {
             self.last[tier.index() - 1] = now;
         }
-        if matches!(self.pause, Pause::Until(_)) {
-            self.pause = Pause::Probing(permit);
+        if self.pause.granted(now, permit) {
             self.pause_ended(now);
         }
-        if let Some((_, pause @ Pause::Until(_), _)) = self.endpoint_mut(endpoint) {
-            *pause = Pause::Probing(permit);
+        if let Some((_, pause, _)) = self.endpoint_mut(endpoint) {
+            pause.granted(now, permit);
         }
         self.forget_past(now);
-        let from = self.next.max(due);
-        // What slows a limit down delays nothing for longer than it is believed: the units of one large request would
-        // delay all others for hours. In the window in which that ends, the spacing still holds: a vendor that counts
-        // the last window at each moment counts what was sent before.
-        let after = |(spacing, until): (u64, Time), least: u64| {
-            from.plus_nanos(spacing.saturating_mul(u64::from(units))).min(until.max(now.plus_nanos(least)))
-        };
-        let window = pace.window_ns;
-        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)].into_iter().flatten();
-        let of_figures = figures.map(|figure| after(figure, window.min(LONGEST_BELIEF))).max();
-        let of_calm = self.calm_spacing(now, pace).map(|calm| after(calm, window.min(TIER_TURN)));
-        let of_learned = self.learned_spacing(now, pace).map(|learned| after(learned, LONGEST_BELIEF));
-        if let Some(next) = of_figures.max(of_calm).max(of_learned) {
-            self.next = self.next.max(next);
-        }
+        self.space(due, now, units, pace);
     }
 
     fn forget_past(&mut self, now: Time) {
@@ -264,55 +256,6 @@ impl Throttle {
         if self.ramp.is_some_and(|(since, over)| since.plus_nanos(over) <= now) {
             self.ramp = None;
         }
-    }
-
-    /// Nanoseconds between grants of one unit; `None` if the limits alone decide.
-    pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
-        let figures = [self.told_spacing(pace), self.stated_spacing(now, pace)];
-        let after_refusal = [self.calm_spacing(now, pace), self.learned_spacing(now, pace)];
-        figures.into_iter().chain(after_refusal).flatten().map(|(spacing, _)| spacing).max()
-    }
-
-    /// Nanoseconds between grants of one unit by the remaining units that the vendor reports, and until when the report
-    /// holds.
-    fn told_spacing(&self, pace: &Pace) -> Option<(u64, Time)> {
-        let told = self.quota.told?;
-        let of_band = || pace.unit_ns.saturating_mul(100) / told.share.max(1);
-        let spacing = told.spacing.or_else(|| (pace.mode == Mode::Bands && told.share < 100).then(of_band))?;
-        Some((spacing, told.until))
-    }
-
-    /// Nanoseconds between grants of one unit at a limit that the vendor states and that is less than the configured
-    /// one, and until when that is believed.
-    fn stated_spacing(&self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
-        let (stated, until) = self.stated.filter(|(_, until)| *until > now)?;
-        Some((pace.unit_ns.saturating_mul(pace.limit) / stated.max(1), until))
-    }
-
-    /// Nanoseconds between grants of one unit while the limit allows no bursts, because it was refused or others use
-    /// it, and until when. While others use it, each response prolongs that.
-    fn calm_spacing(&self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
-        let unit = pace.unit_ns;
-        let mut spacing = if now < self.calm_until { unit } else { 0 };
-        if let Some((since, over)) = self.ramp {
-            let passed = u64::try_from(now.since(since).as_nanos()).unwrap_or(u64::MAX);
-            let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
-            // For a long window, the first grant would otherwise delay all later ones beyond the end of the growth.
-            spacing = spacing.max((unit.saturating_mul(100) / share).min(over.max(unit)));
-        }
-        let until = if self.yields { Time::MAX } else { self.calm_until };
-        (spacing > 0).then_some((spacing, until))
-    }
-
-    /// Nanoseconds between grants of one unit at the rate learned from refusals, and until when it stays as it is.
-    fn learned_spacing(&mut self, now: Time, pace: &Pace) -> Option<(u64, Time)> {
-        let learned = self.learned.as_mut()?;
-        learned.advance(now, pace);
-        let (spacing, until) = (learned.spacing(pace), learned.until(pace));
-        if learned.is_full(pace) {
-            self.learned = None;
-        }
-        (spacing > 0).then_some((spacing, until))
     }
 
     pub(super) fn calm_down(&mut self, now: Time, pace: &Pace) {
@@ -348,6 +291,9 @@ impl Throttle {
             self.stated = None;
         }
         let is_overtaken = granted < self.quota.told_of();
+        if !is_overtaken {
+            self.doubted = None;
+        }
         let event = self.quota.on_report(now, granted, books, report, pace);
         // Without a throttle, only the reset ends a pause that an empty report began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
@@ -371,15 +317,18 @@ impl Throttle {
             }
             None => None,
         };
+        if !is_overtaken {
+            self.space_anew(now, pace);
+        }
         [yields, slower]
     }
 
-    /// The permit has ended without a response. If it was a probe, the next request is the probe instead. Returns
-    /// whether it was one.
+    /// The permit has ended without a response. If it was the last probe, the next request is the probe instead. Returns
+    /// whether it was.
     pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = false;
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
-        for pause in pauses.filter(|pause| **pause == Pause::Probing(permit)) {
+        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(probe) if probe.permit == permit)) {
             *pause = Pause::Until(now);
             was = true;
         }

@@ -208,6 +208,10 @@ impl Others {
     /// Evaluates the first response of a window: others took the used units that we have not sent since the last
     /// response.
     fn evaluate_first_response(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
+        if seen.at.since(seen.granted).as_nanos() >= u128::from(pace.window_ns) {
+            // Responses take so long that none of the last window could lower the estimate (`compare`).
+            self.sure /= 2.0;
+        }
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let sure = seen.used as f64 - ours - (seen.late + last.early) as f64 - f64::from(seen.behind);
         let (elapsed, weight) = (seen.at.since(last.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
@@ -401,5 +405,46 @@ mod tests {
     fn count_across_window_ends_is_a_log() {
         assert_eq!(counting(None), Counting::Log);
         assert_eq!(counting(Some(50)), Counting::Windows);
+    }
+
+    /// Responses take two windows. Others send 60 a second for half a minute, in which two a second are ours; then all of
+    /// 40 a second are.
+    #[test]
+    fn estimate_falls_although_responses_take_windows() {
+        let pace = Pace {
+            unit_ns: SECOND / 100,
+            limit: 100,
+            window_ns: SECOND,
+            counting: Counting::Windows,
+            mode: Mode::Adaptive,
+        };
+        let ours =
+            (0..60).map(|n| n * SECOND / 2 + 9 * SECOND / 20).chain((0..1_200).map(|n| 30 * SECOND + n * SECOND / 40));
+        let arrivals: Vec<u64> = ours.collect();
+        let within = |from: u64, to: u64| arrivals.iter().filter(|at| (from..to).contains(*at)).count() as i64;
+        let mut others = Others::default();
+        let mut at_last = [0.0; 60];
+        for (number, arrival) in arrivals.iter().copied().enumerate() {
+            let second = arrival - arrival % SECOND;
+            let of_others = if arrival < 30 * SECOND { 60 * (arrival - second) / SECOND } else { 0 };
+            let own = within(second, arrival + 1) as u32;
+            let granted = Time::from_nanos(3_600 * SECOND + arrival - SECOND);
+            let sample = Sample {
+                at: granted.plus_nanos(2 * SECOND),
+                granted,
+                used: u64::from(own) + of_others,
+                arrived: number as i64,
+                early: within(arrival.saturating_sub(2 * SECOND), arrival),
+                late: within(arrival + 1, arrival + 2 * SECOND),
+                together: 1,
+                ours: (own, own),
+                sent: own,
+                behind: 0,
+            };
+            others.observe(sample, 100, &pace);
+            at_last[(arrival / SECOND) as usize] = others.per_window(&pace).unwrap_or(0.0);
+        }
+        assert!(at_last[29] > 30.0, "{at_last:?}");
+        assert!(at_last[40..].iter().all(|estimate| *estimate == 0.0), "{at_last:?}");
     }
 }

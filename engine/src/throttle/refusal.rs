@@ -29,6 +29,15 @@ pub(crate) struct Refused {
     pub(crate) in_use: bool,
 }
 
+/// A request that the vendor accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) permit: PermitKey,
+    /// When the permit was granted.
+    pub(crate) granted: Time,
+    pub(crate) endpoint: EndpointHash,
+}
+
 impl Throttle {
     /// Whether the limit was refused lately: a second refusal is no accident.
     pub(crate) fn has_been_refused(&self, now: Time, pace: &Pace) -> bool {
@@ -50,12 +59,12 @@ impl Throttle {
         };
         let full = self.endpoints.len() >= MAX_ENDPOINTS;
         if let Some((_, pause, refusals)) = self.endpoint_mut(endpoint)
-            && *pause == Pause::Probing(permit)
+            && pause.is_probed_by(permit, granted)
         {
             let until = until(*refusals);
             *refusals = refusals.saturating_add(1);
             *pause = Pause::Until(until);
-            if self.pause != Pause::Probing(permit) && !full {
+            if !self.pause.is_probed_by(permit, granted) && !full {
                 if let Some((_, before)) = self.cut_for.take_if(|(of, _)| *of == endpoint) {
                     self.learned = before;
                     self.calm_until = now;
@@ -74,7 +83,7 @@ impl Throttle {
             return (self.pause.until().max(now), false);
         }
         // A probe shows whether the pause is over, and nothing about a rate.
-        let alone = self.pause == Pause::Probing(permit);
+        let alone = self.pause.is_probed_by(permit, granted);
         if !alone {
             self.cut_for = Some((endpoint, self.learned));
         }
@@ -102,9 +111,9 @@ impl Throttle {
         }
     }
 
-    /// Whether this permit is the probe of the present pause.
-    pub(super) fn is_probed_by(&self, permit: PermitKey) -> bool {
-        self.pause == Pause::Probing(permit)
+    /// Whether the request of this permit, which was granted at `granted`, probes the present pause.
+    pub(super) fn is_probed_by(&self, permit: PermitKey, granted: Time) -> bool {
+        self.pause.is_probed_by(permit, granted)
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -137,7 +146,7 @@ impl Throttle {
     /// finds out whether units are back. The report is believed in full if the vendor told another tenant in this window
     /// that little is left, or if another tenant's response asked for a longer wait too. Returns until when the report
     /// itself stops the limit, if that was shortened. A report that only slows the limit down is corrected by the next
-    /// response.
+    /// response; until then, it stops the limit for `most` nanoseconds at most, and so long does a grant delay the next one.
     pub(crate) fn bound_report(
         &mut self,
         now: Time,
@@ -153,6 +162,7 @@ impl Throttle {
             let of_another = self.told_little.into_iter().flatten().find(|(other, _)| *other != tenant);
             self.told_little = [Some((tenant, until)), of_another];
         }
+        self.doubted = (!confirmed).then(|| (now.plus_nanos(most), most));
         // Also while some units are left, if requests in flight may take them all: their own responses may be out of date
         // by then, and nothing would correct a wrong report.
         let stops = |free: Time, until: Time, percent: u64| free > now && (percent == 0 || free >= until);
@@ -223,13 +233,14 @@ impl Throttle {
     }
 
     /// Ends the pauses that this permit probed, because the vendor accepted its request. Returns whether it probed any.
-    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) -> bool {
-        let probed_endpoint = self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit));
+    pub(crate) fn passed(&mut self, now: Time, passed: &Passed, pace: &Pace) -> bool {
+        let Passed { permit, granted, endpoint } = *passed;
+        let probed_endpoint = self.endpoint(endpoint).is_some_and(|(_, pause, _)| pause.is_probed_by(permit, granted));
         if probed_endpoint {
             self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
+            self.endpoints.retain(|(id, ..)| *id != endpoint);
         }
-        self.endpoints.retain(|(id, pause, _)| !(*id == endpoint && *pause == Pause::Probing(permit)));
-        if self.pause != Pause::Probing(permit) {
+        if !self.pause.is_probed_by(permit, granted) {
             return probed_endpoint;
         }
         self.pause = Pause::Over;
@@ -290,19 +301,16 @@ impl Throttle {
         true
     }
 
-    /// Allows no grant before `until`, because the lane has used more of a shared limit than was there.
-    pub(crate) fn pay_back(&mut self, until: Time) {
-        self.next = self.next.max(until);
-    }
-
     /// Replaces the keys of permits that have moved to another engine: pairs of the old key and the new one. If a
     /// probe's permit is not among them, the next request is the probe instead.
     pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
         for pause in pauses {
             if let Pause::Probing(probe) = pause {
-                let found = keys.iter().find(|(before, _)| before == probe);
-                *pause = found.map_or(Pause::Until(now), |(_, key)| Pause::Probing(*key));
+                match keys.iter().find(|(before, _)| *before == probe.permit) {
+                    Some((_, permit)) => probe.permit = *permit,
+                    None => *pause = Pause::Until(now),
+                }
             }
         }
     }
