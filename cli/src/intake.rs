@@ -14,7 +14,7 @@ use crate::interrupt::Signals;
 use crate::metrics;
 use crate::notes;
 use crate::operators;
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, ServiceOutput};
 use crate::text::{duration, span};
 
 const EXAMPLES: &str = "\
@@ -92,6 +92,7 @@ pub(crate) struct Args {
 const TABLE: &str = "table";
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let out: &mut dyn Write = &mut ServiceOutput(out);
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false, false);

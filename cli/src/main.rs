@@ -95,8 +95,8 @@ fn main() -> ExitCode {
     // Standard output is not locked, because `run` writes its results from other threads.
     let mut out = anstream::stdout();
     let screen = Screen::of_terminal();
-    // `send` flushes its output itself. Its exit code says what became of the request, also if the output failed.
-    let flushes_itself = matches!(cli.command, Command::Send(_));
+    // The exit codes of these say what became of the requests, also if the output failed.
+    let flushes_itself = matches!(cli.command, Command::Send(_) | Command::Serve(_) | Command::Intake(_));
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::run(&args, &mut out),
@@ -113,7 +113,10 @@ fn main() -> ExitCode {
     };
     let done = match flushes_itself {
         true => done,
-        false => done.and_then(|outcome| Ok(out.flush().map(|()| outcome)?)),
+        false => done.and_then(|outcome| match out.flush() {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(outcome),
+        }),
     };
     notes::finish();
     match done {

@@ -1,7 +1,7 @@
 //! The outcomes and exit codes of commands, and the styles and tables of their output.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
@@ -68,6 +68,30 @@ impl fmt::Display for Failure {
             Failure::Input(message) => f.write_str(message),
             Failure::Said => Ok(()),
         }
+    }
+}
+
+/// The output of a service. What cannot be written is dropped: the service goes on without a reader, and its exit code
+/// says what became of the requests.
+pub(crate) struct ServiceOutput<'a>(pub(crate) &'a mut dyn Write);
+
+impl Write for ServiceOutput<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let _ = self.0.write_all(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
+}
+
+/// The outcome `Found`, after it was printed. A reader that goes away, as `head` does, does not change it.
+pub(crate) fn found(printed: io::Result<()>) -> Result<Outcome, Failure> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Outcome::Found),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::interrupt::Signals;
 use crate::metrics;
 use crate::notes;
 use crate::operators;
-use crate::output::{Failure, Outcome};
+use crate::output::{self, Failure, Outcome, ServiceOutput};
 use crate::text::duration;
 
 const EXAMPLES: &str = "\
@@ -107,6 +107,7 @@ fn lane(text: &str) -> Result<(SocketAddr, String, String), String> {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let out = &mut ServiceOutput(out);
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false, args.store.is_none());
@@ -224,13 +225,15 @@ impl std::fmt::Display for GatewayAddress {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let (outcome, said) = match ask(&args.address) {
-        Ok(line) if line.split(' ').nth(1) == Some("200") => (Outcome::Fine, "ready".to_owned()),
-        Ok(line) => (Outcome::Found, format!("not ready: {line}")),
-        Err(error) => (Outcome::Found, format!("no gateway answers at {}: {error}", args.address)),
+    let why = match ask(&args.address) {
+        Ok(line) if line.split(' ').nth(1) == Some("200") => {
+            writeln!(out, "ready")?;
+            return Ok(Outcome::Fine);
+        }
+        Ok(line) => format!("not ready: {line}"),
+        Err(error) => format!("no gateway answers at {}: {error}", args.address),
     };
-    writeln!(out, "{said}")?;
-    Ok(outcome)
+    output::found(writeln!(out, "{why}"))
 }
 
 /// Asks the gateway whether it is ready. Returns the first line of the response.

@@ -170,6 +170,19 @@ fn reader_that_goes_away_is_no_error() {
     }
 }
 
+/// The exit code of a finding is for programs, which may not read the output.
+#[test]
+fn closed_output_hides_no_finding() {
+    let broken = ["check", "fixtures/cli/broken.toml"];
+    let json = [&broken[..], &["--json"]].concat();
+    for args in [&broken[..], &json[..], &["health", "127.0.0.1:1"]] {
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = command(args).stdout(closed).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{args:?}");
+    }
+}
+
 #[test]
 fn variables_replace_options_and_stand_in_help() {
     let [vendors, tenants, ..] = VARIABLES;

@@ -15,12 +15,16 @@ use serde_json::Value;
 
 #[path = "run/bad_input.rs"]
 mod bad_input;
+#[path = "run/bodies.rs"]
+mod bodies;
 #[path = "run/console.rs"]
 mod console;
 #[path = "run/going_on.rs"]
 mod going_on;
 #[path = "run/letters.rs"]
 mod letters;
+#[path = "run/pipes.rs"]
+mod pipes;
 #[path = "run/send.rs"]
 mod send;
 #[path = "run/shared_store.rs"]

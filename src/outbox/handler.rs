@@ -116,8 +116,13 @@ pub struct Delivered {
     pub status: StatusCode,
     /// The headers of the response.
     pub headers: HeaderMap,
-    /// The body of the response; empty if the body broke off, because a partial body is discarded.
+    /// The body of the response. Empty unless [`body_is_whole`](Self::body_is_whole), because a partial body is
+    /// discarded.
     pub body: Bytes,
+    /// Whether the body was read to its end. `false` if it broke off, arrived too late, or is larger than
+    /// [`max_response_bytes`](crate::config::Vendor::max_response_bytes): the vendor accepted the job, and nobody knows
+    /// its answer.
+    pub body_is_whole: bool,
     /// The number of exchanges that the job took.
     pub attempts: u32,
 }

@@ -386,7 +386,7 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
 }
 
 /// Reads the response, passes it to the handler, and returns the outcome to be written. Writes a reply if `told` asks
-/// for one.
+/// for one. Nothing is kept of a response whose body cannot be read: an empty body would pass for the vendor's.
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
@@ -399,7 +399,6 @@ async fn delivered(
         // The vendor accepted the job, so a broken body does not change the outcome.
         tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
     });
-    let read = read.ok();
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let id = job.id.simple().to_string();
     let reply = told.map(|wanted| {
@@ -411,16 +410,16 @@ async fn delivered(
             attempts,
             status: status.as_u16(),
             headers: &headers,
-            body: read.as_ref(),
+            body: read.as_ref().ok(),
             wanted: &wanted,
         };
         answered.reply()
     });
-    let body = read.unwrap_or_default();
+    let (body, body_is_whole) = (read.as_ref().cloned().unwrap_or_default(), read.is_ok());
     let end = |taken: bool| {
         let keeps = || outbox.handler.as_ref().is_some_and(|handler| handler.keeps(&id));
-        let result =
-            (!taken || job.keep_result && !keeps()).then(|| KeptResponse::stored(&id, content_type, &body)).flatten();
+        let body = read.ok().filter(|_| !taken || job.keep_result && !keeps());
+        let result = body.and_then(|body| KeptResponse::stored(&id, content_type, &body));
         let result = result.and_then(|result| match at_rest {
             AtRest::Plain => Some(result),
             AtRest::Sealed => outbox.store.seal(&job.id, result),
@@ -438,7 +437,8 @@ async fn delivered(
             metadata,
             status,
             headers,
-            body: body.clone(),
+            body,
+            body_is_whole,
             attempts,
         };
         handler.delivered(answer).await

@@ -41,8 +41,8 @@ pub enum Status {
         status: u16,
         /// The number of exchanges that the request took.
         attempts: u32,
-        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed, and
-        /// the response is not too large to be kept.
+        /// The response, if the request set [`keep_response`](crate::Request::keep_response) or the handler failed.
+        /// `None` too if its body could not be read to the end, or is too large to be kept.
         response: Option<KeptResponse>,
     },
     /// The request was cancelled.

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use integration_client::BoxError;
@@ -12,7 +12,7 @@ use integration_client::config::TenantEntry;
 use integration_client::dead_letter::DeadLetter;
 use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
-use integration_client::testing::{FakeVendor, HeaderStyle, literal};
+use integration_client::testing::{FakeVendor, Fault, HeaderStyle, When, literal};
 use integration_client::{IntegrationClient, Priority, Request};
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
@@ -179,6 +179,28 @@ async fn response_that_the_handler_keeps_is_not_stored() {
         let Status::Delivered { status: 200, response, .. } = status else { panic!("{status:?}") };
         assert_eq!(response.is_some(), !keeps);
     }
+}
+
+/// An empty body would pass for the vendor's.
+#[tokio::test(flavor = "multi_thread")]
+async fn torn_body_is_not_kept() {
+    let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).fault(When::path("/half"), Fault::HalfBody);
+    let vendor = vendor.start().await.unwrap();
+    let seen: Arc<Mutex<Vec<(bool, usize)>>> = Arc::default();
+    let told = seen.clone();
+    let handler = move |answer: Delivered| {
+        told.lock().unwrap().push((answer.body_is_whole, answer.body.len()));
+        async { Ok::<(), BoxError>(()) }
+    };
+    let client = client(&vendor, Store::sqlite(folder("torn").join("s.db")), handler).await;
+    for (path, is_whole) in [("/half", false), ("/1", true)] {
+        let request = Request::post("v", path).json(&["work"]).keep_response();
+        let receipt = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+        let status = wait_for_end(&receipt, Duration::from_secs(8)).await;
+        let Status::Delivered { status: 200, response, .. } = status else { panic!("{status:?}") };
+        assert_eq!(response.is_some(), is_whole, "{path}");
+    }
+    assert_eq!(*seen.lock().unwrap(), [(false, 0), (true, 2)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

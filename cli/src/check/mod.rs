@@ -13,7 +13,7 @@ use integration_client::config::{Config, Finding, Sources, Vendor};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Configuration};
-use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING, headed};
+use crate::output::{self, ERROR, Failure, GOOD, Outcome, Screen, WARNING, headed};
 use crate::sources::{NamedSources, Text};
 use crate::text::{count, duration};
 
@@ -79,11 +79,10 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         let message = "the file is empty; put a comment into it if nothing is what it means";
         if args.json {
             let problem = json!({ "file": empty.name, "message": message });
-            writeln!(out, "{}", json!({ "good": false, "problems": [problem] }))?;
-            return Ok(Outcome::Found);
+            return output::found(writeln!(out, "{}", json!({ "good": false, "problems": [problem] })));
         }
-        writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name)?;
-        return Ok(Outcome::Found);
+        let printed = writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name);
+        return output::found(printed);
     }
     let mut base = Sources::new();
     if args.without_catalogue {
@@ -101,13 +100,9 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
                 json!({ "file": file, "line": line, "column": column, "place": place, "message": message })
             };
             let problems: Vec<Value> = found.iter().map(problem).collect();
-            writeln!(out, "{}", json!({ "good": false, "problems": problems }))?;
-            return Ok(Outcome::Found);
+            return output::found(writeln!(out, "{}", json!({ "good": false, "problems": problems })));
         }
-        Err(found) => {
-            findings::show(&found, &read.files, screen, out)?;
-            return Ok(Outcome::Found);
-        }
+        Err(found) => return output::found(findings::show(&found, &read.files, screen, out)),
     };
     // Only the vendors that the configuration states and those of its tenants are shown, not the whole catalogue.
     let mut vendors: BTreeSet<String> = read.files.iter().flat_map(stated).collect();

@@ -27,15 +27,16 @@ told: --changed sends those lines, --anew all of them.
 
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
 jobs that their vendor answered below 400, responses with 429 to this process,
-dead letters, and how long this process took. A job that is rejected (any other
-4xx) is a dead letter; a line that is no job is invalid.
+dead letters, and how long this process took; also cancelled=N, if jobs were
+cancelled. A job that is rejected (any other 4xx) is a dead letter; a line that
+is no job is invalid.
 
 A reader of the results that stops reading, or a disk that hangs, costs nothing
 but time: responses are kept in the store, and written when it goes on.
 
-Exit codes: 0 all jobs are done, 1 some are dead letters or some lines invalid,
-2 it could not be carried out, or a key was refused ten times in a row or is
-missing, 3 it was interrupted: run it again.";
+Exit codes: 0 all jobs are done, 1 some are dead letters or cancelled, or some
+lines invalid, 2 it could not be carried out, or a key was refused ten times in
+a row or is missing, 3 it was interrupted: run it again.";
 
 /// Sends a file of jobs, one JSON object per line, as fast as the limits allow.
 ///

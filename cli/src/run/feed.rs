@@ -180,9 +180,7 @@ impl Feed {
         while !self.far.is_complete() {
             self.let_it_come().await;
             let Ready { jobs, lanes, mark, note, left_out, bad } = self.read().await?;
-            for (line, why) in left_out {
-                self.results.invalid(line, &why).await;
-            }
+            self.results.invalid(&left_out).await;
             for (tenant, vendor, _) in lanes.keys() {
                 self.keys.check(tenant, vendor, &self.client).await;
             }

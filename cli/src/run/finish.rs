@@ -55,6 +55,7 @@ impl ActiveRun {
             // The store cannot be read, or there is no time to read it.
             None => (self.results.seen().done, self.results.seen().dead),
         };
+        let cancelled = counts.as_ref().map_or(0, |counts| counts.cancelled);
         let invalid = self.far.invalid();
         let of_keys = self.troubles.of_keys(&self.letters);
         let last = match (&end, &of_keys) {
@@ -76,7 +77,7 @@ impl ActiveRun {
         }
         let outcome = match (end, of_keys) {
             (End::All, Some(why)) => Err(why),
-            (End::All, None) if dead + invalid > 0 => Ok(Outcome::Found),
+            (End::All, None) if dead + cancelled + invalid > 0 => Ok(Outcome::Found),
             (End::All, None) => Ok(Outcome::Fine),
             (End::Interrupted, _) => {
                 let left = counts.map_or(String::new(), |counts| match counts.waiting {
@@ -97,7 +98,8 @@ impl ActiveRun {
             Failure::Said
         });
         let refused = self.refused;
-        notes::say_last(&format!("run: done={done} refused={refused} dead={dead} seconds={seconds:.2}"));
+        let cancelled = if cancelled > 0 { format!(" cancelled={cancelled}") } else { String::new() };
+        notes::say_last(&format!("run: done={done} refused={refused} dead={dead}{cancelled} seconds={seconds:.2}"));
         outcome
     }
 

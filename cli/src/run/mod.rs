@@ -12,7 +12,7 @@
 //! | `input.rs`, `job.rs` | read the file and its lines; whether the part that was read is still the same |
 //! | `sent.rs` | which lines an earlier run sent, for `--changed` |
 //! | `feed.rs` | moves lines into the store, and leaves out those that were sent |
-//! | `results.rs`, `result_lines.rs` | the result of each job, and the lines that are written for it |
+//! | `results.rs`, `result_lines.rs`, `bodies.rs` | the result of each job, and the lines that are written for it |
 //! | `active.rs` | a run under way: events, progress, and how it ends |
 //! | `progress.rs`, `finish.rs`, `account.rs` | what a run shows on its way, at its end, and its summary |
 //! | `troubles.rs`, `keys.rs` | problems with tenants; the lanes that are paused because of their keys |
@@ -23,6 +23,7 @@
 mod account;
 mod active;
 mod args;
+mod bodies;
 mod console;
 mod deadlines;
 mod dry;

@@ -8,7 +8,7 @@ use integration_client::clock::Clock;
 use integration_client::outbox::{Batch, BatchCounts};
 
 use super::args::{Args, name};
-use super::input::{self, Input, Mark, Place};
+use super::input::{Input, Mark, Place};
 use super::result_lines::Out;
 use super::results::Results;
 use super::sent::{self, Sent};
@@ -94,7 +94,8 @@ impl Beginning {
         })?;
         let shown = input.shown.clone();
         let has_ended = mark.complete && counts.waiting == 0;
-        let is_pipe = input::path(&args.jobs).is_none();
+        // Standard input, a named pipe, or whatever else is no regular file.
+        let is_pipe = input.size.is_none();
         if args.anew {
             return match has_ended {
                 true => Ok(Beginning::Anew),
@@ -116,7 +117,7 @@ impl Beginning {
             return Err(Failure::Input(changed(&shown, named, &mark, counts)));
         }
         if !args.changed {
-            return Err(Failure::Input(differs(args, &shown, batch, &mark).await?));
+            return Err(Failure::Input(differs(args, (&shown, is_pipe), batch, &mark).await?));
         }
         if !is_pipe {
             *input = Input::open(&args.jobs)?;
@@ -199,8 +200,8 @@ const UNTIL_TOLD: &str =
     "Nothing was sent. --changed sends only lines that are new or were changed, --anew sends all of them";
 
 /// The message for an input that differs from that of the run that has ended.
-async fn differs(args: &Args, shown: &str, batch: &Batch, mark: &Mark) -> Result<String, Failure> {
-    if input::path(&args.jobs).is_none() {
+async fn differs(args: &Args, (shown, is_pipe): (&str, bool), batch: &Batch, mark: &Mark) -> Result<String, Failure> {
+    if is_pipe {
         return Ok(format!("{shown} is not what the last run was given, which has ended. {UNTIL_TOLD}"));
     }
     let sent = match Sent::by(batch, batch.run()).await? {

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use integration_client::BoxError;
 use integration_client::BoxFuture;
-use integration_client::dead_letter::{DeadLetter, Reason};
+use integration_client::dead_letter::DeadLetter;
 use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, ResponseHandler, Status};
 use integration_client::{Priority, Request};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::bodies::with_body;
 use super::keys::PausedLanes;
-use super::result_lines::{Lines, Out, broken};
+use super::result_lines::{Lines, Out, Queued, broken, sync};
 use crate::output::Failure;
 
 /// Bytes of the longest result line that is read back: a line is held in memory as a whole.
@@ -68,6 +69,15 @@ struct State {
     dead: u64,
 }
 
+impl State {
+    /// Whether the output has a result of this kind for a line, or the vendor's response. The store may know a job with
+    /// a response as given up, because the process ended or the disk was full before the store had the response too. A
+    /// line of that would replace the better result, because the last line of a job counts.
+    fn has(&self, number: u64, kind: usize) -> bool {
+        self.written[DONE].has(number) || self.written[kind].has(number)
+    }
+}
+
 /// The results of a run. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Results {
@@ -101,6 +111,8 @@ impl Results {
                 // Removes a last line that was cut off, so that it is written again.
                 file.set_len(whole).map_err(failed)?;
                 file.seek(SeekFrom::End(0)).map_err(failed)?;
+                // The lines count as written from now on, and an earlier process may have ended before it synced them.
+                sync(file).map_err(failed)?;
             }
         }
         Results::start(out, OnceLock::from(numbers), state)
@@ -206,7 +218,7 @@ impl Results {
         self.lines.as_ref().and_then(Lines::problem)
     }
 
-    /// Waits until all queued lines are written.
+    /// Waits until all queued lines are written and, in a file, synced.
     pub(super) async fn drain(&self) {
         if let Some(lines) = &self.lines {
             // `problem` returns the error if they cannot be written.
@@ -214,33 +226,36 @@ impl Results {
         }
     }
 
-    /// Writes the result of a line that is not a job.
-    pub(super) async fn invalid(&self, line: u64, why: &str) {
-        let shown = || json!({ "line": line, "outcome": "invalid", "error": why });
-        // `problem` returns the error if the result cannot be written.
-        let _ = self.write(line, OTHER, why.len(), shown).await;
+    /// Writes the results of lines that are not jobs, each with the reason.
+    pub(super) async fn invalid(&self, left_out: &[(u64, String)]) {
+        let Some(lines) = self.lines.as_ref().filter(|_| !left_out.is_empty()) else { return };
+        for (line, why) in left_out {
+            let shown = || json!({ "line": line, "outcome": "invalid", "error": why }).to_string();
+            // `problem` returns the error if the result cannot be written.
+            let _ = self.queue(lines, *line, OTHER, why.len(), shown).await;
+        }
+        self.drain().await;
     }
 
-    /// Writes results that are in the store and not in the output: those that an earlier process could not write, and
-    /// those that this process could not write while nobody read.
+    /// Queues results that are in the store and not in the output: those that an earlier process could not write, and
+    /// those that this process could not write while nobody read. Nothing waits until they are written, because the
+    /// store keeps them.
     pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Failure> {
-        if self.lines.is_none() {
-            return Ok(());
-        }
+        let Some(lines) = &self.lines else { return Ok(()) };
         let mut after = None;
         loop {
             let page = batch.ended(after).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.number);
             for ended in &page {
-                if matches!(ended.status, Status::Dead { reason, .. } if self.is_known_better(ended.number, reason)) {
-                    continue;
-                }
                 let (kind, bytes) = match &ended.status {
                     Status::Delivered { response, .. } => (DONE, response.as_ref().map_or(0, |kept| kept.body().len())),
                     _ => (OTHER, 0),
                 };
-                if self.write(ended.number, kind, bytes, || known_to_the_store(ended)).await.is_err() {
+                if self.state().has(ended.number, kind) {
+                    continue;
+                }
+                if self.queue(lines, ended.number, kind, bytes, || known_to_the_store(ended)).await.is_err() {
                     return Ok(());
                 }
             }
@@ -265,48 +280,39 @@ impl Results {
         Some(number)
     }
 
-    /// Whether the output has the vendor's response to a job that the store knows only as ambiguous, because the
-    /// process ended or the disk was full before the store had the response too. A line from the store would then
-    /// replace a better result, because the last line of a job counts.
-    fn is_known_better(&self, number: u64, reason: Option<Reason>) -> bool {
-        reason == Some(Reason::Ambiguous) && self.state().written[DONE].has(number)
-    }
-
-    /// Like [`write`](Self::write), but writes the line on the calling thread if the output is a file and no other line
-    /// waits. Must be called on a thread that may block.
-    async fn write_here(&self, number: u64, kind: usize, bytes: usize, line: impl Fn() -> Value) -> io::Result<()> {
-        if let Some(lines) = &self.lines
-            && !lines.is_broken()
-            && let Some(at_once) = lines.at_once()
-        {
-            let text = line().to_string() + "\n";
-            let is_new = self.state().written[kind].add(number);
-            return if is_new { at_once.write(&text) } else { Ok(()) };
-        }
-        self.write(number, kind, bytes, line).await
-    }
-
-    /// Writes a line, with about `bytes` of content, unless it is written already, and waits until it is written.
+    /// Writes a line, with about `bytes` of content, unless the output has it or a better one, and waits until it is
+    /// written and, in a file, synced.
     ///
     /// After an error the response stays in the store, and [`complete`](Self::complete) writes the line later. The same
     /// holds if this future is dropped while it waits; if the line was queued before that, it is written all the same,
     /// and only once.
-    async fn write(&self, number: u64, kind: usize, bytes: usize, line: impl FnOnce() -> Value) -> io::Result<()> {
+    async fn write(&self, number: u64, kind: usize, bytes: usize, line: impl FnOnce() -> String) -> io::Result<()> {
         let Some(lines) = &self.lines else { return Ok(()) };
+        self.queue(lines, number, kind, bytes, line).await?.written().await
+    }
+
+    /// Queues a line. If the output has it or a better one, queues an empty text instead, which is written when all
+    /// lines before it are.
+    async fn queue(
+        &self,
+        lines: &Lines,
+        number: u64,
+        kind: usize,
+        bytes: usize,
+        line: impl FnOnce() -> String,
+    ) -> io::Result<Queued> {
         if lines.is_broken() {
             return Err(broken());
         }
-        if self.state().written[kind].has(number) {
-            return Ok(());
-        }
+        let is_known = self.state().has(number, kind);
         // Room is reserved before the line is made, so that a waiting result holds no line in memory.
-        let room = lines.room(bytes + FRAME).await?;
-        let text = line().to_string() + "\n";
-        let is_new = self.state().written[kind].add(number);
-        match is_new {
-            true => lines.put(text, room).await,
-            false => Ok(()),
-        }
+        let room = lines.room(if is_known { 0 } else { bytes + FRAME }).await?;
+        let text = if is_known { String::new() } else { line() + "\n" };
+        // Under one lock, so that a line that counts as queued is in the queue.
+        let mut state = self.state();
+        let text = if state.has(number, kind) { String::new() } else { text };
+        state.written[kind].add(number);
+        Ok(lines.put(text, room))
     }
 }
 
@@ -351,35 +357,19 @@ fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [LineSet; 2])
     }
 }
 
-/// A response's body as JSON: JSON is kept, other text becomes a string, an empty body null, and other bytes their
-/// number.
-fn shown(body: &[u8]) -> Value {
-    match std::str::from_utf8(body) {
-        Ok("") => Value::Null,
-        Ok(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
-        Err(_) => json!({ "bytes": body.len() }),
-    }
-}
-
-/// The line of a job that an earlier process has ended. `"body_kept": false` says that its `body` is
-/// not the vendor's.
-fn known_to_the_store(ended: &Ended) -> Value {
+/// The line of a job that an earlier process has ended.
+fn known_to_the_store(ended: &Ended) -> String {
     let Ended { number, id, status, .. } = ended;
     match status {
         Status::Delivered { status, attempts, response, .. } => {
-            let mut line = json!({
-                "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts,
-                "body": response.as_ref().map(|kept| shown(kept.body())),
-            });
-            if response.is_none() {
-                line["body_kept"] = false.into();
-            }
-            line
+            let about = json!({ "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts });
+            with_body(about, response.as_ref().map(|kept| &kept.body()[..]))
         }
-        Status::Dead { reason, .. } => json!({
-            "line": number, "id": id, "outcome": "dead", "reason": reason.map(|reason| reason.as_str()),
-        }),
-        _ => json!({ "line": number, "id": id, "outcome": "cancelled" }),
+        Status::Dead { reason, .. } => {
+            let reason = reason.map(|reason| reason.as_str());
+            json!({ "line": number, "id": id, "outcome": "dead", "reason": reason }).to_string()
+        }
+        _ => json!({ "line": number, "id": id, "outcome": "cancelled" }).to_string(),
     }
 }
 
@@ -389,12 +379,16 @@ impl ResponseHandler for Results {
             let lane = (answer.tenant.clone(), answer.vendor.clone(), answer.priority);
             let Some(number) = self.count(&answer.id, lane, DONE) else { return Ok(()) };
             let line = || {
-                json!({
+                let mut about = json!({
                     "line": number, "id": answer.id, "tenant": answer.tenant, "vendor": answer.vendor, "outcome": "done",
-                    "status": answer.status.as_u16(), "attempts": answer.attempts, "body": shown(&answer.body),
-                })
+                    "status": answer.status.as_u16(), "attempts": answer.attempts,
+                });
+                if !answer.body_is_whole {
+                    about["error"] = "the response's body broke off, or is too large (max_response_bytes)".into();
+                }
+                with_body(about, answer.body_is_whole.then_some(&answer.body[..]))
             };
-            Ok(self.write_here(number, DONE, answer.body.len(), line).await?)
+            Ok(self.write(number, DONE, answer.body.len(), line).await?)
         })
     }
 
@@ -402,9 +396,6 @@ impl ResponseHandler for Results {
         Box::pin(async move {
             let lane = (letter.tenant.clone(), letter.vendor.clone(), letter.priority);
             let Some(number) = self.count(&letter.id, lane, OTHER) else { return Ok(()) };
-            if self.is_known_better(number, Some(letter.reason)) {
-                return Ok(());
-            }
             let line = || {
                 let last = letter.attempts.last();
                 json!({
@@ -413,8 +404,9 @@ impl ResponseHandler for Results {
                     "attempts": letter.attempts.len(), "error": last.and_then(|last| last.error.clone()),
                     "answer": last.and_then(|last| last.answer.clone()),
                 })
+                .to_string()
             };
-            Ok(self.write_here(number, OTHER, 0, line).await?)
+            Ok(self.write(number, OTHER, 0, line).await?)
         })
     }
 
@@ -423,3 +415,6 @@ impl ResponseHandler for Results {
         self.lines.is_some() && self.numbers.get().is_some_and(|numbers| numbers.of(id).is_some())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -290,6 +290,32 @@ fn health_asks_a_unix_socket() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A service whose standard output was closed, as by a supervisor that reads its first lines, serves all the same.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a wait for another process")]
+fn closed_output_ends_no_service() {
+    let folder = std::env::temp_dir().join(format!("ic-serve-closed-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (vendors, store) = (folder.join("vendors.toml"), folder.join("jobs.sqlite"));
+    std::fs::write(&vendors, VENDORS).unwrap();
+    for service in [&["serve"][..], &["intake", "table", "--store", store.to_str().unwrap()]] {
+        let listen = format!("unix:{}", folder.join(service[0]).display());
+        let options = ["--listen", &listen, "--no-token", "--vendors", vendors.to_str().unwrap()];
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut child = KilledOnDrop(command(&[service, &options].concat()).stdout(closed).spawn().unwrap());
+        let is_ready = || run(&["health", &listen], "").code == 0;
+        while !is_ready() {
+            assert_eq!(child.0.try_wait().unwrap(), None, "{service:?} has ended");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.0.wait().unwrap().code(), Some(0), "{service:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn console_is_read_only_by_default() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-console-{}.toml", std::process::id()));

@@ -1,5 +1,8 @@
 //! Runs in a store on which other processes work too.
 
+#[cfg(unix)]
+use integration_client::{IntegrationClient, store::Store};
+
 use super::*;
 
 /// A run of other lines, from a pipe, works on the store meanwhile.
@@ -55,4 +58,30 @@ async fn responses_that_another_worker_got_are_in_the_results() {
     let results = place.results("results.jsonl");
     assert_eq!(lines_of(&results, "done"), (1..=80).collect::<Vec<_>>(), "each line once");
     assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "with its response: {results:?}");
+}
+
+/// A program on the same store cancels a job of an interrupted run.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_job_is_counted_and_found() {
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
+    place.jobs("jobs.jsonl", 1..=80);
+    let args = ["jobs.jsonl", "--out", "results.jsonl"];
+    let child = place.start(&args);
+    place.wait_until_sent(20).await;
+    signal(&child, "INT");
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let store = Store::sqlite(place.path("jobs.jsonl.sqlite"));
+    let client = IntegrationClient::builder().without_catalogue().store(store).build().await.unwrap();
+    let run = client.outbox().batch("run jobs.jsonl").await.unwrap().run();
+    // The id of a batch's job: the run, and the number behind the two bits of a UUID's variant.
+    let last = format!("{run:016x}{:016x}", (1_u64 << 63) | 80);
+    assert!(client.outbox().receipt(&last).unwrap().cancel().await.unwrap());
+    client.shutdown(SECOND).await;
+    let ran = place.run(&args).await;
+    let figures = ran.err.lines().last().unwrap();
+    assert!(figures.starts_with("run: done=79 refused=0 dead=0 cancelled=1 seconds="), "{}", ran.err);
+    assert_eq!((ran.code, place.effects()), (1, (79, 79)), "{}", ran.err);
+    assert_eq!(lines_of(&place.results("results.jsonl"), "cancelled"), [80]);
 }
