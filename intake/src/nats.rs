@@ -6,30 +6,34 @@
 //! message is stored in a stream of refused messages before the server is told not to deliver it any more, so that it
 //! cannot get lost.
 
+mod aside;
 mod batch;
 mod begin;
+mod breaks;
 mod consumer;
 mod headers;
 mod settings;
 mod spread;
+mod target;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
-use async_nats::jetstream::{self, AckKind, Context, ErrorCode, stream};
+use async_nats::jetstream::{self, AckKind, Context};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use parking_lot::Mutex;
 
-use self::batch::Batch;
+use self::aside::RefusedStream;
+use self::batch::{Batch, Problem};
+use self::breaks::{Breaks, ends_clients};
 use self::consumer::{ACK_WAIT, time_of};
-use self::settings::{batch, check_subjects, refused_stream, too_few};
+use self::settings::{batch, too_few};
 use self::spread::{MAX_UNACKNOWLEDGED, Spread};
+use self::target::{Target, connect, find_stream, has_ended};
 use crate::address::Address;
 use crate::error::Error;
 use crate::memory::Memory;
@@ -42,8 +46,6 @@ const MAX_DELIVERIES: u64 = 25;
 const SHORTEST_ROUND: Duration = Duration::from_millis(100);
 /// How often the stream and the consumer are looked at while requests succeed: each look takes two round trips.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The time for which the stream of refused messages keeps a message.
-const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 
 /// A stream of NATS JetStream as a source of requests.
 ///
@@ -65,6 +67,9 @@ const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// otherwise by its sequence number in the stream. A stream that was deleted and created again counts from one again, so
 /// `feed_from` ends with an error when it finds that; another start takes the new stream.
 ///
+/// A message with headers that the client library cannot read breaks the connection, and is never acknowledged. The source
+/// then asks for one message at a time for a while, once that has happened twice within `ack_wait`.
+///
 /// The consumer alone knows which messages were accepted. If it is deleted, `feed_from` ends with an error. The next
 /// start creates another if the stream is a work queue, or holds no message that is older than
 /// [`Store::keep_seen`](integration_client::store::Store::keep_seen): all that were accepted are recognised then.
@@ -74,17 +79,23 @@ const KEEP_REFUSED: Duration = Duration::from_secs(30 * 86_400);
 /// it has ended, drop the source too: the messages that it still holds are not delivered to others for as long as it
 /// exists.
 pub struct Nats {
-    context: Context,
+    /// The server's URL, including the password.
+    address: Address,
+    /// The client, which is replaced when it has ended.
+    context: Mutex<Context>,
     stream: String,
     consumer: String,
     name: String,
     /// When the stream was created, in seconds since 1970.
     made: i64,
+    /// The consumer's time after which the server delivers a message again.
+    ack_wait: Duration,
     max_deliveries: Option<u64>,
     memory: Memory,
     asked: tokio::sync::Mutex<Asked>,
     unsettled: Arc<Unsettled<Delivery>>,
     spread: Mutex<Spread>,
+    refused: RefusedStream,
     extending: tokio::task::JoinHandle<()>,
 }
 
@@ -98,6 +109,7 @@ struct Asked {
     created: Option<i128>,
     /// Whether a message has come, so that the outbox asks for as many as fit by their size.
     has_come: bool,
+    breaks: Breaks,
 }
 
 /// A message that was handed over and is not settled.
@@ -142,8 +154,23 @@ impl Nats {
         let spread = Mutex::new(Spread::new(waits::now()));
         #[expect(clippy::disallowed_methods, reason = "what is held must not be redelivered while nothing is fetched")]
         let extending = tokio::spawn(extend(unsettled.clone(), ack_wait / 3));
-        let memory = Memory::default();
-        Ok(Nats { context, stream, consumer, name, made, max_deliveries, memory, asked, unsettled, spread, extending })
+        let (context, memory, refused) = (Mutex::new(context), Memory::default(), RefusedStream::of(&stream));
+        Ok(Nats {
+            address,
+            context,
+            stream,
+            consumer,
+            name,
+            made,
+            ack_wait,
+            max_deliveries,
+            memory,
+            asked,
+            unsettled,
+            spread,
+            refused,
+            extending,
+        })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, stream and the creation
@@ -169,38 +196,47 @@ impl Nats {
         self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
-    /// Asks the server for `most` messages at most, and for few before one `has_come`.
+    fn context(&self) -> Context {
+        self.context.lock().clone()
+    }
+
+    /// Makes a client in place of one that has ended. The messages of that one are acknowledged by the new one.
+    async fn replace_client(&self) -> Result<Context, BoxError> {
+        let context = connect(&self.address).await?;
+        self.unsettled.for_each(|_, delivery| delivery.message.context = context.clone());
+        *self.context.lock() = context.clone();
+        Ok(context)
+    }
+
+    /// Asks the server for `most` messages at most, and for few before one has come.
     ///
     /// # Errors
     /// The inner error ends the hand-over: the stream or the consumer is another one than before, or a new consumer
     /// could deliver messages that were accepted and are not recognised. After the outer one the source asks again.
-    async fn ask(
-        &self,
-        seen: &mut Option<(PullConsumer, Instant)>,
-        created: &mut Option<i128>,
-        most: usize,
-        has_come: bool,
-    ) -> Result<Result<Batch, BoxError>, BoxError> {
-        let now = waits::now();
-        let recent = seen.take().filter(|(_, at)| now.saturating_duration_since(*at) <= LOOK_EVERY);
+    async fn ask(&self, asked: &mut Asked, most: usize) -> Result<Result<(), BoxError>, BoxError> {
+        let (mut context, now) = (self.context(), waits::now());
+        let recent = asked.seen.take().filter(|(_, at)| now.saturating_duration_since(*at) <= LOOK_EVERY);
         let (consumer, at) = match recent {
             Some(recent) => recent,
             None => {
-                let stream = self.context.get_stream(&self.stream).await?;
+                if has_ended(&context) {
+                    context = self.replace_client().await?;
+                }
+                let stream = context.get_stream(&self.stream).await?;
                 if stream.cached_info().created.unix_timestamp() != self.made {
                     return Ok(Err(made_anew(&self.stream)));
                 }
-                match consumer::look(&stream, &self.consumer, created, &self.memory).await? {
+                match consumer::look(&stream, &self.consumer, &mut asked.created, &self.memory).await? {
                     Ok(consumer) => (consumer, now),
                     Err(why) => return Ok(Err(why)),
                 }
             }
         };
         let config = &consumer.cached_info().config;
-        let most = most.min(batch(config.max_batch, !has_come));
-        let asked = Batch::ask(&self.context, &consumer, most, config.max_expires).await?;
-        *seen = Some((consumer, at));
-        Ok(Ok(asked))
+        let most = asked.breaks.batch(most.min(batch(config.max_batch, !asked.has_come)), now);
+        asked.batch = Some(Batch::ask(&context, &consumer, most, config.max_expires).await?);
+        asked.seen = Some((consumer, at));
+        Ok(Ok(()))
     }
 
     /// Ends the request for messages, if there is one, and returns its messages that were not fetched. Call it before
@@ -211,66 +247,6 @@ impl Nats {
             Some(batch) => batch.rest().await,
             None => Vec::new(),
         }
-    }
-
-    /// Stores a refused message in the stream of refused messages, then tells the server not to deliver it any more.
-    async fn put_aside(&self, message: &jetstream::Message, why: &Refusal) -> Result<(), BoxError> {
-        let name = refused_stream(&self.stream);
-        let stream = stream::Config { name: name.clone(), max_age: KEEP_REFUSED, ..stream::Config::default() };
-        let stream = stream::Config { subjects: vec![name.clone()], ..stream };
-        let stream = self.context.get_or_create_stream(stream).await;
-        let stream = stream.map_err(|error| not_created(&name, error))?;
-        // Both the server and the stream may limit the size of a message. 0 or less is no limit of the stream.
-        let most = usize::try_from(stream.cached_info().config.max_message_size).ok().filter(|most| *most > 0);
-        let most = most.unwrap_or(usize::MAX).min(self.context.client().max_payload());
-        let id = message.info().ok().map(|info| format!("{}:{}", self.name, info.stream_sequence));
-        let (own, length) = (message.headers.as_ref(), message.payload.len());
-        let (headers, kept) = headers::of_refused(own, &why.to_string(), id.as_deref(), length, most);
-        if kept < length {
-            tracing::warn!(source = self.name, length, kept, "a refused message is too large to be put aside whole");
-        }
-        self.context.publish_with_headers(name, headers, message.payload.slice(..kept)).await?.await?;
-        message.ack_with(AckKind::Term).await
-    }
-}
-
-/// The stream and the consumer that a URL names.
-struct Target {
-    address: Address,
-    /// The server and the stream, as the name of the source begins.
-    place: String,
-    stream: String,
-    consumer: String,
-}
-
-impl Target {
-    fn read(url: &str) -> Result<Target, Error> {
-        let address = Address::read("NATS", url, &["stream", "consumer", "max_deliveries"])?;
-        let no_stream = || Error::new("NATS: the URL must name a stream: nats://HOST?stream=NAME");
-        let stream = address.get("stream").ok_or_else(no_stream)?.to_owned();
-        let consumer = address.get("consumer").unwrap_or("integration-client").to_owned();
-        Ok(Target { place: format!("nats:{}:{stream}", address.place(4222)), address, stream, consumer })
-    }
-}
-
-/// Connects to the server, and looks at the stream.
-async fn find_stream(address: &Address, stream: &str) -> Result<(Context, stream::Stream), BoxError> {
-    let options = ConnectOptions::new().name("integration-client").connection_timeout(PATIENCE);
-    let client = options.connect(address.url.as_str()).await?;
-    let context = jetstream::new(client);
-    let found = context.get_stream(stream).await?;
-    check_subjects(stream, &found.cached_info().config.subjects)?;
-    Ok((context, found))
-}
-
-/// What to do if the stream of refused messages could not be created because another stream stores its subject.
-fn not_created(name: &str, error: CreateStreamError) -> BoxError {
-    match error.kind() {
-        CreateStreamErrorKind::JetStream(told) if told.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP => {
-            let advice = "another stream stores its subject: limit that stream to other subjects";
-            format!("the stream {name} could not be created, because {advice} ({error})").into()
-        }
-        _ => error.into(),
     }
 }
 
@@ -324,17 +300,14 @@ impl IntakeSource for Nats {
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
-            let mut asked = self.asked.lock().await;
-            let Asked { batch: slot, seen, created, has_come } = &mut *asked;
+            let mut guard = self.asked.lock().await;
+            let asked = &mut *guard;
             let mut waits = Waits::default();
             let mut since = waits::now();
             loop {
-                let Some(batch) = slot else {
-                    match self.ask(seen, created, most, *has_come).await {
-                        Ok(Ok(batch)) => {
-                            *slot = Some(batch);
-                            since = waits::now();
-                        }
+                let Some(batch) = &mut asked.batch else {
+                    match self.ask(asked, most).await {
+                        Ok(Ok(())) => since = waits::now(),
                         Ok(Err(why)) => return Err(why),
                         Err(error) => {
                             let wait = waits.next();
@@ -347,7 +320,8 @@ impl IntakeSource for Nats {
                 };
                 let problem = match batch.next().await {
                     Ok(Some(first)) => {
-                        *has_come = true;
+                        asked.has_come = true;
+                        asked.breaks.has_come();
                         let mut fetched = vec![self.hand_over(first)];
                         while fetched.len() < most
                             && let Some(Ok(Some(next))) = batch.next().now_or_never()
@@ -359,9 +333,23 @@ impl IntakeSource for Nats {
                     Ok(None) => None,
                     Err(problem) => Some(problem),
                 };
-                *slot = None;
+                asked.batch = None;
                 let Some(problem) = problem else { continue };
-                *seen = None;
+                asked.seen = None;
+                if !matches!(problem, Problem::Other(_))
+                    && let Some(singly) = asked.breaks.broke(self.ack_wait, waits::now())
+                {
+                    tracing::warn!(
+                        source = self.name,
+                        singly_s = singly.as_secs(),
+                        "asking for one message at a time: the headers of a message may be what broke the connection, and \
+                         what the server had sent behind it comes again after `ack_wait`. If this is repeated each time \
+                         that `ack_wait` is over, find that message and delete it"
+                    );
+                }
+                if matches!(problem, Problem::ClientEnded) && asked.breaks.client_ended() {
+                    return Err(ends_clients(&self.stream, &self.consumer));
+                }
                 // The server may refuse each request at once, and requests without a wait would keep it and this
                 // process busy.
                 let wait = waits.after(since.elapsed());
@@ -384,12 +372,20 @@ impl IntakeSource for Nats {
 
     fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            if let Some(Delivery { message, .. }) = self.unsettled.take(message)
-                && let Err(error) = self.put_aside(&message, why).await
-            {
-                tracing::warn!(source = self.name, %error, "a refused message could not be put aside; it is delivered again");
-                let _ = message.ack_with(AckKind::Nak(Some(PATIENCE))).await;
+            let Some(Delivery { message, .. }) = self.unsettled.take(message) else { return Ok(()) };
+            if !self.refused.is_failing(waits::now()) {
+                let Err(error) = self.refused.put(&self.context(), &self.name, &message, why).await else {
+                    return Ok(());
+                };
+                self.refused.failed(waits::now());
+                tracing::warn!(
+                    source = self.name,
+                    %error,
+                    "a refused message could not be put aside; it is delivered again, and so are those of the next 10 s"
+                );
             }
+            let after = self.spread.lock().wait(1, PATIENCE, waits::now());
+            give_back(&[message], Some(after)).await;
             Ok(())
         })
     }
@@ -422,7 +418,7 @@ impl IntakeSource for Nats {
             let giving = async {
                 give_back(&back, None).await;
                 // The process may end now, and with it what is not sent.
-                let _ = self.context.client().flush().await;
+                let _ = self.context().client().flush().await;
             };
             // The server may be away.
             let _ = tokio::time::timeout(PATIENCE, giving).await;

@@ -8,13 +8,16 @@
 
 mod aside;
 mod side;
+mod unreadable;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
+use futures_util::stream::Peekable;
 use futures_util::{FutureExt, StreamExt};
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
@@ -28,6 +31,7 @@ use sha2::{Digest, Sha256};
 
 use self::aside::Aside;
 use self::side::{Outgoing, Side};
+use self::unreadable::{Unreadable, at_the_head, could_not_read};
 use crate::address::Address;
 use crate::error::Error;
 use crate::unsettled::Unsettled;
@@ -59,6 +63,10 @@ const MAX_DELIVERIES: u64 = 15;
 /// memory, whatever their size. `prefetch` in the URL states another number, from 1 to 65535. Use a smaller one where
 /// messages are large: 64 messages of 256 KiB take 16 MiB.
 ///
+/// A message that the client library cannot read, because a property or the name of a header is no UTF-8, ends the
+/// connection. The source then takes one message at a time, and ends with an error when that message is at the head of
+/// the queue.
+///
 /// The property `timestamp`, if it is set, tells how long a message has waited. If a message has the property
 /// `reply_to`, the result of its request is sent as a reply to that queue, with the message's `correlation_id`
 /// ([`RabbitMqReplies`](crate::RabbitMqReplies)).
@@ -80,12 +88,15 @@ pub struct RabbitMq {
     retrying: [tokio::task::JoinHandle<()>; 2],
     /// The waits before new connections after open ones failed.
     waits: Mutex<Waits>,
+    unreadable: Mutex<Unreadable>,
 }
 
 /// An open connection and its consumer.
 struct Open {
     connection: Connection,
-    consumer: Consumer,
+    consumer: Peekable<Consumer>,
+    /// Unacknowledged messages that the broker delivers to the consumer at most.
+    prefetch: u16,
     since: Instant,
     /// Whether `fetch` must open another connection instead.
     is_over: bool,
@@ -133,8 +144,9 @@ impl RabbitMq {
             to_postponed,
             retrying,
             waits: Mutex::default(),
+            unreadable: Mutex::default(),
         };
-        let open = source.open().await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
+        let open = source.open(prefetch).await.map_err(|error| Error::new(source.name.clone()).with_source(error))?;
         *source.open.lock().await = Some(open);
         Ok(source)
     }
@@ -156,14 +168,14 @@ impl RabbitMq {
         self
     }
 
-    async fn open(&self) -> Result<Open, BoxError> {
+    async fn open(&self, prefetch: u16) -> Result<Open, BoxError> {
         let opening = async {
             let properties = ConnectionProperties::default().with_connection_name("integration-client".into());
             let connection = Connection::connect(&self.url, properties).await?;
             let channel = connection.create_channel().await?;
             let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
             channel.queue_declare(self.queue.as_str().into(), look, FieldTable::default()).await?;
-            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
             let consume = BasicConsumeOptions::default();
             let consumer =
                 channel.basic_consume(self.queue.as_str().into(), "".into(), consume, FieldTable::default()).await?;
@@ -171,16 +183,17 @@ impl RabbitMq {
             self.to_refused.forget_all();
             self.to_postponed.forget_all();
             self.unacknowledged.lock().clear();
-            Ok::<_, BoxError>(Open { connection, consumer, since: waits::now(), is_over: false })
+            let consumer = consumer.peekable();
+            Ok::<_, BoxError>(Open { connection, consumer, prefetch, since: waits::now(), is_over: false })
         };
         tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err("no answer within 10 s".into()))
     }
 
     /// Connects to the broker, and retries until the connection succeeds.
-    async fn opened(&self) -> Open {
+    async fn opened(&self, prefetch: u16) -> Open {
         let mut waits = Waits::default();
         loop {
-            match self.open().await {
+            match self.open(prefetch).await {
                 Ok(open) => return open,
                 Err(error) => {
                     let wait = waits.next();
@@ -259,30 +272,43 @@ impl IntakeSource for RabbitMq {
         Box::pin(async move {
             let mut slot = self.open.lock().await;
             loop {
-                if slot.as_ref().is_some_and(|open| open.is_over) {
+                let prefetch = self.unreadable.lock().prefetch(self.prefetch);
+                if slot.as_ref().is_some_and(|open| open.is_over || open.prefetch != prefetch) {
                     *slot = None;
                 }
                 let open = match &mut *slot {
                     Some(open) => open,
-                    none => none.insert(self.opened().await),
+                    none => none.insert(self.opened(prefetch).await),
                 };
-                let problem = match open.consumer.next().await {
+                let (problem, is_unreadable) = match open.consumer.next().await {
                     Some(Ok(first)) => {
                         let mut messages = vec![self.hand_over(first)];
+                        // An error behind the messages stays for the next fetch.
                         while messages.len() < most
-                            && let Some(Some(Ok(next))) = open.consumer.next().now_or_never()
+                            && let Some(Some(Ok(next))) =
+                                Pin::new(&mut open.consumer).next_if(Result::is_ok).now_or_never()
                         {
                             messages.push(self.hand_over(next));
                         }
+                        self.unreadable.lock().have_come(messages.len());
                         return Ok(messages);
                     }
-                    Some(Err(error)) => error.to_string(),
-                    None => "the broker ended the delivery".to_owned(),
+                    Some(Err(error)) => (error.to_string(), could_not_read(&error)),
+                    None => ("the broker ended the delivery".to_owned(), false),
                 };
                 open.is_over = true;
+                if is_unreadable && self.unreadable.lock().ended(self.prefetch) {
+                    return Err(at_the_head(&self.queue, &problem));
+                }
                 let wait = self.waits.lock().after(open.since.elapsed());
                 let wait_ms = wait.as_millis() as u64;
-                tracing::warn!(source = self.name, problem, wait_ms, "connecting to the broker again");
+                let what = if is_unreadable {
+                    "a message that cannot be read ended the connection; connecting to the broker again, for one message \
+                     at a time"
+                } else {
+                    "connecting to the broker again"
+                };
+                tracing::warn!(source = self.name, problem, wait_ms, "{what}");
                 // A broker may end the delivery and keep the connection, so this stays open during the wait: its messages
                 // can still be acknowledged. Otherwise the same messages would come again and again.
                 tokio::time::sleep(wait).await;

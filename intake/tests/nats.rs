@@ -13,6 +13,8 @@ mod begin;
 #[path = "nats/restart.rs"]
 mod restart;
 mod support;
+#[path = "nats/unreadable.rs"]
+mod unreadable;
 
 use std::time::Duration;
 
@@ -110,6 +112,8 @@ async fn nats() {
     stream_made_anew_ends_hand_over().await;
     lost_consumer_ends_hand_over().await;
     begin::beginning_is_set_before_first_start().await;
+    unreadable::malformed_header_starves_no_other().await;
+    unreadable::client_that_ended_is_replaced().await;
     replies_go_to_subject_of_stream().await;
     restart::restart_ends_no_hand_over().await;
     killed_workers_and_broker_lose_nothing().await;

@@ -9,6 +9,8 @@
 )]
 
 mod support;
+#[path = "rabbitmq/unreadable.rs"]
+mod unreadable;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -99,6 +101,7 @@ async fn rabbitmq() {
     message_that_cannot_go_aside_is_kept().await;
     deliveries_are_counted().await;
     end_gives_back_what_nobody_fetched().await;
+    unreadable::unreadable_message_holds_up_no_other().await;
     replies_go_to_queue_of_sender().await;
     killed_workers_lose_no_reply().await;
     killed_workers_and_broker_lose_nothing().await;

@@ -16,6 +16,7 @@ use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
+mod away;
 mod held;
 
 fn store() -> Store {

@@ -2,6 +2,7 @@
 //! request before the messages of the last one are read. The source could not stop that stream and then give back what it has
 //! received, and the server would deliver those messages again only after `ack_wait`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,6 +25,27 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 /// The longest time without a byte from the server for which [`Batch::rest`] waits.
 const LONGEST_REST: Duration = Duration::from_secs(3);
+
+/// Why a request ended before its time.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The connection broke, and the client has connected again.
+    Broken,
+    /// The client has ended, and never connects again.
+    ClientEnded,
+    /// The server ended the request, or it is lost.
+    Other(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Broken => f.write_str("the connection to the server was broken"),
+            Problem::ClientEnded => f.write_str("the client of NATS has ended"),
+            Problem::Other(what) => f.write_str(what),
+        }
+    }
+}
 
 /// A pull request.
 pub(super) struct Batch {
@@ -61,14 +83,14 @@ impl Batch {
     ///
     /// # Errors
     /// The server has ended the request, or it is lost.
-    pub(super) async fn next(&mut self) -> Result<Option<Message>, BoxError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Message>, Problem> {
         let mut silent = Duration::ZERO;
         while self.left > 0 {
             let mut received = tokio::time::timeout(LOOK_EVERY, self.subscriber.next()).await;
             if received.is_err() {
                 silent += LOOK_EVERY;
                 if self.is_forgotten() {
-                    return Err("the connection to the server was broken".into());
+                    return Err(Problem::Broken);
                 }
                 if silent < SILENCE {
                     continue;
@@ -77,9 +99,11 @@ impl Batch {
                 is_answered(&self.consumer).await;
                 received = tokio::time::timeout(QUIET, self.subscriber.next()).await;
             }
-            let Ok(received) = received else { return Err("the server sent no heartbeat".into()) };
+            let Ok(received) = received else {
+                return Err(Problem::Other("the server sent no heartbeat".to_owned()));
+            };
             silent = Duration::ZERO;
-            let message = received.ok_or("the connection is closed")?;
+            let message = received.ok_or(Problem::ClientEnded)?;
             match message.status {
                 None | Some(StatusCode::OK) => {
                     self.left -= 1;
@@ -90,7 +114,7 @@ impl Batch {
                 Some(status) => {
                     self.left = 0;
                     let why = message.description.unwrap_or_default();
-                    return Err(format!("the server ended the delivery: {status} {why}").into());
+                    return Err(Problem::Other(format!("the server ended the delivery: {status} {why}")));
                 }
             }
         }

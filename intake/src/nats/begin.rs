@@ -3,8 +3,9 @@
 use async_nats::jetstream::consumer::DeliverPolicy;
 use integration_client::BoxError;
 
+use super::Nats;
 use super::consumer::{create, find, time_of};
-use super::{Nats, Target, find_stream};
+use super::target::{Target, find_stream};
 use crate::begin::Begin;
 use crate::error::Error;
 use crate::waits::{self, PATIENCE};

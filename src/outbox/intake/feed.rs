@@ -7,6 +7,7 @@
 //! however much is written.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::deliveries::DeliveryBound;
 use super::source::{Content, Intake, IntakeSource};
@@ -23,6 +24,8 @@ const IN_HAND: usize = 2 * TOGETHER;
 const BYTES_IN_HAND: usize = 16 << 20;
 /// The assumed size of a message before any was fetched.
 const FIRST_SIZE: usize = 64 << 10;
+/// How long a hand-over that has been shut down waits for one report to its source, whose broker may be away.
+const LAST_REPORT: Duration = Duration::from_secs(10);
 
 /// A write in progress.
 struct Write<'a> {
@@ -35,6 +38,14 @@ fn bytes_of(messages: &VecDeque<CheckedMessage>) -> usize {
     messages.iter().map(|good| good.job.request.len()).sum()
 }
 
+/// Waits until then, or for ever.
+async fn until(time: Option<Time>, clock: Clock) {
+    match time {
+        Some(time) => tokio::time::sleep_until(clock.instant(time)).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn broken(error: BoxError) -> Error {
     Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error)
 }
@@ -43,7 +54,7 @@ impl Outbox {
     /// Accepts messages from a source until it has no more, or until
     /// [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's own task. Returns how many jobs were accepted;
     /// a redelivered message is not counted. Returns after [`IntakeSource::ended`], by which the source gives back what
-    /// is left.
+    /// is left. After a shutdown a report to the source is awaited for 10 s at most.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
     /// two thousand in total, and for a [bounded time](IntakeSource::acknowledges_in_order) if the source acknowledges in
@@ -88,6 +99,8 @@ impl Outbox {
         let mut judge: Option<BoxFuture<'_, Result<Vec<Intake>, Error>>> = None;
         let mut write: Option<Write<'_>> = None;
         let mut tell: Option<BoxFuture<'_, Result<(), BoxError>>> = None;
+        // Until when the report that is under way is awaited, and whether one has taken too long.
+        let (mut tell_until, mut is_silent): (Option<Time>, bool) = (None, false);
         loop {
             let (writing, bytes) = write.as_ref().map_or((0, 0), |write| (write.count, write.bytes));
             let in_hand = held.len() + writing + told.len() + telling;
@@ -114,20 +127,21 @@ impl Outbox {
             }
             // Before they are given back, because another process may have them at once.
             bound.keep(std::mem::take(&mut handled).iter().map(String::as_str).collect()).await?;
+            // What is not told is delivered again, and recognised if it is in the store.
+            if is_silent {
+                told = SourceReport::default();
+            }
             if tell.is_none() && told.len() > 0 {
                 telling = told.len();
                 tell = Some(Box::pin(std::mem::take(&mut told).tell(source)));
+            }
+            if is_stopped && tell.is_some() {
+                tell_until.get_or_insert_with(|| clock.now() + LAST_REPORT);
             }
             let has_work = fetch.is_some() || judge.is_some() || write.is_some() || tell.is_some();
             if !has_work && (held.is_empty() || is_ending) {
                 return failure.or(lost).map_or(Ok(new), Err);
             }
-            let wait = async {
-                match again_at {
-                    Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 // The client may have been shut down since the last look, and then a fetch is under way nevertheless.
@@ -136,8 +150,16 @@ impl Outbox {
                     (is_over, fetch) = (true, None);
                 }
                 Some(result) = async { Some(tell.as_mut()?.await) }, if tell.is_some() => {
-                    (tell, telling) = (None, 0);
+                    (tell, telling, tell_until) = (None, 0, None);
                     result.map_err(broken)?;
+                }
+                () = until(tell_until, clock) => {
+                    tracing::warn!(
+                        source = source.name(),
+                        messages = telling,
+                        "the source does not take the last report; its messages are delivered again"
+                    );
+                    (tell, telling, tell_until, is_silent) = (None, 0, None, true);
                 }
                 Some(result) = async { Some(write.as_mut()?.done.as_mut().await) }, if write.is_some() => {
                     write = None;
@@ -185,7 +207,7 @@ impl Outbox {
                         size = ((bytes_of(&held) - bytes) / (held.len() - count)).max(1);
                     }
                 }
-                () = wait, if !is_ending => again_at = None,
+                () = until(again_at, clock), if !is_ending => again_at = None,
             }
         }
     }
