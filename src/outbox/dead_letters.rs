@@ -87,8 +87,17 @@ impl DeadLetters {
     /// # Errors
     /// [`ErrorKind::Store`].
     pub async fn list(&self, after: Option<i64>, most: usize) -> Result<Vec<KeptLetter>, Error> {
-        let found = self.outbox.store.read(self.page(after.unwrap_or(0), most), dead::list).await?;
-        Ok(found.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)).collect())
+        let (mut letters, mut after) = (Vec::new(), after.unwrap_or(0));
+        let most = most.min(MAX_PAGE);
+        // A page whose rows cannot be read is not the end.
+        while letters.len() < most {
+            let (page, last) = self.outbox.store.read(self.page(after, most), dead::list).await?;
+            let Some(last) = last else { break };
+            after = last;
+            letters.extend(page.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)));
+        }
+        letters.truncate(most);
+        Ok(letters)
     }
 
     /// Finds one letter by its id; `None` if the store has no such letter, or the letter does not match the filter.
@@ -226,9 +235,9 @@ impl DeadLetters {
         while sent.len() < most {
             let upto = self.filter.upto.map_or(newest, |upto| upto.min(newest));
             let page = Filter { upto: Some(upto), ..self.page(after, TOGETHER) };
-            let mut page = self.outbox.store.read(page, dead::list).await?;
-            let Some(last) = page.last() else { break };
-            after = last.seq;
+            let (mut page, last) = self.outbox.store.read(page, dead::list).await?;
+            let Some(last) = last else { break };
+            after = last;
             page.retain(|row| !leaves_ambiguous || row.reason != Reason::Ambiguous.as_str());
             let letters = page.len();
             let page = page.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept));

@@ -1,6 +1,8 @@
 //! The SQL of dead letters. A job becomes a letter in the transaction that takes it out of the outbox, and a letter
 //! becomes a job again in the transaction that deletes the letter: an id is in one table at any time.
 
+use std::cell::Cell;
+
 use super::driver::readable;
 use super::driver::{Db, DbError, Row, args};
 use super::{Id, LaneTier};
@@ -132,20 +134,33 @@ pub(crate) struct DeadLetterRow {
     pub(crate) can_be_sent: bool,
 }
 
+/// Letters, and the position of the last row that was read for them; `None` if there was none. Rows that cannot be decoded
+/// are left out.
+pub(crate) type Page = (Vec<DeadLetterRow>, Option<i64>);
+
 /// Returns the letters that match, oldest first.
-pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<DeadLetterRow>, DbError>> {
+pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Page, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
                    AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
         let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
-        Ok(readable(db.fetch(sql, args).await?, kept))
+        let rows = db.fetch(sql, args).await?;
+        let last = Cell::new(None);
+        let letter = |mut row: Row| {
+            let seq = row.int()?;
+            last.set(Some(seq));
+            kept(seq, row)
+        };
+        let letters = readable(rows, letter);
+        Ok((letters, last.get()))
     })
 }
 
-fn kept(mut row: Row) -> Result<DeadLetterRow, DbError> {
-    let (seq, id) = (row.int()?, row.id()?);
+/// A letter, of a row whose position has been read.
+fn kept(seq: i64, mut row: Row) -> Result<DeadLetterRow, DbError> {
+    let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (reason, died_at, letter) = (row.text()?, row.int()?, row.bytes()?);
     Ok(DeadLetterRow { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
@@ -163,7 +178,8 @@ pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result
 pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<DeadLetterRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
-        db.fetch(sql, args![id.as_bytes().as_slice()]).await?.into_iter().next().map(kept).transpose()
+        let letter = |mut row: Row| row.int().and_then(|seq| kept(seq, row));
+        db.fetch(sql, args![id.as_bytes().as_slice()]).await?.into_iter().next().map(letter).transpose()
     })
 }
 

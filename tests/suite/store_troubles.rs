@@ -183,6 +183,30 @@ async fn nonsense_rows_hold_up_nobody() {
     assert!(successes_by_path(&vendor).values().all(|times| *times == 1), "{:?}", successes_by_path(&vendor));
 }
 
+/// A page of letters that cannot be read is not the end of the letters.
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_letters_hide_no_other() {
+    use sqlx::Connection;
+    let (vendor, path) = (vendor().await, folder().join("s.db"));
+    let client = client(&vendor, &Store::sqlite(&path)).await.unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    for (from, died_at) in [(1, "1"), (31, "'soon'")] {
+        let sql = format!(
+            "WITH RECURSIVE n(i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i < {from} + 29) \
+             INSERT INTO ic_dead (id, tenant, vendor, tier, reason, died_at, letter) \
+             SELECT CAST(printf('%016d', i) AS BLOB), 'acme', 'v', 1, 'rejected', {died_at}, CAST('no letter' AS BLOB) FROM n"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+    }
+    let (receipt, _) = accept(&client, "/gone").await;
+    assert!(matches!(until_ended(&receipt).await, Status::Dead { .. }));
+    let letters = client.outbox().dead_letters().unwrap();
+    let found = letters.list(None, 10).await.unwrap();
+    assert_eq!(found.iter().map(|kept| kept.letter.id.clone()).collect::<Vec<_>>(), [receipt.id()]);
+    assert_eq!(letters.redrive_all(1_000).await.unwrap().jobs, 1);
+}
+
 /// The ids that are in more than one of the three tables of a SQLite store, or in none.
 async fn misplaced_ids(path: &Path, receipts: &[Receipt]) -> Vec<String> {
     use sqlx::{Connection, Row};

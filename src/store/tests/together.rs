@@ -141,7 +141,7 @@ async fn jobs_end_together_unless_taken_over() {
                 (other, _) => panic!("{number}: {other:?}"),
             }
         }
-        let letters = store.read(Filter { most: 100, ..Filter::default() }, dead::list).await.unwrap();
+        let (letters, _) = store.read(Filter { most: 100, ..Filter::default() }, dead::list).await.unwrap();
         assert_eq!(letters.len(), 29);
         for letter in letters {
             let number = claimed.iter().position(|job| job.id == letter.id).unwrap();
