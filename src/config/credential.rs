@@ -103,11 +103,12 @@ impl CredentialRef {
 }
 
 impl CredentialRef {
-    /// Reads the environment variable or the file. Reading a file may block. The error holds no secret.
+    /// Reads the environment variable or the file. Reading a file may block. The error holds no secret. An empty value
+    /// is an error too: a vendor would refuse it, and accepted requests would be given up where they can wait.
     pub(crate) fn read(&self) -> Result<SecretString, String> {
         match self {
             CredentialRef::Env(name) => match std::env::var(name) {
-                Ok(value) => Ok(value.into()),
+                Ok(value) => stated(&format!("env:{name}"), value),
                 Err(std::env::VarError::NotPresent) => Err(format!("env:{name} is not set")),
                 Err(_) => Err(format!("env:{name} is not UTF-8")),
             },
@@ -133,7 +134,15 @@ fn read_file(path: &str) -> Result<SecretString, String> {
             text.pop();
         }
     }
-    Ok(text.into())
+    stated(&format!("file:{path}"), text)
+}
+
+/// The value, unless it holds nothing but white space.
+fn stated(reference: &str, value: String) -> Result<SecretString, String> {
+    if value.trim().is_empty() {
+        return Err(format!("{reference} is empty: put the secret there"));
+    }
+    Ok(value.into())
 }
 
 impl fmt::Display for CredentialRef {
@@ -157,6 +166,23 @@ mod tests {
         for text in ["env:ACME_TOKEN", "file:/run/secrets/acme", "vault:acme/github#token"] {
             assert_eq!(CredentialRef::parse(text, &resolvers).unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn empty_value_is_no_secret() {
+        use secrecy::ExposeSecret as _;
+        let path = std::env::temp_dir().join(format!("integration-client-empty-{}.secret", std::process::id()));
+        let file = CredentialRef::File(path.display().to_string());
+        for text in ["", "\n", " \r\n\n"] {
+            std::fs::write(&path, text).unwrap();
+            let error = file.read().unwrap_err();
+            assert_eq!(error, format!("file:{} is empty: put the secret there", path.display()));
+        }
+        std::fs::write(&path, " x \r\n").unwrap();
+        assert_eq!(file.read().unwrap().expose_secret(), " x ");
+        std::fs::remove_file(&path).unwrap();
+        // A variable goes the same way.
+        assert_eq!(stated("env:ACME_KEY", String::new()).unwrap_err(), "env:ACME_KEY is empty: put the secret there");
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub struct LimitEntry {
     pub(super) as_of: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) confidence: Option<String>,
+    /// Whether `window` is from an entry above the one with the calendar in `resets`. No key: `overlay.rs` sets it.
+    #[serde(skip)]
+    pub(in crate::config) window_over_calendar: bool,
 }
 
 impl LimitEntry {

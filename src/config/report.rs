@@ -7,6 +7,7 @@
 //! For a key that does not exist, `suggest.rs` finds a similar one among those that serde's error lists: there is no list of
 //! keys here.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use toml::Spanned;
@@ -18,11 +19,11 @@ use crate::Error;
 /// The most problems that an error lists; further ones are only counted, because each costs a walk through the file.
 const LISTED: usize = 20;
 
-/// The most problems that `check` lists.
+/// The most problems that `check` lists, apart from the first of each further file.
 const LISTED_BY_CHECK: usize = 1000;
 
 /// One problem of a configuration, and its position.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Finding {
     /// The file's name; `None` for an entry that the program or a database stated.
@@ -127,27 +128,33 @@ pub(super) struct Layer<'a> {
 /// The problems of a refused configuration, each with its position, without repetition.
 pub(super) struct Messages<'a> {
     room: usize,
+    /// Whether each file that cannot be parsed is listed once, also beyond the room: of a store's rows, those that are
+    /// listed can be left out.
+    names_each_file: bool,
     listed: Vec<Finding>,
+    /// The findings in `listed`.
+    known: HashSet<Finding>,
+    /// The files of `listed`, numbered in the order of their first findings.
+    files: HashMap<Option<String>, usize>,
     unlisted: usize,
     /// The number of problems that were added, listed or not.
     added: usize,
-    /// Files and paths of values that could not be parsed, each of which has been reported.
-    unread: Vec<(&'a str, Path)>,
+    /// The paths of values that could not be parsed, each of which has been reported, by file.
+    unread: HashMap<Place, Vec<Path>>,
     documents: Documents<'a>,
 }
 
+/// The place of a file's text in memory, which identifies the file: several may have one name or the same content.
+type Place = *const str;
+
 /// The files that were parsed again, with spans, kept so that a large file is parsed once and not for each problem.
 #[derive(Default)]
-pub(super) struct Documents<'a>(Vec<(&'a str, Option<Spanned<DeTable<'a>>>)>);
+pub(super) struct Documents<'a>(HashMap<Place, Option<Spanned<DeTable<'a>>>>);
 
 impl<'a> Documents<'a> {
     fn get(&mut self, text: &'a str) -> Option<&DeTable<'a>> {
-        let known = self.0.iter().position(|(other, _)| std::ptr::eq(*other, text));
-        let index = known.unwrap_or_else(|| {
-            self.0.push((text, DeTable::parse(text).ok()));
-            self.0.len() - 1
-        });
-        self.0.get(index)?.1.as_ref().map(Spanned::get_ref)
+        let document = self.0.entry(std::ptr::from_ref(text)).or_insert_with(|| DeTable::parse(text).ok());
+        document.as_ref().map(Spanned::get_ref)
     }
 }
 
@@ -155,10 +162,13 @@ impl Default for Messages<'_> {
     fn default() -> Self {
         Messages {
             room: LISTED,
+            names_each_file: false,
             listed: Vec::new(),
+            known: HashSet::new(),
+            files: HashMap::new(),
             unlisted: 0,
             added: 0,
-            unread: Vec::new(),
+            unread: HashMap::new(),
             documents: Documents::default(),
         }
     }
@@ -167,7 +177,7 @@ impl Default for Messages<'_> {
 impl<'a> Messages<'a> {
     /// Messages for `check`, which lists more problems.
     pub(super) fn of_check() -> Self {
-        Messages { room: LISTED_BY_CHECK, ..Messages::default() }
+        Messages { room: LISTED_BY_CHECK, names_each_file: true, ..Messages::default() }
     }
 
     pub(super) fn add(&mut self, layers: &[Layer<'a>], problem: &Problem) {
@@ -185,17 +195,17 @@ impl<'a> Messages<'a> {
 
     /// Marks a value that could not be parsed, so that problems which only follow from its absence are not reported.
     pub(super) fn leave_out(&mut self, file: Text<'a>, path: Path) {
-        self.unread.push((file.text, path));
+        self.unread.entry(std::ptr::from_ref(file.text)).or_default().push(path);
     }
 
     /// Sets the document to search for positions in `file`: the parsed file without its mistakes.
     pub(super) fn read_as(&mut self, file: Text<'a>, document: Spanned<DeTable<'a>>) {
-        self.documents.0.push((file.text, Some(document)));
+        self.documents.0.insert(std::ptr::from_ref(file.text), Some(document));
     }
 
     fn is_unread(&self, layer: &Layer<'a>, problem: &Problem) -> bool {
-        let Some(file) = layer.file else { return false };
-        self.unread.iter().filter(|(text, _)| std::ptr::eq(*text, file.text)).any(|(_, unread)| {
+        let unread = layer.file.and_then(|file| self.unread.get(&std::ptr::from_ref(file.text)));
+        unread.into_iter().flatten().any(|unread| {
             let mut path = layer.base.iter().chain(&problem.path);
             unread.iter().all(|step| path.next() == Some(step))
         })
@@ -211,11 +221,20 @@ impl<'a> Messages<'a> {
         place(layers, problem, &mut self.documents)
     }
 
-    /// Adds a finding whose position is known.
+    /// Adds a finding whose position is known. Without room it is only counted.
     pub(super) fn push(&mut self, message: Finding) {
-        if !self.listed.contains(&message) {
-            self.listed.push(message);
+        if self.known.contains(&message) {
+            return;
         }
+        let is_to_name = self.names_each_file && !self.files.contains_key(&message.file);
+        if self.listed.len() >= self.room && !is_to_name {
+            self.unlisted += 1;
+            return;
+        }
+        let next = self.files.len();
+        self.files.entry(message.file.clone()).or_insert(next);
+        self.known.insert(message.clone());
+        self.listed.push(message);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -224,14 +243,8 @@ impl<'a> Messages<'a> {
 
     /// Sorts the findings by file, line and column.
     fn sort(&mut self) {
-        let mut files: Vec<Option<String>> = Vec::new();
-        for finding in &self.listed {
-            if !files.contains(&finding.file) {
-                files.push(finding.file.clone());
-            }
-        }
-        let file = |finding: &Finding| files.iter().position(|file| *file == finding.file);
-        self.listed.sort_by_key(|finding| (file(finding), finding.line, finding.column));
+        let file = |finding: &Finding| self.files.get(&finding.file).copied();
+        self.listed.sort_by_cached_key(|finding| (file(finding), finding.line, finding.column));
     }
 
     /// The error that lists every finding on a line of its own.
@@ -410,37 +423,4 @@ fn line_column(text: &str, offset: usize) -> (usize, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_and_columns_count_from_one() {
-        assert_eq!(line_column("", 0), (1, 1));
-        assert_eq!(line_column("ab\nçd", 5), (2, 2));
-        assert_eq!(line_column("ab\nçd", 4), (2, 1), "inside a character: its start");
-        assert_eq!(line_column("ab", 99), (1, 3));
-    }
-
-    #[test]
-    fn missing_value_points_at_the_nearest_table() {
-        let text = "[vendors.a]\n[[vendors.a.limits]]\nname = \"x\"\nlimit = 3\n";
-        let file = Text { name: "f.toml", text };
-        let base = vec!["vendors".into(), "a".into()];
-        let layers = [Layer { file: Some(file), base }];
-        let mut messages = Messages::default();
-        let problem = |path: Path| Problem { path, message: "m".into() };
-        let named = |rest: &str| vec!["limits".into(), Step::Named("x".into()), rest.into()];
-        assert_eq!(
-            messages.place(&layers, &problem(named("limit"))).to_string(),
-            "f.toml:4:9: vendors.a.limits.x.limit: m"
-        );
-        assert_eq!(
-            messages.place(&layers, &problem(named("window"))).to_string(),
-            "f.toml:2:1: vendors.a.limits.x.window: m"
-        );
-        assert_eq!(
-            messages.place(&layers, &problem(vec!["auth".into()])).to_string(),
-            "f.toml:1:10: vendors.a.auth: m"
-        );
-    }
-}
+mod tests;

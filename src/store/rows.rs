@@ -8,9 +8,9 @@
 //! At the start of a process no earlier versions are known. Then an invalid row is left out only if no limit can be
 //! lifted by that ([`Start`]): a typing mistake must not lift limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::config::{Config, ConfigProblem, Outline, Sources};
+use crate::config::{Config, ConfigProblem, Finding, Outline, Sources};
 
 /// The texts of rows, by name.
 pub(super) type Rows = BTreeMap<String, String>;
@@ -59,10 +59,9 @@ pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
             return Read::of(under, used, &wrong);
         };
         let before_this_pass = wrong.len();
+        let first = first_of_each_file(&findings);
         for (name, text) in rows {
-            let Some(finding) = findings.iter().find(|finding| finding.file.as_deref() == Some(&shown(name))) else {
-                continue;
-            };
+            let Some(finding) = first.get(&*shown(name)) else { continue };
             let may_be_left_out = match before {
                 None => start.get_or_insert_with(|| Start::new(under, rows)).can_spare(text),
                 Some(before) => before.get(name) != Some(text),
@@ -79,6 +78,17 @@ pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
         Some(used) => Read::of(under, used, &wrong),
         None => Read { sources: laid_over(under, rows), wrong: None, used: None },
     }
+}
+
+/// The first finding of each file.
+fn first_of_each_file(findings: &[Finding]) -> HashMap<&str, &Finding> {
+    let mut first = HashMap::new();
+    for finding in findings {
+        if let Some(file) = &finding.file {
+            first.entry(file.as_str()).or_insert(finding);
+        }
+    }
+    first
 }
 
 /// Replaces a row by its earlier version, or removes it if there is none.

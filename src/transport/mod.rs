@@ -14,8 +14,10 @@ mod answer_body;
 pub(crate) mod auth;
 mod body;
 mod cause;
+mod certificates;
 mod conceal;
 pub(crate) mod credentials;
+mod head_error;
 #[cfg(feature = "oauth")]
 pub(crate) mod oauth;
 #[cfg(not(feature = "oauth"))]

@@ -8,11 +8,10 @@
 //! hyper bounds HTTP/1 headers (100 fields, 408 KiB), and a setting below those of HTTP/2; [`MAX_HEADER_BYTES`] bounds
 //! both again.
 
-use std::error::Error as _;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,10 +21,13 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::addresses::{PrivateAddress, PublicOnly};
+use super::addresses::PublicOnly;
 use super::cause::{Cause, unusable};
+use super::certificates::{Files, Looks};
+use super::head_error::head_error;
 use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target, tls};
 use crate::BoxFuture;
+use crate::clock::Clock;
 use crate::config::base_url::host_varies;
 use crate::config::{Connection, Vendor};
 use crate::error::ErrorKind;
@@ -33,6 +35,11 @@ use crate::route::Connections;
 
 /// The most response header bytes (names and values) that are accepted.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
+
+/// An HTTP/2 connection with open streams is asked by a PING whether it is alive if nothing was read from it for
+/// `PING_AFTER`, and is closed without an answer within `PING_PATIENCE`.
+const PING_AFTER: Duration = Duration::from_secs(20);
+const PING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The most HTTP clients in memory. Tenants may have certificates of their own, each of which needs its own
 /// connections. At this number the whole table is dropped and filled again; exchanges in flight keep their clients,
@@ -49,6 +56,9 @@ pub struct ReqwestTransport {
     building: Mutex<()>,
     /// Generation number that tags the clients that vendors cache. A reset changes it, and so invalidates them.
     pool: AtomicU64,
+    /// When certificate files are looked at for changes, once a client has some.
+    looks: OnceLock<Arc<Looks>>,
+    clock: Clock,
     customize: Option<Customize>,
 }
 
@@ -62,6 +72,7 @@ struct Pooled {
     certificate: Option<String>,
     connect_timeout: Duration,
     public_only: bool,
+    files: Files,
     client: reqwest::Client,
 }
 
@@ -87,6 +98,8 @@ impl ReqwestTransport {
             clients: ArcSwap::default(),
             building: Mutex::new(()),
             pool: AtomicU64::new(next_pool()),
+            looks: OnceLock::new(),
+            clock: Clock::system(),
             customize: None,
         }
     }
@@ -113,7 +126,8 @@ impl ReqwestTransport {
     }
 
     /// Abandons all pooled connections: exchanges that begin after this call open new ones, and certificate files are
-    /// read again when next needed. Exchanges in flight go on; unused connections close after 90 s.
+    /// read again when next needed. Exchanges in flight go on; unused connections close after 90 s. A changed certificate
+    /// file needs no reset: it is noticed within a minute, and within a second after an exchange failed.
     pub fn reset(&self) {
         let _building = self.building.lock();
         self.clients.store(Arc::default());
@@ -131,6 +145,9 @@ impl ReqwestTransport {
         connections: &Connections,
         tenant_certificate: Option<&str>,
     ) -> Result<reqwest::Client, TransportError> {
+        if self.looks.get().is_some_and(|looks| looks.are_due(self.clock.now())) {
+            self.look_at_files();
+        }
         let pool = self.pool.load(Ordering::Acquire);
         match connections.of(pool).filter(|_| tenant_certificate.is_none()) {
             Some(client) => Ok(client.clone()),
@@ -189,9 +206,11 @@ impl ReqwestTransport {
         if let Some(client) = find(&current) {
             return Ok(client);
         }
-        let custom =
-            self.customize.as_ref().map_or_else(reqwest::Client::builder, |with| with(reqwest::Client::builder()));
-        let client = build(custom, vendor, certificate, is_public_only)?;
+        let files = Files::of(vendor.connection.extra_ca.as_deref().into_iter().chain(certificate));
+        if !files.is_empty() {
+            self.looks.get_or_init(Arc::default);
+        }
+        let client = build(self.custom(), &vendor.connection, vendor.connect_timeout, certificate, is_public_only)?;
         let mut next = HashMap::clone(&current);
         if next.values().map(Vec::len).sum::<usize>() >= MAX_CLIENTS {
             next.clear();
@@ -201,10 +220,46 @@ impl ReqwestTransport {
             certificate: certificate.map(str::to_owned),
             connect_timeout: vendor.connect_timeout,
             public_only: is_public_only,
+            files,
             client: client.clone(),
         });
         self.clients.store(Arc::new(next));
         Ok(client)
+    }
+
+    fn custom(&self) -> reqwest::ClientBuilder {
+        self.customize.as_ref().map_or_else(reqwest::Client::builder, |with| with(reqwest::Client::builder()))
+    }
+
+    /// Replaces the clients whose certificate files have changed. If the new files cannot be used, the earlier client stays
+    /// in use, and the next look tries again. This blocks its thread as building a client does.
+    fn look_at_files(&self) {
+        let _building = self.building.lock();
+        let mut next = HashMap::clone(&self.clients.load());
+        let mut are_changed = false;
+        for pooled in next.values_mut().flatten().filter(|pooled| pooled.files.have_changed()) {
+            let Pooled { connection, certificate, .. } = &*pooled;
+            let files = Files::of(connection.extra_ca.iter().chain(certificate).map(|path| &**path));
+            let (timeout, is_public_only) = (pooled.connect_timeout, pooled.public_only);
+            match build(self.custom(), connection, timeout, certificate.as_deref(), is_public_only) {
+                Ok(client) => {
+                    tracing::info!(
+                        certificate,
+                        extra_ca = connection.extra_ca,
+                        "new connections use the changed files"
+                    );
+                    (pooled.client, pooled.files, are_changed) = (client, files, true);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "changed certificate files cannot be used; the earlier ones stay in use");
+                }
+            }
+        }
+        if are_changed {
+            self.clients.store(Arc::new(next));
+            // As in `reset`.
+            self.pool.store(next_pool(), Ordering::Release);
+        }
     }
 }
 
@@ -228,13 +283,17 @@ impl Transport for ReqwestTransport {
         // future holds one pointer instead of the whole request: a box of two kilobytes is larger than what the
         // allocator caches.
         let pending = self.begin(exchange);
+        let looks = self.looks.get().cloned();
         Box::pin(async move {
             let mut pending = pin!(tokio::time::timeout_at(deadline, pending?));
             // After the headers nothing awaits, so `poll_fn` keeps these values out of the future.
             std::future::poll_fn(|cx| {
                 let response = match ready!(pending.as_mut().poll(cx)) {
                     Ok(Ok(response)) => response,
-                    Ok(Err(error)) => return Poll::Ready(Err(head_error(error))),
+                    Ok(Err(error)) => {
+                        looks.iter().for_each(|looks| looks.failed());
+                        return Poll::Ready(Err(head_error(error)));
+                    }
                     Err(_) => return Poll::Ready(Err(no_response())),
                 };
                 Poll::Ready(answer(response, max_response_bytes, deadline, cx))
@@ -280,11 +339,11 @@ fn public_only(vendor: &Vendor, connections: &Connections) -> bool {
 
 fn build(
     custom: reqwest::ClientBuilder,
-    vendor: &Vendor,
+    connection: &Connection,
+    connect_timeout: Duration,
     certificate: Option<&str>,
     is_public_only: bool,
 ) -> Result<reqwest::Client, TransportError> {
-    let connection = &vendor.connection;
     let mut builder = custom
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -293,8 +352,12 @@ fn build(
         .gzip(true)
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
-        .connect_timeout(vendor.connect_timeout)
+        .connect_timeout(connect_timeout)
         .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
+        // All tenants of a vendor share one HTTP/2 connection, and a request that ends at its deadline leaves it open. A
+        // peer that takes bytes and answers nothing would make every later request end so.
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_PATIENCE)
         // Some vendors (GitHub) refuse requests without a user agent.
         .user_agent(concat!("integration-client/", env!("CARGO_PKG_VERSION")));
     if let Some(proxy) = &connection.proxy {
@@ -309,134 +372,4 @@ fn build(
     builder
         .build()
         .map_err(|error| unusable("the HTTP client cannot be built").with_source(Cause::of(&error.without_url())))
-}
-
-/// The only place that converts reqwest's errors before the response's headers.
-fn head_error(error: reqwest::Error) -> TransportError {
-    let error = error.without_url();
-    let (sent, kind, message) = classify(&error);
-    let closing = message == CLOSING;
-    TransportError::new(sent, kind, message).on_closing_connection(closing).with_source(Cause::of(&error))
-}
-
-fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
-    if error.is_builder() {
-        return (Sent::NotSent, ErrorKind::InvalidRequest, "the request is not valid HTTP");
-    }
-    if error.is_connect() {
-        return match tls::lasting_failure(error) {
-            _ if is_private(error) => (Sent::NotSent, ErrorKind::Config, PrivateAddress::MESSAGE),
-            Some(message) => (Sent::NotSent, ErrorKind::Tls, message),
-            None => (Sent::NotSent, ErrorKind::Connect, connect_message(error)),
-        };
-    }
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(cause) = cause.downcast_ref::<h2::Error>() {
-            if let Some(message) = not_processed(cause) {
-                return (Sent::Unprocessed, ErrorKind::Protocol, message);
-            }
-        } else if let Some(cause) = cause.downcast_ref::<hyper::Error>() {
-            if cause.is_canceled() {
-                // hyper returns this error only together with a request of which it has written nothing.
-                return (Sent::NotSent, ErrorKind::Protocol, "the connection closed before the request was written");
-            }
-            if cause.is_parse_too_large() {
-                return (Sent::MaybeSent, ErrorKind::ResponseTooLarge, "the response headers are too large");
-            }
-            if cause.is_parse() {
-                return (Sent::MaybeSent, ErrorKind::Protocol, "the answer is not HTTP");
-            }
-            if cause.is_user() {
-                return (Sent::MaybeSent, ErrorKind::InvalidRequest, "the request body's stream failed");
-            }
-        }
-        source = cause.source();
-    }
-    match error.source() {
-        Some(cause) if found_no_connection(cause) => {
-            (Sent::NotSent, ErrorKind::Protocol, "the connection closed before the request got it")
-        }
-        _ => (Sent::MaybeSent, ErrorKind::Protocol, "the connection broke before the response"),
-    }
-}
-
-/// Whether the pool of connections gave up before the request had one: another request was making an HTTP/2 connection
-/// to the host, and this one waited for a connection that had closed by then. hyper-util shows in the text of its error
-/// alone that it canceled the request, which it does only if nothing of the request was written: in this case, and if a
-/// connection returns a request (then hyper's own error is the cause).
-fn found_no_connection(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.to_string() == "client error (Canceled)"
-}
-
-fn connect_message(error: &reqwest::Error) -> &'static str {
-    if error.is_timeout() {
-        "no connection within the connect timeout"
-    } else if error.is_dns() {
-        "the host name cannot be resolved"
-    } else {
-        "no connection could be made"
-    }
-}
-
-fn is_private(error: &reqwest::Error) -> bool {
-    std::iter::successors(error.source(), |cause| (*cause).source()).any(|cause| cause.is::<PrivateAddress>())
-}
-
-const REFUSED: &str = "the vendor refused the HTTP/2 stream unprocessed";
-const DISOWNED: &str = "the vendor ended the HTTP/2 connection with an error, before it processed the stream";
-const CLOSING: &str = "the vendor closed the HTTP/2 connection before it processed the stream";
-
-/// Describes how the vendor said that it did not process a stream, if it did.
-///
-/// RFC 9113 has two ways: RST_STREAM with REFUSED_STREAM, and GOAWAY for the streams above the last one that it names.
-/// The second promise holds for every error code (section 6.8). h2 reports a GOAWAY from the vendor as the error of
-/// exactly those streams; the other streams go on, and fail with the connection if it ends before they do.
-fn not_processed(error: &h2::Error) -> Option<&'static str> {
-    match error.reason() {
-        Some(h2::Reason::REFUSED_STREAM) => Some(REFUSED),
-        Some(h2::Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => Some(CLOSING),
-        Some(_) if error.is_go_away() && error.is_remote() => Some(DISOWNED),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refused_stream_alone_counts_as_unprocessed() {
-        assert_eq!(not_processed(&h2::Reason::REFUSED_STREAM.into()), Some(REFUSED));
-        for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR] {
-            assert_eq!(not_processed(&reason.into()), None, "{reason:?}");
-        }
-    }
-
-    /// The server closes each connection at once, so that it ends before it takes its request, and returns it. The text
-    /// is the same if there was no connection.
-    #[tokio::test]
-    async fn canceled_by_the_pool_is_known_by_its_text() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let closing = async {
-            loop {
-                drop(listener.accept().await.unwrap());
-            }
-        };
-        let asking = async {
-            let mut builder = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new());
-            let client = builder.retry_canceled_requests(false).build_http::<http_body_util::Empty<bytes::Bytes>>();
-            let mut errors = Vec::new();
-            for _ in 0..50 {
-                errors.push(client.get(url.parse().unwrap()).await.unwrap_err());
-            }
-            errors
-        };
-        let errors = tokio::select! {
-            errors = asking => errors,
-            () = closing => unreachable!(),
-        };
-        assert!(errors.iter().any(|error| found_no_connection(error)), "{errors:?}");
-    }
 }

@@ -293,7 +293,18 @@ async fn send_posts(
     limit: u32,
     sends: usize,
     deadline: Duration,
-) -> PostOutcomes {
+) -> Outcomes {
+    send_all(vendor, authority, limit, sends, move || Request::post("v", "/x").body("content").deadline(deadline)).await
+}
+
+/// Makes `sends` requests at once, as [`send_posts`] does.
+async fn send_all(
+    vendor: &Http2Vendor,
+    authority: &Authority,
+    limit: u32,
+    sends: usize,
+    request: impl Fn() -> Request,
+) -> Outcomes {
     let toml = format!(
         r#"
 [vendors.v]
@@ -318,13 +329,12 @@ window = "1s"
         .unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..sends {
-        let client = client.clone();
+        let (client, request) = (client.clone(), request());
         tasks.spawn(async move {
-            let request = Request::post("v", "/x").body("content").deadline(deadline);
             client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
         });
     }
-    let mut posts = PostOutcomes::default();
+    let mut posts = Outcomes::default();
     while let Some(ended) = tasks.join_next().await {
         match ended.unwrap() {
             Ok(_) => posts.answered += 1,
@@ -337,7 +347,7 @@ window = "1s"
 }
 
 #[derive(Default)]
-struct PostOutcomes {
+struct Outcomes {
     answered: usize,
     errors: Vec<integration_client::Error>,
     letters: u64,
@@ -378,4 +388,17 @@ async fn disowned_streams_spend_permits_and_are_resent() {
         assert_eq!(counts.processed.load(Relaxed), posts.answered as u64, "each was processed once");
         assert!(counts.disowned.load(Relaxed) > 0);
     }
+}
+
+/// The first request that waits for a free stream when its connection ends is sent again, as those behind it are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_waiting_for_a_stream_are_resent() {
+    let authority = Authority::new();
+    let troubles = Troubles { most_streams: 4, goaway_after: 50, answers_open: true, ..Troubles::default() };
+    let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+    let gets = send_all(&vendor, &authority, 1_000, 1_000, || Request::get("v", "/x").deadline(secs(60))).await;
+    // So many lose their connection that the share of retries is reached now and then.
+    let are_resent = gets.errors.iter().all(|error| error.kind() == ErrorKind::Exhausted);
+    assert!(are_resent && gets.answered >= 990, "{} of 1,000: {:?}", gets.answered, gets.errors);
+    assert!(vendor.counts.connections.load(Relaxed) > 15);
 }

@@ -104,6 +104,32 @@ async fn invalid_certificate_is_an_error_at_once() {
     assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (2, 1));
 }
 
+/// Short-lived certificates are replaced while the process runs.
+#[tokio::test]
+async fn changed_certificate_file_is_read_again() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let vendor = vendor(&authority, Leaf::Good).await;
+    let path = std::env::temp_dir().join(format!("ic-changed-{}.pem", std::process::id()));
+    std::fs::copy(other.path(), &path).unwrap();
+    let toml = format!(
+        "[vendors.v]\nbase_url = \"{}\"\nauth = {{ scheme = \"none\" }}\nconnection = {{ extra_ca = \"{}\" }}\n",
+        vendor.url,
+        path.display()
+    );
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(toml);
+    let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let send = async || client.send("a", Priority::Normal, Request::get("v", "/x")).await;
+    assert_eq!(send().await.unwrap_err().kind(), ErrorKind::Tls);
+    // A file that is just being written is not used.
+    std::fs::write(&path, "-----BEGIN").unwrap();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(send().await.unwrap_err().kind(), ErrorKind::Tls);
+    std::fs::copy(authority.path(), &path).unwrap();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(send().await.unwrap().text().await.unwrap(), "ok");
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A vendor that supports only TLS 1.0 answers with the alert `protocol_version`.
 #[tokio::test]
 async fn old_version_of_tls_is_not_spoken() {

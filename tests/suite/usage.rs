@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -18,7 +19,7 @@ use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::transport::{SecretString, Signer, SigningParts};
-use integration_client::{BoxError, IntegrationClient, Priority, Request};
+use integration_client::{BoxError, IntegrationClient, OnRemove, Priority, Request};
 
 use crate::support::text_source::TextSource;
 
@@ -175,6 +176,19 @@ async fn next_process_counts_permits_of_old_handle() {
     assert_eq!(used_by_earlier(&folder, false).await[..3], [3, 21, 300]);
 }
 
+/// Waits for `used` to return `expected`, and then for whether it returns more.
+async fn assert_counted<T: PartialEq + Debug>(expected: T, used: impl Fn() -> T) {
+    let counted = async {
+        while used() != expected {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let is_counted = tokio::time::timeout(Duration::from_secs(10), counted).await.is_ok();
+    assert!(is_counted, "{:?}, and not {expected:?}", used());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(used(), expected);
+}
+
 #[tokio::test]
 async fn tenant_that_comes_back_has_its_usage() {
     let folder = folder("back");
@@ -183,16 +197,84 @@ async fn tenant_that_comes_back_has_its_usage() {
     first.shutdown(Duration::from_secs(1)).await;
     drop(first);
     let second = client(&folder, false).await;
-    for times in 1..=2 {
-        let counted = async {
-            while used_units(&second)[0] < 5 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(5), counted).await.unwrap_or_else(|_| panic!("{times}"));
+    assert_counted([5, 35, 150, 500], || used_units(&second)).await;
+    for _ in 0..3 {
         assert_eq!(second.tenants().cleanup(&HashSet::<String>::new()).await.len(), 1);
         second.tenants().set(TenantEntry::new("a", "v")).unwrap();
+        assert_counted([5, 35, 150, 500], || used_units(&second)).await;
     }
+}
+
+/// The limits of an account and of a vendor stay in memory while the tenant is away, because another tenant has them
+/// too.
+#[tokio::test]
+async fn shared_limits_count_returning_tenant_once() {
+    let folder = folder("back-shared");
+    let limit = |scope: &str| {
+        format!(
+            "[[vendors.v.limits]]\nname = \"{scope}\"\nscope = \"{scope}\"\nlimit = 1_000\nwindow = \"24h\"\n\
+             algorithm = \"quota\"\n"
+        )
+    };
+    let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n";
+    let vendor = [vendor.to_owned(), limit("account"), limit("vendor")].concat();
+    let tenant = |id: &str| TenantEntry::new(id, "v").account("shared");
+    let client = async || {
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.as_str());
+        let builder = builder.transport(FakeTransport::new(|_| FakeAnswer::status(200)));
+        let builder = builder.tenant(tenant("a")).tenant(tenant("b")).store(Store::sqlite(folder.join("store.db")));
+        builder.build().await.unwrap()
+    };
+    let first = client().await;
+    for id in ["a", "a", "a", "b", "b"] {
+        first.send(id, Priority::Normal, Request::get("v", "/")).await.unwrap().bytes().await.unwrap();
+    }
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    let second = client().await;
+    let used = || {
+        let limits = second.status("b", "v").unwrap().limits;
+        limits.iter().map(|limit| limit.limit - limit.remaining).collect::<Vec<_>>()
+    };
+    assert_counted(vec![5, 5], used).await;
+    for _ in 0..3 {
+        second.tenants().remove("a", "v", OnRemove::Drain).unwrap();
+        second.tenants().set(tenant("a")).unwrap();
+        assert_counted(vec![5, 5], used).await;
+    }
+}
+
+/// A store that cannot be read for a while.
+#[derive(Default)]
+struct Reads(AtomicBool);
+
+impl Watch for Reads {
+    fn at(&self, what: &'static str, _: Moment) -> Fault {
+        if what == "read" && self.0.load(Relaxed) { Fault::Broken } else { Fault::None }
+    }
+}
+
+#[tokio::test]
+async fn tenant_gone_during_read_finds_usage() {
+    let folder = folder("back-read");
+    let first = client(&folder, false).await;
+    send(&first, 5).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    let reads = Arc::new(Reads::default());
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR);
+    let builder = builder.transport(FakeTransport::new(|_| FakeAnswer::status(200)));
+    let store = Store::sqlite(folder.join("store.db")).watched_by(reads.clone());
+    let second = builder.store(store).build().await.unwrap();
+    reads.0.store(true, Relaxed);
+    second.tenants().set(TenantEntry::new("a", "v")).unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // The read fails now. When it is tried again, the tenant is gone.
+    second.tenants().remove("a", "v", OnRemove::Drain).unwrap();
+    reads.0.store(false, Relaxed);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    second.tenants().set(TenantEntry::new("a", "v")).unwrap();
+    assert_counted([5, 35, 150, 500], || used_units(&second)).await;
 }
 
 #[tokio::test]

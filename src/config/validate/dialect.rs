@@ -242,7 +242,7 @@ fn answer(entry: &AnswerEntry, path: &Path, report: &mut Report) -> AnswerRule {
         choice(Some(text), "scope", Scope::NAMES, parse, None, path, report)
     });
     let asked = entry.from.is_some() || entry.is.is_some() || entry.contains.is_some();
-    if !asked && status.is_empty() && entry.exhausted.is_none() && entry.throttled.is_some() {
+    if !asked && status.is_empty() && !entry.exhausted.unwrap_or(false) && entry.throttled.is_some() {
         report.problem(path.clone(), "this rule fits every answer; state `status`, `from`, `is` or `contains`");
     }
     let says = entry.throttled.is_some() || scope.is_some() || entry.wait.is_some() || entry.wait_until_next.is_some();
@@ -293,6 +293,19 @@ fn wait(entry: &WaitEntry, path: &Path, report: &mut Report) -> WaitRule {
 #[cfg(test)]
 mod tests {
     use crate::config::dialects;
+
+    #[test]
+    fn unconditional_verdict_is_refused() {
+        let read = |rule: &str| dialects("d.toml", &format!("[vendors.x.dialect]\nanswers = [{{ {rule} }}]\n"));
+        for rule in ["throttled = false", "exhausted = false, throttled = false", "exhausted = false, throttled = true"]
+        {
+            let error = read(rule).unwrap_err().to_string();
+            assert!(error.contains("this rule fits every answer"), "{rule}: {error}");
+        }
+        for rule in ["exhausted = true, throttled = false", "exhausted = false, status = [402], throttled = true"] {
+            assert!(read(rule).is_ok(), "{rule}");
+        }
+    }
 
     #[test]
     fn dialect_has_at_most_32_pointers() {

@@ -198,11 +198,13 @@ fn resets(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Resets
         }
     };
     let length = resets.period.window();
-    let other =
-        entry.window.as_deref().and_then(|window| parse_duration(window).ok()).filter(|window| *window != length);
-    if other.is_some() {
+    // In one entry, the calendar's own length contradicts nothing. Above the calendar, a window is meant to replace it.
+    let (is_above, whose) = if entry.window_over_calendar { (true, " of the entry below") } else { (false, "") };
+    let window = entry.window.as_deref().and_then(|window| parse_duration(window).ok());
+    if window.is_some_and(|window| is_above || window != length) {
         let message = format!(
-            "`resets = \"{text}\"` says how long the window is: remove `window`, or write `resets = \"{ROLLING}\"` beside it"
+            "`resets = \"{text}\"`{whose} says how long the window is: remove `window`, or write \
+             `resets = \"{ROLLING}\"` beside it"
         );
         report.problem(at(path, "window"), message);
     }

@@ -6,15 +6,17 @@
 //! of rows at a time, so that neither memory nor the start of the program depends on the number of rows. Lanes with
 //! waiting jobs are read first. Where several tenants share a limit, all lanes of the vendor are read before a job of
 //! one of them is claimed.
+//!
+//! Each row is counted once, however often its tenant goes and comes back (`order.rs`).
 
 pub(super) mod order;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::order::{Lane, Recall};
+use self::order::{Lane, Left, Recall};
 use super::OutboxState;
-use super::usage_retention::remembered;
+use super::usage_retention::{kept_for, remembered};
 use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
@@ -24,7 +26,7 @@ use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::route::Route;
 use crate::store::may_pass;
-use crate::store::usage::{self, Mark, Table, Usage, Wanted};
+use crate::store::usage::{self, Table, Usage, Wanted};
 use crate::telemetry::metrics::OutboxFigures;
 
 /// Attempts to read a page. A damaged file must not stop a lane for ever.
@@ -50,14 +52,19 @@ impl Recall {
 
 impl OutboxHooks for OutboxState {
     fn tenant_appears(&self, tenant: &Tenant) {
-        if remembered(tenant) > 0 {
-            self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name);
-            self.recall.wanted.notify_one();
+        if remembered(tenant) == 0 {
+            return;
         }
+        // A row that is no longer kept counts no longer either.
+        let (_, kept_ms) = kept_for(tenant, self.store.limits.latest_start());
+        let counts = Duration::from_millis(u64::try_from(kept_ms).unwrap_or(0));
+        let is_back = self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name, counts, self.clock.now());
+        // The lane's jobs need not wait for a read.
+        if is_back { &self.wake } else { &self.recall.wanted }.notify_one();
     }
 
     fn tenant_goes(&self, tenant: &str, vendor: &str) {
-        self.recall.lanes.lock().forget(tenant, vendor);
+        self.recall.lanes.lock().forget(tenant, vendor, self.clock.now());
     }
 
     fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
@@ -95,33 +102,54 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
         let read = async {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;
+                Vec::new()
             } else {
-                read(&core, &outbox, &lanes).await;
+                read(&core, &outbox, &lanes).await
             }
         };
-        tokio::select! {
+        let missed = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
-            () = read => {}
-        }
+            missed = read => missed,
+        };
         if !lanes.is_empty() {
+            let now = outbox.clock.now();
             let mut known = outbox.recall.lanes.lock();
-            lanes.iter().for_each(|lane| known.read(lane));
+            for (lane, _) in &lanes {
+                known.read(lane, left_of(lane, &missed), now);
+            }
             drop(known);
             outbox.wake.notify_one();
         }
     }
 }
 
-/// Counts the stored usage of `lanes`, page by page.
-async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
-    let start = |(tenant, vendor): &Lane| Wanted {
-        tenant: tenant.as_ref().to_owned(),
-        vendor: vendor.as_ref().to_owned(),
-        after: Mark::START,
-    };
-    let all: Vec<Wanted> = lanes.iter().map(start).collect();
-    let mut left = vec![(Table::Units, all.clone()), (Table::Requests, all)];
+/// A table of a lane, and the position after which its rows came while the lane's tenant was gone.
+type Missed = (Table, Wanted);
+
+/// What of a lane was missed.
+fn left_of((tenant, vendor): &Lane, missed: &[Missed]) -> Left {
+    let of_lane = missed.iter().filter(|(_, wanted)| *wanted.tenant == **tenant && *wanted.vendor == **vendor);
+    of_lane.map(|(table, wanted)| (*table, wanted.after.clone())).collect()
+}
+
+/// The lanes of which `table` is to be read.
+fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
+    let mut wanted = Vec::new();
+    for ((tenant, vendor), left) in lanes {
+        wanted.extend(left.iter().filter(|(of, _)| *of == table).map(|(_, after)| Wanted {
+            tenant: tenant.as_ref().to_owned(),
+            vendor: vendor.as_ref().to_owned(),
+            after: after.clone(),
+        }));
+    }
+    (table, wanted)
+}
+
+/// Counts the stored usage of `lanes`, page by page. Returns what could not be counted because a tenant was gone.
+async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)]) -> Vec<Missed> {
+    let mut left = vec![wanted_of(lanes, Table::Units), wanted_of(lanes, Table::Requests)];
+    let mut missed = Vec::new();
     let mut failed = 0;
     while let Some((table, wanted)) = left.pop() {
         if wanted.is_empty() {
@@ -129,12 +157,15 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
         }
         match outbox.store.read((outbox.store.owner, table, wanted.clone()), usage::read).await {
             Ok(pages) => {
-                let Some(core) = core.upgrade() else { return };
+                let Some(core) = core.upgrade() else { return missed };
                 let mut more = Vec::new();
                 for page in pages {
                     let Some(lane) = wanted.get(page.lane) else { continue };
-                    recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
-                    more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
+                    if recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start()) {
+                        more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
+                    } else {
+                        missed.push((table, lane.clone()));
+                    }
                 }
                 left.push((table, more));
                 failed = 0;
@@ -159,6 +190,11 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
             }
         }
     }
+    if !missed.is_empty() {
+        // A tenant is gone a moment before this is reported. Until then its lane would be read again at once.
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+    missed
 }
 
 /// A row is negative if units that were taken in an earlier slot were returned in this one, or if it was edited. It
@@ -184,10 +220,11 @@ fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
     }
 }
 
-/// Counts the usage by other processes against a lane's limits.
-fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
-    let Ok(tenant) = core.registry.route(tenant, vendor) else { return };
-    let Ok(place) = core.registry.place(&tenant) else { return };
+/// Counts the usage by other processes against a lane's limits. Returns whether it did: if the tenant is gone, it
+/// cannot.
+fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) -> bool {
+    let Ok(tenant) = core.registry.route(tenant, vendor) else { return false };
+    let Ok(place) = core.registry.place(&tenant) else { return false };
     // Oldest first, so that a bucket's refill in between is counted.
     rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
     place.shard.decide(|engine, now| {
@@ -208,4 +245,5 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
             engine.replay(now, place.lane, endpoint, &past);
         }
     });
+    true
 }

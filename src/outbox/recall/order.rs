@@ -1,13 +1,27 @@
 //! Which lanes' stored usage has been read, and which lane is read next.
+//!
+//! What was read has been counted, and the engine keeps counting it when the tenant goes: read again on the tenant's
+//! return, it would count twice. So a lane that was read is remembered until none of the rows read can count any more.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::clock::Time;
+use crate::store::usage::{Mark, Table};
+
 /// A tenant and its vendor.
 pub(super) type Lane = (Arc<str>, Arc<str>);
+
+/// The tables of a lane that have not been read to their end, each with the position after which to go on.
+pub(super) type Left = Vec<(Table, Mark)>;
+
+/// The most lanes without a tenant that are remembered. Those beyond, whose rows stop counting soonest, are read again
+/// if their tenants come back.
+const MOST_GONE: usize = 100_000;
 
 /// How far a lane has been read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,13 +30,30 @@ enum Read {
     /// Waits to be read, before the lanes that have no jobs.
     Urgent,
     UnderWay,
+    /// Is being read, and its tenant has gone.
+    Leaving,
     Whole,
+}
+
+/// A lane that has been read, or a part of it, and whose tenant has gone.
+struct Gone {
+    /// When the last row that was read stops counting.
+    until: Time,
+    /// What has not been read.
+    left: Left,
 }
 
 /// Which lanes have been read. Pure.
 #[derive(Default)]
 pub(super) struct Lanes {
     known: HashMap<Lane, Read>,
+    /// The lanes that have been read in part, and that wait for the rest to be read.
+    left: HashMap<Lane, Left>,
+    gone: HashMap<Lane, Gone>,
+    /// The lanes in `gone`, those first whose rows stop counting first.
+    ends: BTreeSet<(Time, Lane)>,
+    /// How long a row counts at each vendor at most, since the start.
+    counts: HashMap<Arc<str>, Duration>,
     /// The number of lanes of each vendor that have not been read completely.
     unread: HashMap<Arc<str>, usize>,
     /// Vendors with jobs whose tenants share limits.
@@ -32,31 +63,52 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Queues the lane to be read, unless it is known already.
-    pub(super) fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>) {
+    /// Queues the lane to be read, unless that has happened already. A row of the lane `counts` for so long. Returns
+    /// whether the tenant has come back and all of its usage counts already.
+    pub(super) fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, counts: Duration, now: Time) -> bool {
+        let longest = self.counts.entry(vendor.clone()).or_default();
+        *longest = counts.max(*longest);
         let lane = (tenant.clone(), vendor.clone());
-        if self.known.contains_key(&lane) {
-            return;
+        if let Some(read) = self.known.get_mut(&lane) {
+            if *read == Read::Leaving {
+                *read = Read::UnderWay;
+            }
+            return false;
         }
-        *self.unread.entry(vendor.clone()).or_default() += 1;
-        let is_urgent = self.urgent_vendors.contains(vendor);
+        if let Some(gone) = self.gone.remove(&lane) {
+            self.ends.remove(&(gone.until, lane.clone()));
+            if gone.until > now {
+                if gone.left.is_empty() {
+                    self.known.insert(lane, Read::Whole);
+                    return true;
+                }
+                self.left.insert(lane.clone(), gone.left);
+            }
+        }
+        self.queue(lane);
+        false
+    }
+
+    fn queue(&mut self, lane: Lane) {
+        *self.unread.entry(lane.1.clone()).or_default() += 1;
+        let is_urgent = self.urgent_vendors.contains(&lane.1);
         self.known.insert(lane.clone(), if is_urgent { Read::Urgent } else { Read::Waiting });
         if is_urgent { &mut self.urgent } else { &mut self.waiting }.push_back(lane);
     }
 
     /// Whether all usage has been read that matters for a job of the lane. If not, the lane is read next.
     pub(super) fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: bool) -> bool {
-        self.add(tenant, vendor);
         let lane = (tenant.clone(), vendor.clone());
-        match self.known.get_mut(&lane) {
-            Some(Read::Whole) => {}
+        let is_read = match self.known.get_mut(&lane) {
+            // The tenant has gone meanwhile, or a reload is about to add it.
+            None => return false,
             Some(read @ Read::Waiting) => {
                 *read = Read::Urgent;
                 self.urgent.push_back(lane);
+                false
             }
-            _ => {}
-        }
-        let is_read = self.known.get(&(tenant.clone(), vendor.clone())) == Some(&Read::Whole);
+            Some(read) => *read == Read::Whole,
+        };
         if !shares {
             return is_read;
         }
@@ -74,34 +126,69 @@ impl Lanes {
         false
     }
 
-    /// Up to `most` lanes that are to be read now.
-    pub(super) fn next(&mut self, most: usize) -> Vec<Lane> {
+    /// Up to `most` lanes that are to be read now, each with what is to be read of it.
+    pub(super) fn next(&mut self, most: usize) -> Vec<(Lane, Left)> {
         let mut lanes = Vec::new();
         while lanes.len() < most
             && let Some(lane) = self.urgent.pop_front().or_else(|| self.waiting.pop_front())
         {
             if let Some(read @ (Read::Waiting | Read::Urgent)) = self.known.get_mut(&lane) {
                 *read = Read::UnderWay;
-                lanes.push(lane);
+                let whole = || vec![(Table::Units, Mark::START), (Table::Requests, Mark::START)];
+                let left = self.left.remove(&lane).unwrap_or_else(whole);
+                lanes.push((lane, left));
             }
         }
         lanes
     }
 
-    /// Records that the lane has been read completely.
-    pub(super) fn read(&mut self, lane: &Lane) {
-        if let Some(read) = self.known.get_mut(lane)
-            && std::mem::replace(read, Read::Whole) != Read::Whole
-        {
-            self.count_read(&lane.1);
+    /// Records that the lane has been read, all but `left`, which came while the tenant was gone.
+    pub(super) fn read(&mut self, lane: &Lane, left: Left, now: Time) {
+        let Some(read @ (Read::UnderWay | Read::Leaving)) = self.known.get(lane).copied() else { return };
+        self.count_read(&lane.1);
+        if read == Read::UnderWay && left.is_empty() {
+            self.known.insert(lane.clone(), Read::Whole);
+            return;
+        }
+        self.known.remove(lane);
+        if read == Read::Leaving {
+            self.keep(lane.clone(), left, now);
+        } else {
+            // The tenant has come back, or is about to be reported as gone.
+            self.left.insert(lane.clone(), left);
+            self.queue(lane.clone());
         }
     }
 
-    /// Forgets the tenant. If it comes back, its usage is read again.
-    pub(super) fn forget(&mut self, tenant: &str, vendor: &str) {
+    /// Records that the tenant has gone. If it comes back, only what has not been read is read.
+    pub(super) fn forget(&mut self, tenant: &str, vendor: &str, now: Time) {
         let lane: Lane = (tenant.into(), vendor.into());
-        if self.known.remove(&lane).is_some_and(|read| read != Read::Whole) {
-            self.count_read(&lane.1);
+        let left = match self.known.remove(&lane) {
+            None => return,
+            Some(Read::UnderWay | Read::Leaving) => {
+                self.known.insert(lane, Read::Leaving);
+                return;
+            }
+            Some(Read::Waiting | Read::Urgent) => {
+                self.count_read(&lane.1);
+                self.left.remove(&lane)
+            }
+            Some(Read::Whole) => Some(Left::new()),
+        };
+        // A lane of which nothing has been read is unknown from now on.
+        if let Some(left) = left {
+            self.keep(lane, left, now);
+        }
+    }
+
+    /// Remembers a lane whose tenant has gone, and forgets lanes of which no row counts any more.
+    fn keep(&mut self, lane: Lane, left: Left, now: Time) {
+        let until = now + self.counts.get(&lane.1).copied().unwrap_or_default();
+        self.ends.insert((until, lane.clone()));
+        self.gone.insert(lane, Gone { until, left });
+        while self.ends.len() > MOST_GONE || self.ends.first().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, lane)) = self.ends.pop_first() else { break };
+            self.gone.remove(&lane);
         }
     }
 
@@ -126,13 +213,37 @@ pub(in crate::outbox) struct Recall {
 mod tests {
     use super::*;
 
-    fn names(lanes: &[Lane]) -> Vec<&str> {
-        lanes.iter().map(|(tenant, _)| &**tenant).collect()
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn names(lanes: &[(Lane, Left)]) -> Vec<&str> {
+        lanes.iter().map(|((tenant, _), _)| &**tenant).collect()
+    }
+
+    fn lane(tenant: &str) -> Lane {
+        (tenant.into(), "v".into())
+    }
+
+    fn at(minute: u64) -> Time {
+        Time::ZERO + Duration::from_secs(60 * minute)
+    }
+
+    impl Lanes {
+        /// Adds a tenant of the vendor `v`.
+        fn appears(&mut self, tenant: &str, now: Time) -> bool {
+            self.add(&tenant.into(), &"v".into(), HOUR, now)
+        }
+
+        /// Reads all lanes that wait, completely. Returns their names.
+        fn read_all(&mut self) -> Vec<String> {
+            let lanes = self.next(usize::MAX);
+            lanes.iter().for_each(|(lane, _)| self.read(lane, Left::new(), Time::ZERO));
+            names(&lanes).into_iter().map(str::to_owned).collect()
+        }
     }
 
     fn lanes(tenants: &[&str]) -> Lanes {
         let mut lanes = Lanes::default();
-        tenants.iter().for_each(|tenant| lanes.add(&(*tenant).into(), &"v".into()));
+        tenants.iter().for_each(|tenant| assert!(!lanes.appears(tenant, Time::ZERO)));
         lanes
     }
 
@@ -144,7 +255,7 @@ mod tests {
         let first = lanes.next(1);
         assert_eq!(names(&first), ["c"]);
         assert!(!lanes.is_ready(&"c".into(), &"v".into(), false), "it is being read");
-        lanes.read(&first[0]);
+        lanes.read(&first[0].0, Left::new(), Time::ZERO);
         assert!(lanes.is_ready(&"c".into(), &"v".into(), false));
         assert_eq!(names(&lanes.next(10)), ["a", "b"]);
         assert!(lanes.next(10).is_empty());
@@ -153,31 +264,96 @@ mod tests {
     #[test]
     fn shared_limit_waits_for_the_vendors_lanes() {
         let mut lanes = lanes(&["a", "b"]);
-        lanes.add(&"x".into(), &"w".into());
+        lanes.add(&"x".into(), &"w".into(), HOUR, Time::ZERO);
         assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
-        lanes.add(&"c".into(), &"v".into());
+        lanes.appears("c", Time::ZERO);
         let read = lanes.next(3);
         assert_eq!(names(&read), ["b", "a", "c"], "the other vendor's lane is not urgent");
-        read[..2].iter().for_each(|lane| lanes.read(lane));
+        read[..2].iter().for_each(|(lane, _)| lanes.read(lane, Left::new(), Time::ZERO));
         assert!(!lanes.is_ready(&"b".into(), &"v".into(), true), "c has not been read");
-        lanes.read(&read[2]);
+        lanes.read(&read[2].0, Left::new(), Time::ZERO);
         assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
         assert_eq!(names(&lanes.next(3)), ["x"]);
     }
 
     #[test]
-    fn removed_tenant_is_read_again_on_return() {
+    fn unread_tenant_is_read_on_return() {
         let mut lanes = lanes(&["a", "b"]);
-        lanes.forget("a", "v");
-        let read = lanes.next(10);
-        assert_eq!(names(&read), ["b"]);
-        lanes.read(&read[0]);
+        lanes.forget("a", "v", Time::ZERO);
+        assert!(lanes.gone.is_empty(), "nothing of it counts");
+        assert_eq!(lanes.read_all(), ["b"]);
         assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
-        lanes.add(&"a".into(), &"v".into());
+        assert!(!lanes.appears("a", Time::ZERO));
         assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
         assert_eq!(names(&lanes.next(10)), ["a"]);
-        lanes.forget("a", "v");
-        lanes.read(&("a".into(), "v".into()));
+        lanes.forget("a", "v", Time::ZERO);
+        lanes.read(&lane("a"), Left::new(), Time::ZERO);
         assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+        assert!(!lanes.is_ready(&"a".into(), &"v".into(), false), "its tenant is gone");
+    }
+
+    #[test]
+    fn returning_tenant_is_not_read_twice() {
+        let mut lanes = lanes(&["a", "b"]);
+        assert_eq!(lanes.read_all(), ["a", "b"]);
+        for minute in 0..3 {
+            lanes.forget("a", "v", at(minute));
+            assert!(lanes.appears("a", at(minute + 1)));
+            assert!(lanes.is_ready(&"a".into(), &"v".into(), true));
+        }
+        assert!(lanes.gone.is_empty() && lanes.ends.is_empty());
+        // What was read counts no longer, and other processes may have used more.
+        lanes.forget("a", "v", at(3));
+        assert!(!lanes.appears("a", at(63)));
+        assert_eq!(lanes.read_all(), ["a"]);
+        // A vendor's longest window decides.
+        lanes.add(&"c".into(), &"v".into(), 2 * HOUR, at(63));
+        lanes.forget("a", "v", at(63));
+        assert!(lanes.appears("a", at(182)));
+    }
+
+    #[test]
+    fn departure_during_a_read_repeats_no_part() {
+        let rest = || vec![(Table::Units, Mark::START)];
+        let mut lanes = lanes(&["a"]);
+        assert_eq!(lanes.next(10)[0].1.len(), 2);
+        // It goes, comes back and goes again, while one read is under way.
+        lanes.forget("a", "v", at(0));
+        assert!(!lanes.appears("a", at(1)));
+        assert!(lanes.next(10).is_empty());
+        lanes.forget("a", "v", at(2));
+        lanes.read(&lane("a"), rest(), at(3));
+        assert!(lanes.unread.is_empty() && lanes.next(10).is_empty());
+        assert!(!lanes.appears("a", at(4)));
+        // It goes while the rest waits to be read.
+        lanes.forget("a", "v", at(5));
+        assert!(!lanes.appears("a", at(6)));
+        assert_eq!(lanes.next(10), [(lane("a"), rest())]);
+        // It has come back before the read ends, which has missed a part.
+        lanes.forget("a", "v", at(7));
+        assert!(!lanes.appears("a", at(8)));
+        lanes.read(&lane("a"), rest(), at(9));
+        assert!(!lanes.is_ready(&"a".into(), &"v".into(), true), "the part is missing");
+        assert_eq!(lanes.next(10), [(lane("a"), rest())]);
+        lanes.read(&lane("a"), Left::new(), at(10));
+        assert!(lanes.is_ready(&"a".into(), &"v".into(), true));
+        assert!(lanes.left.is_empty() && lanes.unread.is_empty());
+    }
+
+    #[test]
+    fn remembered_departures_are_bounded() {
+        let mut lanes = Lanes::default();
+        let name = |number: usize| number.to_string();
+        (0..MOST_GONE + 2).for_each(|number| assert!(!lanes.appears(&name(number), Time::ZERO)));
+        lanes.read_all();
+        (0..MOST_GONE + 2).for_each(|number| lanes.forget(&name(number), "v", at(number as u64 % 60)));
+        assert!(lanes.known.is_empty());
+        assert_eq!((lanes.gone.len(), lanes.ends.len()), (MOST_GONE, MOST_GONE));
+        // Those that went in the first minute.
+        assert!(!lanes.appears("0", at(59)));
+        assert!(lanes.appears(&name(MOST_GONE), at(59)));
+        assert_eq!(lanes.read_all(), ["0"]);
+        lanes.forget("0", "v", at(500));
+        assert_eq!(lanes.gone.len(), 1);
     }
 }

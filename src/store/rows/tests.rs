@@ -145,3 +145,20 @@ fn rows_override_texts_of_servers() {
     let read = lay(&looser, &rows(&[("a", &tenant("a"))]), None);
     assert_eq!(Config::load(&read.sources, 1).unwrap().tenant("a", "v").unwrap().weight, 1);
 }
+
+/// An effort that grew with the square of their number would take minutes.
+#[test]
+fn many_invalid_rows_are_left_out_quickly() {
+    let before = rows(&[("z", &tenant("a"))]);
+    let mut now = before.clone();
+    now.extend((0..10_000).map(|number| (format!("a{number}"), "[[tenants]\n".to_owned())));
+    now.extend((0..10_000).map(|number| (format!("b{number}"), tenant(&format!("t{number}")) + "weight = \"x\"\n")));
+    now.insert("c".to_owned(), tenant("c") + "weight = 0\n");
+    for before in [Some(&before), None] {
+        let read = lay(&sources_without_rows(), &now, before);
+        assert_eq!(tenants(&read), ["a"]);
+        assert_eq!(read.used.unwrap().len(), 1);
+        let why = &read.sources.problem().unwrap().why;
+        assert!(why.ends_with("; and 19991 more rows"), "{why}");
+    }
+}

@@ -58,6 +58,23 @@ fn hanging_file_occupies_one_thread() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+#[tokio::test]
+async fn request_with_empty_secret_is_not_sent() {
+    let folder = crate::support::folder("empty-secret");
+    let file = folder.join("key");
+    let transport = transport_with_delay(Duration::ZERO);
+    let client = bearer(&transport).tenant(tenant(&format!("file:{}", file.display()))).build().await.unwrap();
+    std::fs::write(&file, "\n").unwrap();
+    let error = client.send("a", Priority::Normal, get("/")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Credential, Delivery::NotSent));
+    assert!(error.to_string().contains("key is empty"), "{error}");
+    std::fs::write(&file, "prompt\n").unwrap();
+    client.send("a", Priority::Normal, get("/")).await.unwrap();
+    let calls = transport.calls();
+    assert_eq!((calls.len(), calls[0].header("authorization")), (1, Some("Bearer prompt")));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn departed_callers_end_no_call_of_a_resolver() {
     let calls = Arc::new(AtomicUsize::new(0));

@@ -28,6 +28,9 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+/// The name of a setting.
+const MAX_CONCURRENT_STREAMS: u8 = 3;
+
 const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 
@@ -43,12 +46,15 @@ pub struct Troubles {
     /// Every n-th request is processed, and its stream is then reset.
     pub reset_every: u64,
     /// A connection ends with a GOAWAY after this many requests; every second connection does not answer the requests
-    /// that are open then.
+    /// that are open then, unless `answers_open` is set.
     pub goaway_after: u64,
+    pub answers_open: bool,
     /// A connection answers this many requests, and disowns all further ones by a GOAWAY that names the last of these.
     pub disown_after: u64,
     /// The error code of that GOAWAY.
     pub goaway_code: u32,
+    /// The streams that a connection may have open at once.
+    pub most_streams: u32,
 }
 
 /// Counts of requests by their outcome.
@@ -100,7 +106,7 @@ impl Http2Vendor {
                 connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let number = counts.connections.fetch_add(1, Relaxed);
-                    let cuts = number % 2 == 1;
+                    let cuts = number % 2 == 1 && !troubles.answers_open;
                     let connection = Connection {
                         stream,
                         troubles,
@@ -148,7 +154,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     async fn run(mut self) -> io::Result<()> {
         let mut preface = [0; 24];
         self.stream.read_exact(&mut preface).await?;
-        self.frame(SETTINGS, 0, 0, &[]);
+        let most = self.troubles.most_streams.to_be_bytes();
+        let settings = [&[0, MAX_CONCURRENT_STREAMS][..], &most].concat();
+        self.frame(SETTINGS, 0, 0, if self.troubles.most_streams > 0 { &settings } else { &[] });
         let mut input = Vec::new();
         let mut held = false;
         loop {
