@@ -336,13 +336,10 @@ impl IntakeSource for Nats {
                 asked.batch = None;
                 let Some(problem) = problem else { continue };
                 asked.seen = None;
-                if !matches!(problem, Problem::Other(_))
-                    && let Some(singly) = asked.breaks.broke(self.ack_wait, waits::now())
-                {
+                if !matches!(problem, Problem::Other(_)) && asked.breaks.broke(self.ack_wait, waits::now()) {
                     tracing::warn!(
                         source = self.name,
-                        singly_s = singly.as_secs(),
-                        "asking for one message at a time: the headers of a message may be what broke the connection, and \
+                        "about to ask for one message at a time for a while: the headers of a message may be what broke the connection, and \
                          what the server had sent behind it comes again after `ack_wait`. If this is repeated each time \
                          that `ack_wait` is over, find that message and delete it"
                     );

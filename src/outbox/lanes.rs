@@ -43,8 +43,8 @@ struct Known {
     /// Whether the lane got a job since it was last asked for jobs.
     again: bool,
     gauge: Arc<Gauge>,
-    /// No due job of the lane is before this position, as far as is known. While a claim searches the lane: no due job
-    /// that has become known since is before it.
+    /// No due job of the lane is before this position, as far as is known. When a claim begins to search the lane, this is
+    /// set to the last position; looks lower it meanwhile, and the end of the claim lowers it to where the search ended.
     from: Position,
     /// Since when the lane has been missing in the configuration.
     unknown_since: Option<Time>,
@@ -235,16 +235,12 @@ impl Lanes {
         self.known.get_mut(lane).map(|known| std::mem::replace(&mut known.from, Position::LAST)).unwrap_or_default()
     }
 
-    /// Ends a search of the lane, which has left no due job before `from`.
+    /// Notes that the lane may have due jobs from this position on: a search has left none before it, or the job that was
+    /// there is given back.
     pub(super) fn searched(&mut self, lane: &LaneTier, from: Position) {
         if let Some(known) = self.known.get_mut(lane) {
             known.from = known.from.min(from);
         }
-    }
-
-    /// Has the lane searched from its first job on: jobs of it were given back.
-    pub(super) fn search_anew(&mut self, lane: &LaneTier) {
-        self.searched(lane, Position::default());
     }
 
     /// Has all lanes searched from their first jobs on.

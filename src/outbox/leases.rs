@@ -50,8 +50,8 @@ impl Leases {
         self.seen.values().any(|known| known.number.is_some())
     }
 
-    /// Records the result of a search for processes that have claims and no heartbeat. They count for the observations
-    /// until the next search.
+    /// Records the result of a search for processes that have claims and no heartbeat. Until the next search, every
+    /// observation counts them as seen without a heartbeat.
     pub(super) fn found(&mut self, owners: Vec<Vec<u8>>) {
         self.unregistered = owners;
     }

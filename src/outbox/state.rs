@@ -112,7 +112,8 @@ impl OutboxState {
         }
         let mut fresh = self.fresh.lock();
         if fresh.len() < MAX_FRESH && fresh.last().is_none_or(|(last, _)| *last != lane) {
-            // The job is due later than those that were claimed. If the store's clock was stepped back, a look finds it.
+            // Usually the job is due later than those that were claimed. If it is not, because its transaction is committed
+            // late or the store's clock was stepped back, a look finds it.
             fresh.push((lane, Position::LAST));
         }
         drop(fresh);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::in_hand::Amount;
 use crate::clock::Time;
-use crate::store::jobs::{End, JobEnd};
+use crate::store::jobs::{End, JobEnd, Position};
 use crate::store::{Id, LaneTier};
 
 /// How often a write is repeated after its first failure, if it fails for its own reason and not because the store
@@ -35,6 +35,7 @@ pub(super) struct HeldJob {
     pub(super) id: Id,
     pub(super) fence: i64,
     pub(super) lane: LaneTier,
+    pub(super) position: Position,
     pub(super) amount: Amount,
 }
 

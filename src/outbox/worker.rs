@@ -190,8 +190,8 @@ impl Worker {
                 self.set(Chore::Expire, now + OWN_AGAIN);
             }
             for lane in refused {
-                // Its jobs are due, and go back into the store.
-                self.lanes.due(lane.clone(), Position::default());
+                // Its jobs are due, and go back into the store. `Flushed` states their positions.
+                self.lanes.due(lane.clone(), Position::LAST);
                 self.blocked.refused(lane, now);
             }
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
@@ -323,7 +323,7 @@ impl Worker {
                 let back: HashSet<Id> = finishes.iter().filter(is_back).map(|finish| finish.id).collect();
                 for hand in hands {
                     if back.contains(&hand.id) {
-                        self.lanes.search_anew(&hand.lane);
+                        self.lanes.searched(&hand.lane, hand.position);
                     }
                     self.free(Some(hand));
                 }
@@ -369,9 +369,13 @@ impl Worker {
                 }
             }
             Done::Expired(began, result) => {
-                let every = if self.outbox.own.is_some() { LOOK } else { Duration::from_secs(1) };
                 let took = self.outbox.clock.now().since(began);
-                self.over(Chore::Expire, every.max(took.saturating_mul(10)));
+                let every = match &self.outbox.own {
+                    // The chore claims the jobs of this client.
+                    Some(_) => LOOK,
+                    None => Duration::from_secs(1).max(took.saturating_mul(10)),
+                };
+                self.over(Chore::Expire, every);
                 match result {
                     Ok(jobs) => self.start(jobs),
                     Err(_) => self.unclaim_at = Some(Time::ZERO),

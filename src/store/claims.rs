@@ -33,7 +33,7 @@ impl Default for Position {
 pub(crate) struct LaneClaim {
     pub(crate) lane: LaneTier,
     pub(crate) count: u32,
-    /// Where the search begins. While PostgreSQL holds an old snapshot (a dump), the index keeps the entries of all jobs
+    /// Where the search begins in PostgreSQL; SQLite keeps no entries of jobs that have ended. While PostgreSQL holds an old snapshot (a dump), the index keeps the entries of all jobs
     /// that have ended since, and a search from the first entry reads all of them.
     pub(crate) from: Position,
 }

@@ -228,15 +228,25 @@ impl ReqwestTransport {
     }
 
     fn custom(&self) -> reqwest::ClientBuilder {
-        self.customize.as_ref().map_or_else(reqwest::Client::builder, |with| with(reqwest::Client::builder()))
+        // All tenants of a vendor share one HTTP/2 connection, and a request that ends at its deadline leaves it open. A
+        // peer that takes bytes and answers nothing would make every later request end so.
+        let pings = reqwest::Client::builder().http2_keep_alive_interval(PING_AFTER);
+        let builder = pings.http2_keep_alive_timeout(PING_PATIENCE);
+        match &self.customize {
+            Some(customize) => customize(builder),
+            None => builder,
+        }
     }
 
     /// Replaces the clients whose certificate files have changed. If the new files cannot be used, the earlier client stays
-    /// in use, and the next look tries again. This blocks its thread as building a client does.
+    /// in use until they change again. This blocks its thread as building a client does, and never a second thread.
     fn look_at_files(&self) {
-        let _building = self.building.lock();
-        let mut next = HashMap::clone(&self.clients.load());
-        let mut are_changed = false;
+        let Some(_building) = self.building.try_lock() else { return };
+        let current = self.clients.load();
+        if !current.values().flatten().any(|pooled| pooled.files.have_changed()) {
+            return;
+        }
+        let mut next = HashMap::clone(&current);
         for pooled in next.values_mut().flatten().filter(|pooled| pooled.files.have_changed()) {
             let Pooled { connection, certificate, .. } = &*pooled;
             let files = Files::of(connection.extra_ca.iter().chain(certificate).map(|path| &**path));
@@ -248,18 +258,17 @@ impl ReqwestTransport {
                         extra_ca = connection.extra_ca,
                         "new connections use the changed files"
                     );
-                    (pooled.client, pooled.files, are_changed) = (client, files, true);
+                    (pooled.client, pooled.files) = (client, files);
                 }
                 Err(error) => {
+                    pooled.files = files;
                     tracing::warn!(%error, "changed certificate files cannot be used; the earlier ones stay in use");
                 }
             }
         }
-        if are_changed {
-            self.clients.store(Arc::new(next));
-            // As in `reset`.
-            self.pool.store(next_pool(), Ordering::Release);
-        }
+        self.clients.store(Arc::new(next));
+        // As in `reset`.
+        self.pool.store(next_pool(), Ordering::Release);
     }
 }
 
@@ -354,10 +363,6 @@ fn build(
         .tcp_keepalive(Duration::from_secs(30))
         .connect_timeout(connect_timeout)
         .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
-        // All tenants of a vendor share one HTTP/2 connection, and a request that ends at its deadline leaves it open. A
-        // peer that takes bytes and answers nothing would make every later request end so.
-        .http2_keep_alive_interval(PING_AFTER)
-        .http2_keep_alive_timeout(PING_PATIENCE)
         // Some vendors (GitHub) refuse requests without a user agent.
         .user_agent(concat!("integration-client/", env!("CARGO_PKG_VERSION")));
     if let Some(proxy) = &connection.proxy {

@@ -26,7 +26,7 @@ pub(super) fn with_body(mut about: Value, body: Option<&[u8]>) -> String {
 fn shown(body: &[u8]) -> Box<RawValue> {
     let json = match std::str::from_utf8(body) {
         Ok("") => Value::Null.to_string(),
-        // The value would not do: it rounds large numbers and drops repeated keys.
+        // The parsed value only shows that the text is JSON: it rounds large numbers and drops repeated keys.
         Ok(text) if serde_json::from_str::<Value>(text).is_ok() => without_white_space(text),
         Ok(text) => Value::from(text).to_string(),
         Err(_) => json!({ "bytes": body.len() }).to_string(),
@@ -62,7 +62,7 @@ mod tests {
             (" 7 ", "7"),
             ("", "null"),
             ("no\njson", r#""no\njson""#),
-            // No value that every reader of the results can read.
+            // Nested too deep, and half of a surrogate pair: many readers of JSON refuse both.
             (&*deep, &*format!("\"{deep}\"")),
             (r#"["\ud800"]"#, r#""[\"\\ud800\"]""#),
         ] {

@@ -1,8 +1,8 @@
 //! Writes result lines. If a reader stops reading, or a disk hangs, this blocks the results thread alone. All results
 //! wait in a queue that is bounded in bytes.
 //!
-//! The store, which is synced, ends a job without its response once the job's line is written. So a line in a file
-//! counts as written once it is synced too. The results thread writes together all lines that have gathered during the
+//! The store ends a job without its response once the job's line is written, and syncs that. If the line were not synced
+//! before, a power failure would leave the response nowhere. So a line in a file counts as written once it is synced. The results thread writes together all lines that have gathered during the
 //! last sync, and syncs them with one call: the slower the disk, the larger these groups.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -72,7 +72,7 @@ impl Out {
         file.metadata().is_ok_and(|about| about.is_file())
     }
 
-    /// Writes and syncs lines. If that fails for a file, what was written is removed: the file then holds only whole
+    /// Writes and syncs lines. If that fails for the file of `--out`, what was written is removed: the file then holds only whole
     /// lines, and the next run takes no line for written that may not be on the disk.
     fn write(&mut self, text: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         match self {

@@ -291,8 +291,8 @@ impl Results {
         self.queue(lines, number, kind, bytes, line).await?.written().await
     }
 
-    /// Queues a line. If the output has it or a better one, queues an empty text instead, which is written when all
-    /// lines before it are.
+    /// Queues a line. If the output has it or a better one, that one may still wait to be synced: an empty text is queued
+    /// behind it, whose end is the end of that wait.
     async fn queue(
         &self,
         lines: &Lines,

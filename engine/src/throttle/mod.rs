@@ -137,8 +137,8 @@ pub struct Throttle {
     next: Time,
     /// The last grant that spaced the next one out: from when its spacing counts, and its units.
     spaced: Option<(Time, u32)>,
-    /// Set if no second tenant has confirmed the last report: until when it stops the limit, and for how long a grant
-    /// under it delays the next one, in nanoseconds.
+    /// Set if no second tenant has confirmed the last report, which may be wrong: until when the report may stop the limit,
+    /// and for how many nanoseconds a grant that the report spaces out may delay the next one.
     doubted: Option<(Time, u64)>,
     /// When the normal and the low tier got their last grants.
     last: [Time; 2],
@@ -327,10 +327,8 @@ impl Throttle {
     /// whether it was.
     pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = false;
-        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
-        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(probe) if probe.permit == permit)) {
-            *pause = Pause::Until(now);
-            was = true;
+        for pause in self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]) {
+            was |= pause.ended(now, permit);
         }
         if was {
             self.next = self.next.min(now);

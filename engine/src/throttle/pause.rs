@@ -76,7 +76,24 @@ impl Pause {
         matches!(self, Pause::Probing(probe) if probe.is_overdue(now))
     }
 
-    /// Whether the request of this permit, which was granted at `granted`, probes the pause.
+    /// The request of this permit has ended without a response. If it was the last that probed the pause, another request
+    /// may probe it at once. Returns whether it was.
+    pub(super) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
+        let Pause::Probing(probe) = self else { return false };
+        if probe.permit != permit {
+            return false;
+        }
+        if probe.first == probe.last {
+            *self = Pause::Until(now);
+        } else {
+            // Earlier ones may still be answered.
+            probe.last = Time::ZERO;
+        }
+        true
+    }
+
+    /// Whether the request of this permit, which began at `granted`, probes the pause. While a pause is probed, no other
+    /// request begins, so each that began since the first probe is one.
     pub(super) fn is_probed_by(self, permit: PermitKey, granted: Time) -> bool {
         matches!(self, Pause::Probing(probe) if probe.permit == permit || granted >= probe.first)
     }

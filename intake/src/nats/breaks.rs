@@ -4,14 +4,15 @@
 //! without a colon or a value that is no UTF-8, and connects again. At a carriage return within a value the library's
 //! task ends by a panic, and the client with it. What the server had sent behind such a message is lost, and comes again
 //! when `ack_wait` is over, together with that message. So after a second break in that time the source asks for one
-//! message at a time: the message takes no other with it when it comes again. A single break is usually the network's, or
-//! the server's restart.
+//! message at a time around the moment when the message comes again, so that it takes no other with it. A single break is
+//! usually the network's, or the server's restart.
 
 use std::time::{Duration, Instant};
 
 use integration_client::BoxError;
 
-/// The time beside `ack_wait` in which all that was lost with a connection has come again.
+/// How much earlier or later than `ack_wait` after a break the lost messages may come again: the server delivered them
+/// before the break was noticed, and delivers them again one after the other.
 const MARGIN: Duration = Duration::from_secs(30);
 /// Clients that end in a row, without a message between, before the source gives up.
 const MOST_IN_A_ROW: u32 = 3;
@@ -21,8 +22,8 @@ const MOST_IN_A_ROW: u32 = 3;
 pub(super) struct Breaks {
     /// When a connection broke last.
     last: Option<Instant>,
-    /// Until when the source asks for one message at a time.
-    singly_until: Option<Instant>,
+    /// From when until when the source asks for one message at a time.
+    singly: Option<(Instant, Instant)>,
     /// Clients that ended in a row, without a message between.
     in_a_row: u32,
 }
@@ -30,7 +31,7 @@ pub(super) struct Breaks {
 impl Breaks {
     /// The most messages of one request, if it is for `usual` otherwise.
     pub(super) fn batch(&self, usual: usize, now: Instant) -> usize {
-        if self.singly_until.is_some_and(|until| now < until) { 1 } else { usual }
+        if self.singly.is_some_and(|(from, until)| (from..until).contains(&now)) { 1 } else { usual }
     }
 
     /// Notes that a message has come.
@@ -38,15 +39,17 @@ impl Breaks {
         self.in_a_row = 0;
     }
 
-    /// Notes that a connection broke. Returns for how long the source asks for one message at a time, if it does.
-    pub(super) fn broke(&mut self, ack_wait: Duration, now: Instant) -> Option<Duration> {
-        let singly = ack_wait.saturating_add(MARGIN);
-        let before = self.last.replace(now)?;
-        if now.saturating_duration_since(before) > singly {
-            return None;
+    /// Notes that a connection broke. Returns whether the source will ask for one message at a time when the lost messages
+    /// come again.
+    pub(super) fn broke(&mut self, ack_wait: Duration, now: Instant) -> bool {
+        let longest = ack_wait.saturating_add(MARGIN);
+        let before = self.last.replace(now);
+        if before.is_none_or(|before| now.saturating_duration_since(before) > longest) {
+            return false;
         }
-        self.singly_until = now.checked_add(singly);
-        Some(singly)
+        let from = now.checked_add(ack_wait.saturating_sub(MARGIN));
+        self.singly = from.zip(now.checked_add(longest));
+        self.singly.is_some()
     }
 
     /// Notes that a client ended. Returns whether further ones are useless.
@@ -80,14 +83,15 @@ mod tests {
         // The server restarts now and then.
         for number in 0..5 {
             let now = start + number * 2 * ACK_WAIT;
-            assert_eq!((breaks.broke(ACK_WAIT, now), breaks.batch(1_024, now)), (None, 1_024));
+            assert!(!breaks.broke(ACK_WAIT, now));
+            assert_eq!(breaks.batch(1_024, now + ACK_WAIT), 1_024);
         }
         let now = start + 9 * ACK_WAIT;
-        let singly = breaks.broke(ACK_WAIT, now).unwrap();
-        assert!(singly > ACK_WAIT, "what was lost has come again by then");
+        assert!(breaks.broke(ACK_WAIT, now));
         breaks.has_come();
-        let after = [Duration::ZERO, ACK_WAIT, singly].map(|after| breaks.batch(1_024, now + after));
-        assert_eq!(after, [1, 1, 1_024]);
+        let (second, longest) = (Duration::from_secs(1), ACK_WAIT + MARGIN);
+        let after = [Duration::ZERO, ACK_WAIT - MARGIN - second, ACK_WAIT, longest - second, longest];
+        assert_eq!(after.map(|after| breaks.batch(1_024, now + after)), [1_024, 1_024, 1, 1, 1_024]);
         // The same message breaks the connection again, alone.
         let again = now + ACK_WAIT;
         breaks.broke(ACK_WAIT, again);

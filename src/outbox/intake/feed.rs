@@ -38,7 +38,7 @@ fn bytes_of(messages: &VecDeque<CheckedMessage>) -> usize {
     messages.iter().map(|good| good.job.request.len()).sum()
 }
 
-/// Waits until then, or for ever.
+/// Waits until `time`, or for ever if there is none.
 async fn until(time: Option<Time>, clock: Clock) {
     match time {
         Some(time) => tokio::time::sleep_until(clock.instant(time)).await,
@@ -54,7 +54,7 @@ impl Outbox {
     /// Accepts messages from a source until it has no more, or until
     /// [`shutdown`](crate::IntegrationClient::shutdown). Runs in the caller's own task. Returns how many jobs were accepted;
     /// a redelivered message is not counted. Returns after [`IntakeSource::ended`], by which the source gives back what
-    /// is left. After a shutdown a report to the source is awaited for 10 s at most.
+    /// is left. After a shutdown each report to the source is awaited for 10 s at most.
     ///
     /// While the outbox, or a tenant's part of it, is full, and while the store cannot be written, messages are held, at most
     /// two thousand in total, and for a [bounded time](IntakeSource::acknowledges_in_order) if the source acknowledges in
@@ -127,9 +127,10 @@ impl Outbox {
             }
             // Before they are given back, because another process may have them at once.
             bound.keep(std::mem::take(&mut handled).iter().map(String::as_str).collect()).await?;
-            // What is not told is delivered again, and recognised if it is in the store.
+            // After a report that took too long only acknowledgements are tried. What is not told is delivered again, and
+            // recognised if it is in the store.
             if is_silent {
-                told = SourceReport::default();
+                told = SourceReport { taken: std::mem::take(&mut told.taken), ..SourceReport::default() };
             }
             if tell.is_none() && told.len() > 0 {
                 telling = told.len();

@@ -141,7 +141,8 @@ impl Worker {
             let unknown = is_given_up(&mut self.lanes, &job.lane, is_known, now);
             let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
             let amount = Amount { jobs: 1, bytes: job.bytes() };
-            let hand = HeldJob { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
+            let (lane, position) = (job.lane.clone(), job.position);
+            let hand = HeldJob { id: job.id, fence: job.fence, lane, position, amount };
             self.pool.add(&hand.lane, hand.amount);
             let (core, outbox, stop) = (core.clone(), self.outbox.clone(), self.outbox.stop.subscribe());
             // Boxed, because the future of a job takes kilobytes, and a task is moved several times on its way to the

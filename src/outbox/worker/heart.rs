@@ -45,8 +45,11 @@ impl Worker {
     pub(super) fn owners_found(&mut self, asked: Time, result: Result<Vec<Vec<u8>>, Error>) {
         let took = self.outbox.clock.now().since(asked);
         self.over(Chore::FindOwners, self.leases.every().max(took.saturating_mul(10)));
-        // The store has logged the error.
-        self.leases.found(result.unwrap_or_default());
+        // The store has logged an error. The earlier result stays: a process that has written a heartbeat since is known by
+        // that, and a takeover looks again.
+        if let Ok(owners) = result {
+            self.leases.found(owners);
+        }
     }
 
     /// Handles the take-over of a silent process's jobs, or its failure.
