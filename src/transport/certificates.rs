@@ -66,29 +66,4 @@ impl Looks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_exchange_brings_the_next_look_forward() {
-        let (looks, start) = (Looks::default(), Time::from_nanos(3_600_000_000_000));
-        let due = |after_ms: u64| looks.are_due(start + Duration::from_millis(after_ms));
-        assert!(due(0) && !due(0) && !due(59_999) && due(60_000));
-        looks.failed();
-        assert!(!due(60_999) && due(61_000));
-        assert!(!due(120_999) && due(121_000), "that look has answered the failure");
-    }
-
-    #[test]
-    fn missing_file_counts_as_unchanged() {
-        let path = std::env::temp_dir().join(format!("ic-certificate-{}", std::process::id()));
-        std::fs::write(&path, "first").unwrap();
-        let files = Files::of(path.to_str());
-        assert!(!files.is_empty() && !files.have_changed());
-        std::fs::remove_file(&path).unwrap();
-        assert!(!files.have_changed());
-        std::fs::write(&path, "the second").unwrap();
-        assert!(files.have_changed() && !Files::of(path.to_str()).have_changed());
-        std::fs::remove_file(&path).unwrap();
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Tests of `report`.
+//! Tests of lists of findings.
 
 use super::*;
 

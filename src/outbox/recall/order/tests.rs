@@ -1,0 +1,147 @@
+//! Tests of which lanes' stored usage is read, and when.
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn names(lanes: &[(Lane, Left)]) -> Vec<&str> {
+    lanes.iter().map(|((tenant, _), _)| &**tenant).collect()
+}
+
+fn lane(tenant: &str) -> Lane {
+    (tenant.into(), "v".into())
+}
+
+fn at(minute: u64) -> Time {
+    Time::ZERO + Duration::from_secs(60 * minute)
+}
+
+impl Lanes {
+    /// Adds a tenant of the vendor `v`.
+    fn appears(&mut self, tenant: &str, now: Time) -> bool {
+        self.add(&tenant.into(), &"v".into(), HOUR, now)
+    }
+
+    /// Reads all lanes that wait, completely. Returns their names.
+    fn read_all(&mut self) -> Vec<String> {
+        let lanes = self.next(usize::MAX);
+        lanes.iter().for_each(|(lane, _)| self.read(lane, Left::new(), Time::ZERO));
+        names(&lanes).into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn lanes(tenants: &[&str]) -> Lanes {
+    let mut lanes = Lanes::default();
+    tenants.iter().for_each(|tenant| assert!(!lanes.appears(tenant, Time::ZERO)));
+    lanes
+}
+
+#[test]
+fn lane_with_jobs_is_replayed_first() {
+    let mut lanes = lanes(&["a", "b", "c"]);
+    assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));
+    assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));
+    let first = lanes.next(1);
+    assert_eq!(names(&first), ["c"]);
+    assert!(!lanes.is_ready(&"c".into(), &"v".into(), false), "it is being read");
+    lanes.read(&first[0].0, Left::new(), Time::ZERO);
+    assert!(lanes.is_ready(&"c".into(), &"v".into(), false));
+    assert_eq!(names(&lanes.next(10)), ["a", "b"]);
+    assert!(lanes.next(10).is_empty());
+}
+
+#[test]
+fn shared_limit_waits_for_the_vendors_lanes() {
+    let mut lanes = lanes(&["a", "b"]);
+    lanes.add(&"x".into(), &"w".into(), HOUR, Time::ZERO);
+    assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
+    lanes.appears("c", Time::ZERO);
+    let read = lanes.next(3);
+    assert_eq!(names(&read), ["b", "a", "c"], "the other vendor's lane is not urgent");
+    read[..2].iter().for_each(|(lane, _)| lanes.read(lane, Left::new(), Time::ZERO));
+    assert!(!lanes.is_ready(&"b".into(), &"v".into(), true), "c has not been read");
+    lanes.read(&read[2].0, Left::new(), Time::ZERO);
+    assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+    assert_eq!(names(&lanes.next(3)), ["x"]);
+}
+
+#[test]
+fn unread_tenant_is_read_on_return() {
+    let mut lanes = lanes(&["a", "b"]);
+    lanes.forget("a", "v", Time::ZERO);
+    assert!(lanes.gone.is_empty(), "nothing of it counts");
+    assert_eq!(lanes.read_all(), ["b"]);
+    assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+    assert!(!lanes.appears("a", Time::ZERO));
+    assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
+    assert_eq!(names(&lanes.next(10)), ["a"]);
+    lanes.forget("a", "v", Time::ZERO);
+    lanes.read(&lane("a"), Left::new(), Time::ZERO);
+    assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+    assert!(!lanes.is_ready(&"a".into(), &"v".into(), false), "its tenant is gone");
+}
+
+#[test]
+fn returning_tenant_is_not_read_twice() {
+    let mut lanes = lanes(&["a", "b"]);
+    assert_eq!(lanes.read_all(), ["a", "b"]);
+    for minute in 0..3 {
+        lanes.forget("a", "v", at(minute));
+        assert!(lanes.appears("a", at(minute + 1)));
+        assert!(lanes.is_ready(&"a".into(), &"v".into(), true));
+    }
+    assert!(lanes.gone.is_empty() && lanes.ends.is_empty());
+    // What was read counts no longer, and other processes may have used more.
+    lanes.forget("a", "v", at(3));
+    assert!(!lanes.appears("a", at(63)));
+    assert_eq!(lanes.read_all(), ["a"]);
+    // A vendor's longest window decides.
+    lanes.add(&"c".into(), &"v".into(), 2 * HOUR, at(63));
+    lanes.forget("a", "v", at(63));
+    assert!(lanes.appears("a", at(182)));
+}
+
+#[test]
+fn departure_during_a_read_repeats_no_part() {
+    let rest = || vec![(Table::Units, Mark::START)];
+    let mut lanes = lanes(&["a"]);
+    assert_eq!(lanes.next(10)[0].1.len(), 2);
+    // It goes, comes back and goes again, while one read is under way.
+    lanes.forget("a", "v", at(0));
+    assert!(!lanes.appears("a", at(1)));
+    assert!(lanes.next(10).is_empty());
+    lanes.forget("a", "v", at(2));
+    lanes.read(&lane("a"), rest(), at(3));
+    assert!(lanes.unread.is_empty() && lanes.next(10).is_empty());
+    assert!(!lanes.appears("a", at(4)));
+    // It goes while the rest waits to be read.
+    lanes.forget("a", "v", at(5));
+    assert!(!lanes.appears("a", at(6)));
+    assert_eq!(lanes.next(10), [(lane("a"), rest())]);
+    // It has come back before the read ends, which has missed a part.
+    lanes.forget("a", "v", at(7));
+    assert!(!lanes.appears("a", at(8)));
+    lanes.read(&lane("a"), rest(), at(9));
+    assert!(!lanes.is_ready(&"a".into(), &"v".into(), true), "the part is missing");
+    assert_eq!(lanes.next(10), [(lane("a"), rest())]);
+    lanes.read(&lane("a"), Left::new(), at(10));
+    assert!(lanes.is_ready(&"a".into(), &"v".into(), true));
+    assert!(lanes.left.is_empty() && lanes.unread.is_empty());
+}
+
+#[test]
+fn remembered_departures_are_bounded() {
+    let mut lanes = Lanes::default();
+    let name = |number: usize| number.to_string();
+    (0..MOST_GONE + 2).for_each(|number| assert!(!lanes.appears(&name(number), Time::ZERO)));
+    lanes.read_all();
+    (0..MOST_GONE + 2).for_each(|number| lanes.forget(&name(number), "v", at(number as u64 % 60)));
+    assert!(lanes.known.is_empty());
+    assert_eq!((lanes.gone.len(), lanes.ends.len()), (MOST_GONE, MOST_GONE));
+    // Those that went in the first minute.
+    assert!(!lanes.appears("0", at(59)));
+    assert!(lanes.appears(&name(MOST_GONE), at(59)));
+    assert_eq!(lanes.read_all(), ["0"]);
+    lanes.forget("0", "v", at(500));
+    assert_eq!(lanes.gone.len(), 1);
+}
