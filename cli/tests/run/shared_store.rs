@@ -34,26 +34,35 @@ async fn new_run_begins_when_the_store_is_free() {
     assert_eq!((place.effects(), place.vendor.summary().arrived), ((41, 41), 41), "nothing is sent again");
 }
 
-/// A gateway on the store of an interrupted run sends its jobs, and has no handler for their responses.
 #[cfg(unix)]
-#[tokio::test(flavor = "multi_thread")]
-async fn responses_that_another_worker_got_are_in_the_results() {
+const ARGS: [&str; 3] = ["jobs.jsonl", "--out", "results.jsonl"];
+
+/// The folder of a run of 80 jobs that was interrupted after some twenty.
+#[cfg(unix)]
+async fn interrupted_run() -> RunFolder {
     let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=80);
-    let args = ["jobs.jsonl", "--out", "results.jsonl"];
-    let child = place.start(&args);
+    let child = place.start(&ARGS);
     place.wait_until_sent(20).await;
     signal(&child, "INT");
     let ran = wait(child).await;
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(place.vendor.summary().arrived < 80, "{}", ran.err);
+    place
+}
+
+/// A gateway on the store of an interrupted run sends its jobs, and has no handler for their responses.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_that_another_worker_got_are_in_the_results() {
+    let place = interrupted_run().await;
     let serve = ["serve", "--listen", "127.0.0.1:0", "--vendors", "vendors.toml", "--store", "jobs.jsonl.sqlite"];
     let serving = place.command(&serve).spawn().unwrap();
     place.wait_until_sent(80).await;
     signal(&serving, "TERM");
     let served = wait(serving).await;
     assert_eq!(served.code, 0, "{}", served.err);
-    let ran = place.run(&args).await;
+    let ran = place.run(&ARGS).await;
     assert_eq!((ran.figures(), ran.code, place.vendor.summary().arrived), ([80, 0, 0], 0, 80), "{}", ran.err);
     let results = place.results("results.jsonl");
     assert_eq!(lines_of(&results, "done"), (1..=80).collect::<Vec<_>>(), "each line once");
@@ -64,14 +73,7 @@ async fn responses_that_another_worker_got_are_in_the_results() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_job_is_counted_and_found() {
-    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(20, SECOND))).await;
-    place.jobs("jobs.jsonl", 1..=80);
-    let args = ["jobs.jsonl", "--out", "results.jsonl"];
-    let child = place.start(&args);
-    place.wait_until_sent(20).await;
-    signal(&child, "INT");
-    let ran = wait(child).await;
-    assert_eq!(ran.code, 3, "{}", ran.err);
+    let place = interrupted_run().await;
     let store = Store::sqlite(place.path("jobs.jsonl.sqlite"));
     let client = IntegrationClient::builder().without_catalogue().store(store).build().await.unwrap();
     let run = client.outbox().batch("run jobs.jsonl").await.unwrap().run();
@@ -79,7 +81,7 @@ async fn cancelled_job_is_counted_and_found() {
     let last = format!("{run:016x}{:016x}", (1_u64 << 63) | 80);
     assert!(client.outbox().receipt(&last).unwrap().cancel().await.unwrap());
     client.shutdown(SECOND).await;
-    let ran = place.run(&args).await;
+    let ran = place.run(&ARGS).await;
     let figures = ran.err.lines().last().unwrap();
     assert!(figures.starts_with("run: done=79 refused=0 dead=0 cancelled=1 seconds="), "{}", ran.err);
     assert_eq!((ran.code, place.effects()), (1, (79, 79)), "{}", ran.err);
