@@ -120,8 +120,8 @@ pub struct Delivered {
     /// discarded.
     pub body: Bytes,
     /// Whether the body was read to its end. `false` if it broke off, arrived too late, or is larger than
-    /// [`max_response_bytes`](crate::config::Vendor::max_response_bytes): the vendor accepted the job, and nobody knows
-    /// its answer.
+    /// [`max_response_bytes`](crate::config::Vendor::max_response_bytes): the vendor accepted the job, and the rest
+    /// of its response is lost.
     pub body_is_whole: bool,
     /// The number of exchanges that the job took.
     pub attempts: u32,

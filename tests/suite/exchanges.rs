@@ -397,7 +397,7 @@ async fn requests_waiting_for_a_stream_are_resent() {
     let troubles = Troubles { most_streams: 4, goaway_after: 50, answers_open: true, ..Troubles::default() };
     let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
     let gets = send_all(&vendor, &authority, 1_000, 1_000, || Request::get("v", "/x").deadline(secs(60))).await;
-    // So many lose their connection that the share of retries is reached now and then.
+    // Now and then so many requests lose their connection that the client's bound on the share of retries is reached.
     let are_resent = gets.errors.iter().all(|error| error.kind() == ErrorKind::Exhausted);
     assert!(are_resent && gets.answered >= 990, "{} of 1,000: {:?}", gets.answered, gets.errors);
     assert!(vendor.counts.connections.load(Relaxed) > 15);

@@ -238,8 +238,8 @@ impl Results {
     }
 
     /// Queues results that are in the store and not in the output: those that an earlier process could not write, and
-    /// those that this process could not write while nobody read. Nothing waits until they are written, because the
-    /// store keeps them.
+    /// those that this process could not write while the reader of a pipe had stopped. The caller does not wait until they
+    /// are written, because the store keeps them.
     pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Failure> {
         let Some(lines) = &self.lines else { return Ok(()) };
         let mut after = None;

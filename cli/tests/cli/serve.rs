@@ -290,7 +290,7 @@ fn health_asks_a_unix_socket() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A service whose standard output was closed, as by a supervisor that reads its first lines, serves all the same.
+/// A supervisor reads the first lines of the service's output and closes it. The service goes on.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a wait for another process")]
 fn closed_output_ends_no_service() {

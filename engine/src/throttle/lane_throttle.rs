@@ -190,8 +190,8 @@ impl LaneThrottle {
         is_new
     }
 
-    /// Counts a failed exchange, granted at `granted`. After `FAILURES` in a row the lane is paused, longer each time, and then probed by one
-    /// request. Returns the end of the pause that this failure begins, if any.
+    /// Counts a failed exchange, which was granted at `granted`. After `FAILURES` in a row the lane is paused, longer each
+    /// time, and then probed by one request. Returns the end of the pause that this failure begins, if any.
     pub(crate) fn failed(
         &mut self,
         now: Time,

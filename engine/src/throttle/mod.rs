@@ -291,9 +291,6 @@ impl Throttle {
             self.stated = None;
         }
         let is_overtaken = granted < self.quota.told_of();
-        if !is_overtaken {
-            self.doubted = None;
-        }
         let event = self.quota.on_report(now, granted, books, report, pace);
         // Without a throttle, only the reset ends a pause that an empty report began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
@@ -318,6 +315,7 @@ impl Throttle {
             None => None,
         };
         if !is_overtaken {
+            self.doubted = None;
             self.space_anew(now, pace);
         }
         [yields, slower]

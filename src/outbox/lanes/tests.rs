@@ -211,7 +211,7 @@ fn search_begins_at_the_earliest_position_left() {
     lanes.searched(&lane("a"), at(9));
     lanes.due(lane("a"), at(8));
     assert_eq!(lanes.search(&lane("a")), at(8));
-    // A job was given back, and then claims that nobody knew.
+    // A job was given back; then the store released claims whose replies were lost.
     lanes.searched(&lane("a"), at(9));
     lanes.searched(&lane("a"), at(2));
     assert_eq!(lanes.search(&lane("a")), at(2));

@@ -29,7 +29,7 @@ async fn connection_of_a_bodys_source_is_not_the_vendors() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let client = reqwest::Client::new();
-    // Nobody listens at port 1.
+    // No server listens at port 1.
     let of_source = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
     assert!(of_source.is_connect());
     let parts = Parts([Some(Err(of_source)), Some(Ok(bytes::Bytes::from_static(b"part")))]);
