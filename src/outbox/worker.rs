@@ -57,17 +57,19 @@ enum Chore {
     Beat,
     FindOwners,
     Recover,
+    FindExpired,
     Expire,
     Purge,
     Tell,
 }
 
-const CHORES: [Chore; 8] = [
+const CHORES: [Chore; 9] = [
     Chore::Look,
     Chore::LookAtAll,
     Chore::Beat,
     Chore::FindOwners,
     Chore::Recover,
+    Chore::FindExpired,
     Chore::Expire,
     Chore::Purge,
     Chore::Tell,
@@ -81,7 +83,9 @@ enum Done {
     Unclaimed(Result<Unclaimed, Error>),
     Flushed(Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(DueLanes, i64), Error>),
-    Expired(Time, Result<Vec<Claimed>, Error>),
+    /// The earliest deadline that has passed, if any.
+    ExpiredFound(Time, Result<Option<i64>, Error>),
+    Expired(Result<Vec<Claimed>, Error>),
     Beaten(Time, Result<Option<Vec<Seen>>, Error>),
     OwnersFound(Time, Result<Vec<Vec<u8>>, Error>),
     TakenOver(Result<u64, Error>),
@@ -97,6 +101,8 @@ struct Worker {
     leases: Leases,
     /// Whether the claims that earlier processes left in a SQLite file are still to be released.
     recovers: bool,
+    /// The earliest deadline of a waiting job that has passed: the expired jobs are to be claimed.
+    passed: Option<i64>,
     pool: Pool,
     tasks: JoinSet<Done>,
     /// Jobs of this process, by the task that runs them.
@@ -136,6 +142,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         pool: Pool::new(outbox.most_in_hand),
         leases: Leases::new(outbox.store.limits.lease),
         recovers: outbox.store.is_alone,
+        passed: None,
         tasks: JoinSet::new(),
         running: HashMap::new(),
         in_hand: HeldClaims::default(),
@@ -368,14 +375,15 @@ impl Worker {
                     self.lanes.forget();
                 }
             }
-            Done::Expired(began, result) => {
+            Done::ExpiredFound(began, result) => {
                 let took = self.outbox.clock.now().since(began);
-                let every = match &self.outbox.own {
-                    // The chore claims the jobs of this client.
-                    Some(_) => LOOK,
-                    None => Duration::from_secs(1).max(took.saturating_mul(10)),
-                };
-                self.over(Chore::Expire, every);
+                self.over(Chore::FindExpired, Duration::from_secs(1).max(took.saturating_mul(10)));
+                // The store has logged an error.
+                self.passed = result.unwrap_or(None);
+            }
+            Done::Expired(result) => {
+                self.passed = None;
+                self.over(Chore::Expire, LOOK);
                 match result {
                     Ok(jobs) => self.start(jobs),
                     Err(_) => self.unclaim_at = Some(Time::ZERO),

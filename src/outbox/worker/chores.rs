@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::outbox::queues;
 use crate::store::batches;
-use crate::store::jobs::{self, Claimed, DueLanes, Most, Named};
+use crate::store::jobs::{self, DueLanes, Most, Named};
 use crate::store::owners::{self, Beat};
 use crate::store::purge::{self, Retention};
-use crate::store::{Id, LaneTier, Opened, millis_of};
+use crate::store::{Id, LaneTier, millis_of};
 
 /// Expired jobs that one run of the chore takes.
 const EXPIRED: usize = 500;
@@ -40,15 +40,6 @@ async fn look_at_all(outbox: &OutboxState) -> Result<(DueLanes, i64), Error> {
             return Ok((page.lanes, at));
         }
         outbox.lanes_have_jobs(page.lanes);
-    }
-}
-
-/// Claims expired jobs, if there are any. Nearly always there are none, and then nothing is written.
-async fn expired(store: &Opened, most: Most) -> Result<Vec<Claimed>, Error> {
-    match store.read((), jobs::passed_deadline).await {
-        Ok(Some(from)) => store.write_once(Most { from, ..most }, jobs::expired).await,
-        // The store has logged an error.
-        Ok(None) | Err(_) => Ok(Vec::new()),
     }
 }
 
@@ -84,8 +75,10 @@ impl Worker {
                 Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
                 // Other processes send the other jobs.
                 Chore::Look | Chore::LookAtAll if self.outbox.own.is_some() => false,
+                // Nearly always there are none, and then nothing is written.
+                Chore::FindExpired => !stopping && self.outbox.own.is_none(),
                 // The release of unknown claims would take the jobs of this claim for unknown ones.
-                Chore::Expire => !stopping && !self.unclaiming,
+                Chore::Expire => !stopping && !self.unclaiming && (self.passed.is_some() || self.outbox.own.is_some()),
                 _ => !stopping,
             };
             if runs || !wanted {
@@ -107,7 +100,7 @@ impl Worker {
                 lease_ms,
                 jobs: most(free.jobs, EXPIRED),
                 bytes: most(free.bytes, CLAIM_BYTES),
-                from: i64::MIN,
+                from: self.passed.unwrap_or(i64::MIN),
             };
             let own = if chore == Chore::Expire { self.own_jobs() } else { None };
             let own_bytes = free.bytes.min(CLAIM_BYTES);
@@ -126,23 +119,21 @@ impl Worker {
                     Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
                     Chore::FindOwners => Done::OwnersFound(now, store.read(owner, owners::unregistered).await),
                     Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
-                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(now, Ok(Vec::new())),
-                    Chore::Expire => Done::Expired(
-                        now,
-                        match own {
-                            None => expired(store, most).await,
-                            Some(ids) if ids.is_empty() => Ok(Vec::new()),
-                            Some(ids) => {
-                                let named = Named { owner, lease_ms, ids, bytes: own_bytes };
-                                let claimed = store.write_once(named, jobs::claim_named).await;
-                                claimed.map(|(jobs, gone)| {
-                                    // They were cancelled, or another process has ended them.
-                                    gone.iter().for_each(|id| outbox.forget_own(id));
-                                    jobs
-                                })
-                            }
-                        },
-                    ),
+                    Chore::FindExpired => Done::ExpiredFound(now, store.read((), jobs::passed_deadline).await),
+                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
+                    Chore::Expire => Done::Expired(match own {
+                        None => store.write_once(most, jobs::expired).await,
+                        Some(ids) if ids.is_empty() => Ok(Vec::new()),
+                        Some(ids) => {
+                            let named = Named { owner, lease_ms, ids, bytes: own_bytes };
+                            let claimed = store.write_once(named, jobs::claim_named).await;
+                            claimed.map(|(jobs, gone)| {
+                                // They were cancelled, or another process has ended them.
+                                gone.iter().for_each(|id| outbox.forget_own(id));
+                                jobs
+                            })
+                        }
+                    }),
                     Chore::Purge => {
                         let limits = &store.limits;
                         let keep = match outbox.own {
