@@ -91,6 +91,14 @@ pub(super) fn path(input: &str) -> Option<PathBuf> {
 }
 
 impl Input {
+    /// As [`open`](Self::open), on a blocking thread: to open a named pipe waits for its writer, and signals are heard
+    /// meanwhile.
+    pub(super) async fn wait_for(input: &str) -> Result<Input, Failure> {
+        let name = input.to_owned();
+        let open = tokio::task::spawn_blocking(move || Input::open(&name));
+        open.await.unwrap_or_else(|error| Err(Failure::Input(format!("{input}: {error}"))))
+    }
+
     pub(super) fn open(input: &str) -> Result<Input, Failure> {
         let (reader, size, shown): (Box<dyn Read + Send>, _, _) = match path(input) {
             None => (Box::new(io::stdin()), None, "standard input".to_owned()),

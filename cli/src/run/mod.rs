@@ -82,7 +82,14 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         Some(path) => format!("sqlite:{}.sqlite", path.display()),
         None => "sqlite:run.sqlite".to_owned(),
     }));
-    let mut input = Input::open(&args.jobs)?;
+    let interrupted = || {
+        notes::say("run: interrupted before anything was sent. Run the same command again to go on");
+        Ok(Outcome::Interrupted)
+    };
+    let mut input = tokio::select! {
+        input = Input::wait_for(&args.jobs) => input?,
+        () = signals.first() => return interrupted(),
+    };
     if args.dry_run {
         return tokio::select! {
             looked = dry::run(args, &named, input, clock, Screen::of_terminal()) => looked,
@@ -94,10 +101,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     }
     let prepared = tokio::select! {
         prepared = prepare(args, &named, &mut input) => prepared?,
-        () = signals.first() => {
-            notes::say("run: interrupted before anything was sent. Run the same command again to go on");
-            return Ok(Outcome::Interrupted);
-        }
+        () = signals.first() => return interrupted(),
     };
     // Logging begins after `prepare`, because the clients of both steps read the same files and would log the same
     // warnings.

@@ -35,3 +35,33 @@ async fn changed_lines_of_pipe_are_sent() {
     assert!(ran.code == 2 && ran.err.contains("jobs is not what the last run was given"), "{} {}", ran.code, ran.err);
     assert_eq!(place.vendor.summary().arrived, 5);
 }
+
+/// Waits until the process handles SIGINT, which ends it otherwise.
+#[cfg(target_os = "linux")]
+async fn wait_until_listening(child: &Child) {
+    const INTERRUPT: u64 = 1 << 1;
+    for _ in 0..1_000 {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        if u64::from_str_radix(handled.trim(), 16).unwrap() & INTERRUPT != 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the process does not handle SIGINT");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupt_ends_a_run_that_waits_for_a_writer() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    assert!(Command::new("mkfifo").arg(place.path("jobs")).status().unwrap().success());
+    for args in [&["jobs"][..], &["jobs", "--dry-run"]] {
+        let child = place.start(args);
+        wait_until_listening(&child).await;
+        signal(&child, "INT");
+        let ran = wait(child).await;
+        assert_eq!(ran.code, 3, "{}", ran.err);
+        assert!(ran.err.contains("interrupted before anything was sent"), "{}", ran.err);
+    }
+}
