@@ -226,10 +226,15 @@ impl AnswerReader<'_> {
 
     /// The feedback for a response that is neither a refusal nor a failure. A successful response may ask for a wait,
     /// too. With a 202 or a redirect, the wait says when to fetch the result, so it does not concern the limits. A wait
-    /// of zero is a placeholder.
+    /// of zero is a placeholder. A batch of which a part was refused has the wait of a refusal.
     fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
-        match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
+        let asked = signals.retry_after.filter(|wait| !wait.is_zero());
+        let wait = match signals.refused_in_part {
+            true => signals.wait().or(self.route.vendor.retry.default_wait),
+            false => asked.filter(|_| is_done),
+        };
+        match wait {
             Some(wait) => Feedback::PassedFor(nanos(wait.min(self.route.vendor.retry.max_pause)), report),
             None => Feedback::Passed(report),
         }

@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Value;
 
 /// The most values that one pointer finds, by its `*` or by repeated keys.
-const MAX_FOUND: usize = 64;
+pub(super) const MAX_FOUND: usize = 64;
 /// The most pointers that one pass over a text looks up: each takes one bit of a `u32`.
 pub(crate) const MAX_POINTERS: usize = 32;
 
@@ -69,6 +69,11 @@ pub(super) struct Found {
 }
 
 impl Pointer {
+    /// Whether a step is `*`.
+    pub(super) fn is_wild(&self) -> bool {
+        self.steps.contains(&Step::Any)
+    }
+
     /// Parses `/error/code`; the empty pointer selects the whole text.
     pub(crate) fn parse(text: &str) -> Option<Pointer> {
         let mut steps = text.split('/');

@@ -96,8 +96,10 @@ pub fn read(
         signals.windows.exhaust(&problem.violated);
     }
     let forbidden = status == StatusCode::FORBIDDEN;
-    (signals.throttled, signals.rule) = match dialect::throttled(response, &signals.windows) {
-        Some((throttled, rule)) => (throttled, Rule::Dialect(rule)),
+    let judged = dialect::throttled(response, &signals.windows);
+    signals.refused_in_part = judged.as_ref().is_some_and(|judged| judged.in_part);
+    (signals.throttled, signals.rule) = match judged {
+        Some(judged) => (judged.throttled, Rule::Dialect(judged.rule)),
         None if by_status => (true, Rule::Status),
         None if problem.is_some() => (true, Rule::Problem(problem.map_or("", |problem| problem.name))),
         None if forbidden && signals.windows.any_exhausted() => (true, Rule::Exhausted),
@@ -105,7 +107,7 @@ pub fn read(
         None => (false, Rule::Nothing),
     };
     signals.windows.settle(signals.throttled);
-    let is_refusal = signals.throttled;
+    let is_refusal = signals.throttled || signals.refused_in_part;
     let in_body = || {
         let stated = is_refusal.then(|| dialect::waits(response, true)).flatten();
         stated.or_else(|| is_refusal.then(|| message::read(body, now)).flatten())

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
-use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
@@ -250,6 +250,41 @@ async fn success_with_retry_after_pauses_the_lane() {
 
 /// A single success, which a proxy or a test page may have sent, must not stop a lane for a month. The wait of a
 /// refusal is not capped.
+/// A response to a batch: the status of each part, and what the refused parts say.
+fn batch(statuses: &[u16], refused: &str) -> FakeAnswer {
+    let part = |status: &u16| match status {
+        429 => format!("{{\"status\":429{refused}}}"),
+        _ => format!("{{\"status\":{status}}}"),
+    };
+    let parts = statuses.iter().map(part).collect::<Vec<_>>().join(",");
+    FakeAnswer::status(200).header("content-type", "application/json").body(format!("{{\"responses\":[{parts}]}}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_part_of_a_batch_pauses_the_lane() {
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n\
+                retry = { default_wait = \"20s\" }\n[vendors.v.dialect]\n\
+                answers = [{ status = [200], from = \"body#/responses/*/status\", is = [429], throttled = true }]\n\
+                waits = [{ from = \"body#/responses/*/headers/Retry-After\" }]\n";
+    let stated = ",\"headers\":{\"Retry-After\":\"10\"}";
+    for (statuses, refused, expected) in
+        [(&[201, 429][..], stated, 10_000), (&[201, 429], "", 20_000), (&[201, 404], stated, 0)]
+    {
+        let first = batch(statuses, refused);
+        let script = move |call: &FakeCall| if call.number == 0 { first.clone() } else { FakeAnswer::status(200) };
+        let transport = FakeTransport::new(script);
+        let client = client(text, &transport, &[("a", "v", "1")]).await;
+        let send = || client.send("a", Priority::Normal, Request::post("v", "/$batch").body("[]"));
+        let response = send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.attempts()), (200, 1), "{statuses:?}");
+        send().await.unwrap();
+        let calls = transport.calls();
+        let gap = calls[1].at.since(calls[0].at).as_millis();
+        let most = expected + expected / 5;
+        assert!(calls.len() == 2 && (expected..=most).contains(&gap), "{statuses:?} {refused}: {gap} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn wait_after_success_is_capped() {
     const MONTH: &str = "2678400";

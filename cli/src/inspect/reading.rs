@@ -13,6 +13,8 @@ pub(super) use integration_client::signals::MAX_BODY as BODY_PREFIX;
 pub(super) struct Reading {
     /// Whether the vendor refused the request because of its limits.
     pub(super) throttled: bool,
+    /// Parts of a batch were refused; the vendor acted on the others.
+    pub(super) refused_in_part: bool,
     pub(super) retry_after: Option<Duration>,
     /// The part of the response that states the wait, in words.
     pub(super) wait_from: Option<&'static str>,
@@ -67,6 +69,7 @@ pub(super) fn read(
     });
     Reading {
         throttled: signals.throttled,
+        refused_in_part: signals.refused_in_part,
         retry_after: signals.retry_after,
         wait_from,
         default_wait: signals.default_wait,

@@ -38,7 +38,11 @@ pub(super) fn show(
     writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;
 
     let rule = reading.rule.map_or_else(String::new, |rule| format!("\n{:25}because {rule}", ""));
-    let (style, refused) = if reading.throttled { (ERROR, "yes") } else { (GOOD, "no") };
+    let (style, refused) = match (reading.throttled, reading.refused_in_part) {
+        (true, _) => (ERROR, "yes"),
+        (false, true) => (ERROR, "in part; the vendor acted on the rest"),
+        (false, false) => (GOOD, "no"),
+    };
     writeln!(out, "refused for its limits   {style}{refused}{style:#}{rule}")?;
     let wait = match (reading.retry_after.or(reading.default_wait), reading.wait_from) {
         (Some(wait), from) => {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::{AnswerRule, Figure, Scope, Source, WaitRule, WindowRule};
+use crate::signals::MAX_BODY;
 use crate::signals::found::Stated;
 use crate::signals::json::{self};
 use crate::signals::message;
@@ -227,11 +228,35 @@ fn unit_of(source: &Source) -> u128 {
     }
 }
 
-/// Whether the dialect says that the response is, or is not, a refusal because of a limit; and the number of the rule.
-pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -> Option<(bool, usize)> {
-    let mut rules = response.dialect.answers.iter().enumerate().filter(|(_, rule)| rule.throttled.is_some());
-    let (at, rule) = rules.find(|(_, rule)| rule.fits(response, windows))?;
-    Some((rule.throttled?, at))
+/// What the dialect says about whether a response is a refusal because of a limit.
+pub(in crate::signals) struct Judged {
+    /// The vendor refused the whole request, so it did not act on any of it.
+    pub(in crate::signals) throttled: bool,
+    /// The vendor refused some parts of the request and acted on others.
+    pub(in crate::signals) in_part: bool,
+    /// The number of the rule that decided.
+    pub(in crate::signals) rule: usize,
+}
+
+/// What the first rule that fits says about whether the response is a refusal because of a limit.
+pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -> Option<Judged> {
+    let rules = response.dialect.answers.iter().enumerate();
+    let mut fitting = rules.filter_map(|(number, rule)| match (rule.throttled?, rule.fit(response, windows)) {
+        (_, Fit::No) => None,
+        (throttled, Fit::Whole) => Some(Judged { throttled, in_part: false, rule: number }),
+        (throttled, Fit::Part) => Some(Judged { throttled: false, in_part: throttled, rule: number }),
+    });
+    fitting.next()
+}
+
+/// How a rule fits a response.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    No,
+    /// A successful response has a value for each part of a batch, and the rule fits some of them; or it fits all that
+    /// were read of a response that is too long to be read whole.
+    Part,
+    Whole,
 }
 
 /// The scope of the limit that refused, if the dialect says so.
@@ -251,22 +276,34 @@ pub(in crate::signals) fn default_wait(response: &Context<'_>, windows: &Windows
 
 impl AnswerRule {
     fn fits(&self, response: &Context<'_>, windows: &Windows) -> bool {
+        self.fit(response, windows) != Fit::No
+    }
+
+    /// The status of an error is about the whole request, so one value that fits is enough. A successful response whose
+    /// source has a `*` may answer a batch, and a batch that was done in part must not be sent again.
+    fn fit(&self, response: &Context<'_>, windows: &Windows) -> Fit {
         if !self.may_fit(response.status.as_u16()) || (self.exhausted && !windows.any_exhausted()) {
-            return false;
+            return Fit::No;
         }
         let is_asked = self.from.is_some() || !self.is.is_empty() || !self.contains.is_empty();
         if !is_asked {
-            return true;
+            return Fit::Whole;
         }
-        let mut fits = false;
-        self.from.as_ref().unwrap_or(&Source::Text).texts(response, None, |_, text| {
-            fits = fits || {
-                let is = self.is.iter().any(|value| value.as_bytes() == text.trim_ascii());
-                let contains = || self.contains.iter().any(|part| contains(text, part.as_bytes()));
-                is || contains() || (self.is.is_empty() && self.contains.is_empty())
-            };
+        let source = self.from.as_ref().unwrap_or(&Source::Text);
+        let (mut fitting, mut all) = (0, 0);
+        source.texts(response, None, |_, text| {
+            let is = || self.is.iter().any(|value| value.as_bytes() == text.trim_ascii());
+            let contains = || self.contains.iter().any(|part| contains(text, part.as_bytes()));
+            fitting += usize::from((self.is.is_empty() && self.contains.is_empty()) || is() || contains());
+            all += 1;
         });
-        fits
+        let is_batch = || response.status.is_success() && source.is_body() && source.is_wild();
+        let is_read_whole = response.body.len() < MAX_BODY && all < json::MAX_FOUND;
+        match fitting {
+            0 => Fit::No,
+            _ if is_batch() && !(fitting == all && is_read_whole) => Fit::Part,
+            _ => Fit::Whole,
+        }
     }
 }
 

@@ -94,6 +94,15 @@ impl Source {
         }
     }
 
+    /// Whether the source has a `*`, so that it may have several values.
+    pub(super) fn is_wild(&self) -> bool {
+        match self {
+            Source::Headers(_) => true,
+            Source::InHeader(_, pointer) | Source::Body(pointer) | Source::Member(pointer) => pointer.is_wild(),
+            Source::Header(_) | Source::Text => false,
+        }
+    }
+
     /// Calls `each` with every value as text, and with the texts that matched the source's `*`. A member is looked up
     /// in
     /// `object`.

@@ -70,6 +70,34 @@ async fn refusal_without_retries_is_no_delivery() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn batch_refused_in_part_is_not_sent_again() {
+    const BATCHES: &str = r#"
+[vendors.v.dialect]
+answers = [{ status = [200], from = "body#/responses/*/status", is = [429], throttled = true }]
+waits = [{ from = "body#/responses/*/headers/Retry-After" }]
+"#;
+    let refused = r#"{"status":429,"headers":{"Retry-After":"1"}}"#;
+    let done = r#"{"status":201}"#;
+    // More parts than are read of one response, of which only those that are read are refused.
+    let too_many = vec![refused; 100].join(",");
+    for (parts, calls) in [
+        (format!("{done},{refused}"), 1),
+        (format!("{refused},{refused}"), 2),
+        (format!("{too_many},{done}"), 1),
+        (format!("{refused},{{\"status\":201,\"body\":\"{}\"}}", "x".repeat(1 << 17)), 1),
+    ] {
+        let first = FakeAnswer::status(200).header("content-type", "application/json");
+        let first = first.body(format!("{{\"responses\":[{parts}]}}"));
+        let script = move |number: usize| if number == 0 { first.clone() } else { FakeAnswer::status(200) };
+        let store = Store::sqlite(folder().join("s.db"));
+        let (status, letter, made) = outcome(store, BATCHES, post("/$batch"), script).await;
+        let parts = &parts[..parts.len().min(120)];
+        assert!(matches!(status, Status::Delivered { status: 200, .. }) && letter.is_none(), "{parts}: {status:?}");
+        assert_eq!(made, calls, "{parts}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redriven_letter_holds_the_next_refusal() {
     // The first 401 only replaces the credential.
     let transport = FakeTransport::new(|call| match call.number {
