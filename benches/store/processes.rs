@@ -94,17 +94,21 @@ pub(crate) async fn drain(url: &str) -> bool {
     good
 }
 
-/// Lets one process work at full rate while jobs are accepted in pages. Prints dead rows and sizes every ten seconds.
+/// Lets one process work while jobs are accepted in pages: at full rate, or at `BENCH_RATE` jobs a second. Prints dead rows
+/// and sizes every ten seconds, and the most of each at the end.
 pub(crate) async fn bloat(url: &str) {
     let url = database(url).await;
-    let seconds = std::env::var("BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120);
+    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (seconds, rate) = (asked("BENCH_SECONDS").unwrap_or(120), asked("BENCH_RATE").unwrap_or(u64::MAX));
+    let (mut most_dead, mut most_size, mut most_all) = (0, 0, 0);
     let (client, done) = counting_client(url.clone(), 100).await;
     let mut server = PgConnection::connect(&url).await.unwrap();
     let mut batch = client.outbox().batch("bloat").await.unwrap();
     let (began, mut sent, mut shown) = (Instant::now(), 0u64, 0);
     while began.elapsed() < Duration::from_secs(seconds) {
         // Accepts no more than a few pages ahead of the worker.
-        if sent > done.load(Relaxed) + 20_000 {
+        let due = rate.saturating_mul(began.elapsed().as_millis().try_into().unwrap_or(u64::MAX)) / 1_000;
+        if sent > (done.load(Relaxed) + 20_000).min(due) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         } else {
             let request = |number: u64| {
@@ -126,6 +130,7 @@ pub(crate) async fn bloat(url: &str) {
             .await;
             let size = number(&mut server, "SELECT pg_total_relation_size('ic_job')::bigint").await;
             let all = number(&mut server, "SELECT pg_database_size(current_database())::bigint").await;
+            (most_dead, most_size, most_all) = (dead.max(most_dead), size.max(most_size), all.max(most_all));
             println!(
                 "postgres after {} s: {:.0} jobs/s; ic_job has {dead} dead rows and takes {} MiB, {vacuums} vacuums; the database takes {} MiB",
                 shown * 10,
@@ -135,6 +140,12 @@ pub(crate) async fn bloat(url: &str) {
             );
         }
     }
+    println!(
+        "bloat: seconds={seconds} per_s={:.0} most_dead_rows={most_dead} most_ic_job_mib={} most_database_mib={}",
+        done.load(Relaxed) as f64 / began.elapsed().as_secs_f64(),
+        most_size >> 20,
+        most_all >> 20
+    );
     client.shutdown(Duration::from_secs(10)).await;
 }
 
