@@ -32,7 +32,8 @@ pub enum ErrorKind {
     /// then, unless the request has become a dead letter ([`Error::letter_id`](crate::Error::letter_id)): that happens
     /// when the vendor has refused it and no deadline was stated.
     RetryLater,
-    /// The credential could not be read or refreshed, or the request could not be signed.
+    /// The credential could not be read or refreshed, or the request could not be signed. If a token URL does not answer,
+    /// or asks for a wait, [`Error::retry_after`](crate::Error::retry_after) says when it is asked again.
     Credential,
     /// No connection could be made: name resolution, connect, a TLS handshake that broke off.
     Connect,

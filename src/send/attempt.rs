@@ -5,6 +5,7 @@
 //! the next one, and makes neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who
 //! waits for the response, `durable` for a job of the outbox.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::Outgoing;
@@ -16,6 +17,7 @@ use crate::dispatch::Grant;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::WaitReason;
 use crate::retry::KEY_FORGOTTEN;
+use crate::route::Authorization;
 use crate::telemetry::{Entry, Listed};
 use crate::transport::{Answer, TransportError};
 
@@ -138,6 +140,29 @@ impl Outgoing {
         Ok(Box::pin(self.classify_answer(core, answered)).await)
     }
 
+    /// Reads the tenant's secret, from the same version of its configuration as the URL.
+    async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
+        let secret = core.egress.credentials.secret(&self.route);
+        match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
+            Ok(secret) => {
+                // An error of a token URL that may answer again states a wait, and no other does.
+                let secret = secret.map_err(|error| match error.retry_after() {
+                    Some(_) => NotSent::NoTokenNow(error),
+                    None => NotSent::Credential(error),
+                })?;
+                let now = core.clock.now();
+                Ok(secret.map(|secret| core.egress.credentials.cache(&self.route, secret, now)))
+            }
+            Err(_) => {
+                let error = refusal::credential_timeout(&self.route);
+                Err(match core.egress.credentials.is_of_token_url(&self.route) {
+                    true => NotSent::NoTokenNow(error),
+                    false => NotSent::Credential(error),
+                })
+            }
+        }
+    }
+
     /// Whether an operator has paused the tenant at the vendor.
     fn is_paused(&self, core: &Core) -> bool {
         let place = core.registry.place(&self.route);
@@ -181,7 +206,10 @@ impl Outgoing {
     pub(super) fn not_sent_error(&self, core: &Core, why: NotSent) -> Error {
         match why {
             NotSent::Refused(refusal) => refusal::error(&self.route, self.priority, core.clock.now(), refusal),
-            NotSent::Credential(error) | NotSent::Invalid(error) | NotSent::Store(error) => error,
+            NotSent::Credential(error)
+            | NotSent::NoTokenNow(error)
+            | NotSent::Invalid(error)
+            | NotSent::Store(error) => error,
             NotSent::HostShut { next } => {
                 let (text, wait) = match next {
                     Some(wait) => (format!("the next try is {} ms away", wait.as_millis()), wait),

@@ -144,6 +144,8 @@ pub(super) enum NotSent {
     HostShut { next: Option<Duration> },
     /// The credential or the signature could not be obtained.
     Credential(Error),
+    /// The token URL gave no access token, for a reason that may pass without anybody's help.
+    NoTokenNow(Error),
     /// The request does not fit the current configuration.
     Invalid(Error),
     /// The store could not record the exchange.
@@ -175,7 +177,7 @@ impl NotSent {
                     | Refusal::LaneFull { .. }
                     | Refusal::AllFull { .. }
             ),
-            NotSent::HostShut { .. } | NotSent::Credential(_) => true,
+            NotSent::HostShut { .. } | NotSent::Credential(_) | NotSent::NoTokenNow(_) => true,
             NotSent::Invalid(_) | NotSent::Store(_) | NotSent::KeyForgotten | NotSent::Taken | NotSent::Stopped => {
                 false
             }

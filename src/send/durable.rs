@@ -77,7 +77,7 @@ enum Next {
     Blocked,
     /// Due after the backoff of a connection that fails.
     WhenMended,
-    /// Due when the host may be connected to.
+    /// Due when the host may be connected to, or the token URL may be asked again.
     WhenReachable,
     Rejected,
     Ambiguous,
@@ -251,8 +251,8 @@ impl Outgoing {
                 Next::Blocked
             }
             NotSent::Refused(_) => Next::AsStated,
-            NotSent::HostShut { .. } if self.outlasts_outages() => Next::WhenReachable,
-            NotSent::HostShut { .. } | NotSent::Credential(_) => Next::WhenMended,
+            NotSent::HostShut { .. } | NotSent::NoTokenNow(_) if self.outlasts_outages() => Next::WhenReachable,
+            NotSent::HostShut { .. } | NotSent::NoTokenNow(_) | NotSent::Credential(_) => Next::WhenMended,
         };
         let error = self.not_sent_error(core, why);
         let (told, wait) = (Err((error.kind(), error.delivery())), error.retry_after());
@@ -266,10 +266,11 @@ impl Outgoing {
                 self.later(core, stated.min(ASK_AGAIN.max(stated / 8)))
             }
             Next::Blocked => ClaimEnd::Blocked,
-            Next::WhenMended => self.not_possible_now(core, error.to_string(), wait),
+            Next::WhenMended => self.not_possible_now(core, error.to_string(), wait.map(|wait| wait.min(ASK_AGAIN))),
             Next::WhenReachable => {
                 self.note_unsent(core, error.to_string());
-                self.unreachable(core, wait.unwrap_or(SOON))
+                // A token URL may state days. Another look in that time costs it nothing, and sees what was corrected.
+                self.unreachable(core, wait.unwrap_or(SOON).min(ASK_AGAIN))
             }
             Next::Rejected => self.bury_unsent(core, Reason::Rejected, error.to_string()),
             Next::Ambiguous => self.bury_unsent(core, Reason::Ambiguous, error.to_string()),

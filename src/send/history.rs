@@ -25,7 +25,8 @@ pub(crate) struct History {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
     /// Since when the vendor was not reached for a job that outlasts an outage, by the wall clock. It begins with a
-    /// connection that fails. Times in which the job waited for something else are left out: they move it forward.
+    /// connection that fails, or a token URL that gives no token for now. Times in which the job waited for something
+    /// else are left out: they move it forward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unreachable_since: Option<Timestamp>,
     /// As `unreachable_since`, and times in which the job was due and no worker tried it are left out too. Without it,

@@ -140,8 +140,8 @@ pub(crate) struct Outgoing {
     host_pass: Option<Box<HostPass>>,
 }
 
-/// A time in which the vendor was not reached for a stored job, from a connection that failed on, without waits for
-/// anything else.
+/// A time in which the vendor was not reached for a stored job, from a connection that failed on, or from a token URL
+/// that gave no token for now, without waits for anything else.
 #[derive(Clone, Copy)]
 struct Outage {
     since: Time,
@@ -330,19 +330,6 @@ impl Outgoing {
         let corrected = held.settled(&plan::settled(&self.route.vendor, &signals.costs, signals.cost));
         if let (Some(corrected), Some(remembers)) = (corrected, self.remembers(core)) {
             remembers.corrected(&self.route, corrected);
-        }
-    }
-
-    /// Reads the tenant's secret, from the same version of its configuration as the URL.
-    async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
-        let secret = core.egress.credentials.secret(&self.route);
-        match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
-            Ok(secret) => {
-                let secret = secret.map_err(NotSent::Credential)?;
-                let now = core.clock.now();
-                Ok(secret.map(|secret| core.egress.credentials.cache(&self.route, secret, now)))
-            }
-            Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.route))),
         }
     }
 

@@ -18,7 +18,7 @@ use super::Transport;
 use super::oauth::Tokens;
 use super::resolutions::{Resolutions, Resolved, in_words};
 use super::secret_sources::{CredentialResolver, FILES_AT_ONCE, Secret, Token, TokenSource, call, read_file};
-use super::tokens::{OAuthSecrets, TokenKeeper, TokenView};
+use super::tokens::{NoToken, OAuthSecrets, TokenKeeper, TokenView};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
@@ -143,13 +143,20 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Credential`], not sent: no credential is configured, it cannot be read, or its source failed.
+    /// [`ErrorKind::Credential`], not sent: no credential is configured, it cannot be read, or its source failed. It
+    /// states a wait ([`Error::retry_after`]) if a token URL failed in a way that may pass without anybody's help.
     pub async fn secret(&self, tenant: &Tenant) -> Result<Option<Secret>, Error> {
         if let Some(source) = self.sources.get(&*tenant.vendor.name) {
             return self.token(source, tenant).await.map(Some).map_err(|why| failed(tenant, why));
         }
         if let Some(oauth) = &tenant.oauth {
-            return self.oauth_token(oauth, tenant).await.map(Some).map_err(|why| failed(tenant, why));
+            return self.oauth_token(oauth, tenant).await.map(Some).map_err(|NoToken { why, again_in }| {
+                let error = failed(tenant, why);
+                match again_in {
+                    Some(wait) => error.with_retry_after(wait),
+                    None => error,
+                }
+            });
         }
         match &tenant.credential {
             Some(reference) => self.read(reference).await.map(Some).map_err(|why| failed(tenant, why)),
@@ -191,7 +198,7 @@ impl Credentials {
         self.reading.outcome(reference, resolution).await
     }
 
-    async fn oauth_token(&self, oauth: &OAuth, tenant: &Tenant) -> Result<Secret, Arc<BoxError>> {
+    async fn oauth_token(&self, oauth: &OAuth, tenant: &Tenant) -> Result<Secret, NoToken> {
         if let Some(known) = self.oauth.fresh(tenant) {
             return Ok(known);
         }
@@ -222,8 +229,12 @@ impl Credentials {
 
     /// The state of `tenant`'s access token; `None` if it uses none.
     pub(crate) fn token_view(&self, tenant: &Tenant) -> Option<TokenView> {
-        let by_source = self.sources.contains_key(&*tenant.vendor.name);
-        (tenant.oauth.is_some() && !by_source).then(|| self.oauth.view(tenant))
+        self.is_of_token_url(tenant).then(|| self.oauth.view(tenant))
+    }
+
+    /// Whether `tenant` gets its tokens from a token URL.
+    pub(crate) fn is_of_token_url(&self, tenant: &Tenant) -> bool {
+        tenant.oauth.is_some() && !self.sources.contains_key(&*tenant.vendor.name)
     }
 
     /// Waits for token refreshes and calls of token sources that are in progress.

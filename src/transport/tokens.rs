@@ -148,6 +148,35 @@ pub(crate) struct OAuthSecrets {
     pub(crate) private_key: Option<Arc<SecretString>>,
 }
 
+/// Why there is no access token.
+#[derive(Clone)]
+pub(crate) struct NoToken {
+    pub(crate) why: Arc<BoxError>,
+    /// The wait until the token URL is asked again, if the failure may pass without anybody's help: the URL does not
+    /// answer, or asks for a wait. `None` if a person has to correct something.
+    pub(crate) again_in: Option<Duration>,
+}
+
+/// A failure that does not pass by itself.
+impl From<Arc<BoxError>> for NoToken {
+    fn from(why: Arc<BoxError>) -> NoToken {
+        NoToken { why, again_in: None }
+    }
+}
+
+impl fmt::Display for NoToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.why, f)
+    }
+}
+
+impl fmt::Debug for NoToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the error's own `Debug`, which an application may have derived over its secrets.
+        f.debug_struct("NoToken").field("why", &self.why.to_string()).field("again_in", &self.again_in).finish()
+    }
+}
+
 /// The state of an account's access token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenState {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use integration_client::clock::Time;
 use integration_client::events::{Event, EventKind};
+use integration_client::status::{TenantStatus, TokenState};
 use integration_client::{ErrorKind, IntegrationClient};
 
 use super::keys::{KeyFault, Lane, PausedLane, PausedLanes, credential, redrive};
@@ -18,8 +19,8 @@ const REFUSED_KEYS: u32 = 10;
 /// Lanes that the last message names.
 const NAMED: usize = 10;
 
-/// A run ends that has waited for this long for nothing but hosts to which no connection can be made: a base URL may be
-/// wrong, and the next run goes on.
+/// A run ends that has waited for this long for nothing but hosts to which no connection can be made, and token URLs that
+/// give no token: a URL may be wrong, and the next run goes on.
 const UNREACHABLE: Duration = Duration::from_secs(15 * 60);
 /// The interval at which the hosts of the jobs that are left are looked at, of which there may be many.
 const HOSTS: Duration = Duration::from_secs(5);
@@ -51,11 +52,20 @@ impl Unreachable {
 enum Obstacle {
     /// Its key is refused or missing, and the run has paused it.
     Key,
-    /// No connection can be made to this host.
+    /// No connection can be made to this host, or this token URL gives no token.
     Host(String),
 }
 
-/// The hosts to which no connection can be made, if each of the lanes has an obstacle: none where all lanes are paused.
+impl Obstacle {
+    /// The obstacle of a lane with this status.
+    fn of(tenant: &str, vendor: &str, status: TenantStatus) -> Option<Obstacle> {
+        let is_failing = status.token.is_some_and(|token| token.state == TokenState::Failing);
+        let url = || is_failing.then(|| format!("the token URL of {tenant} at {vendor}"));
+        status.unreachable.map(|host| host.to_string()).or_else(url).map(Obstacle::Host)
+    }
+}
+
+/// The hosts and token URLs that are in the way, if each of the lanes has an obstacle: none where all lanes are paused.
 /// `None` if a lane has no obstacle, or there is no lane.
 fn hosts_in_the_way(lanes: impl IntoIterator<Item = Option<Obstacle>>) -> Option<BTreeSet<String>> {
     let obstacles: Vec<Obstacle> = lanes.into_iter().collect::<Option<_>>()?;
@@ -149,7 +159,7 @@ impl Troubles {
                 return Some(Obstacle::Key);
             }
             let status = if looks { client.status(tenant, vendor).ok() } else { None };
-            status?.unreachable.map(|host| Obstacle::Host(host.to_string()))
+            Obstacle::of(tenant, vendor, status?)
         };
         let left = results.left_by_lane();
         let hosts = hosts_in_the_way(left.iter().map(|((tenant, vendor, _), _)| obstacle(tenant, vendor)));
@@ -172,7 +182,7 @@ fn why_it_ends(hosts: &BTreeSet<String>, keys: &[PausedLane], wait: bool, option
     if !hosts.is_empty() {
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         why.push(format!(
-            "no connection could be made to {} for a quarter of an hour (is the base URL right?)",
+            "nothing was reached at {} for a quarter of an hour (is the URL right?)",
             hosts.join(" and ")
         ));
     }

@@ -5,6 +5,8 @@
 
 mod endings;
 mod outages;
+#[cfg(feature = "oauth")]
+mod tokens;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -37,8 +37,7 @@ use self::refresh::Refresh;
 use self::slot::Slot;
 use super::Transport;
 use super::resolutions::in_words;
-use super::tokens::{OAuthSecrets, TokenKeeper, TokenOwner, TokenState, TokenView};
-use crate::BoxError;
+use super::tokens::{NoToken, OAuthSecrets, TokenKeeper, TokenOwner, TokenState, TokenView};
 use crate::clock::{Clock, Time};
 use crate::config::Tenant;
 
@@ -75,9 +74,9 @@ impl Tokens {
     }
 
     /// Returns the access token of `tenant`, requesting it with `secrets` unless another caller has done so meanwhile.
-    pub(crate) async fn get(&self, tenant: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, Arc<BoxError>> {
+    pub(crate) async fn get(&self, tenant: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, NoToken> {
         let (Some(oauth), Some((transport, clock))) = (tenant.oauth.clone(), self.way.clone()) else {
-            return Err(in_words("OAuth is not set up for this tenant"));
+            return Err(in_words("OAuth is not set up for this tenant").into());
         };
         let owner = TokenOwner::of(tenant);
         let slot = self.slot(&owner, clock.now());
@@ -88,11 +87,11 @@ impl Tokens {
             return Ok(secret);
         }
         let digest = refresh::digest(&secrets);
-        if let Some(why) = slot.refused(now, tenant, digest) {
-            return Err(in_words(&why));
+        if let Some(no_token) = slot.refused(now, tenant, digest) {
+            return Err(no_token);
         }
         if refresher.is_past(tenant) {
-            return Err(in_words(PAST));
+            return Err(in_words(PAST).into());
         }
         let keeper = self.keeper.clone();
         let tenant = Arc::new(tenant.clone());
@@ -100,8 +99,8 @@ impl Tokens {
         #[expect(clippy::disallowed_methods, reason = "a refresh outlives its caller; it ends within its timeouts")]
         let refresh = tokio::spawn(refresh.run());
         match refresh.await {
-            Ok(done) => done.map_err(|why| in_words(&why)),
-            Err(_) => Err(in_words("the refresh of the access token was cut short")),
+            Ok(done) => done,
+            Err(_) => Err(in_words("the refresh of the access token was cut short").into()),
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::Transport;
-use super::tokens::{OAuthSecrets, TokenKeeper, TokenState, TokenView};
-use crate::BoxError;
+use super::resolutions::in_words;
+use super::tokens::{NoToken, OAuthSecrets, TokenKeeper, TokenState, TokenView};
 use crate::clock::Clock;
 use crate::config::Tenant;
 
@@ -25,9 +25,9 @@ impl Tokens {
         None
     }
 
-    pub(crate) async fn get(&self, _: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, Arc<BoxError>> {
+    pub(crate) async fn get(&self, _: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, NoToken> {
         let OAuthSecrets { client_id: _, client_secret: _, refresh_token: _, private_key: _ } = secrets;
-        Err(Arc::new("OAuth is not compiled in; switch the feature `oauth` on".into()))
+        Err(in_words("OAuth is not compiled in; switch the feature `oauth` on").into())
     }
 
     pub(crate) fn refused(&self, _: &Tenant, _: &Arc<SecretString>) -> bool {

@@ -18,7 +18,7 @@ use crate::BoxError;
 use crate::clock::Clock;
 use crate::config::{OAuth, OAuthGrant, Tenant};
 use crate::transport::Transport;
-use crate::transport::tokens::{KeptToken, OAuthSecrets, TokenKeeper, TokenOwner, margin};
+use crate::transport::tokens::{KeptToken, NoToken, OAuthSecrets, TokenKeeper, TokenOwner, margin};
 
 /// Requests to the token URL within one refresh, if it does not respond. The vendor may have replaced the refresh
 /// token and failed before it returned the new one. Most vendors accept the previous token for some time, so the retry
@@ -57,7 +57,7 @@ pub(super) struct Refresh {
 }
 
 impl Refresh {
-    pub(super) async fn run(mut self) -> Result<Arc<SecretString>, Arc<str>> {
+    pub(super) async fn run(mut self) -> Result<Arc<SecretString>, NoToken> {
         self.refresher.begin(&self.tenant);
         if self.refresher.unkept {
             // Other requests use the access token until this one has tried.
@@ -267,7 +267,7 @@ impl Refresh {
         secret
     }
 
-    fn failed(&mut self, trouble: &Trouble) -> Arc<str> {
+    fn failed(&mut self, trouble: &Trouble) -> NoToken {
         let failures = self.refresher.failures;
         self.refresher.failures = failures.saturating_add(1);
         let backoff = FIRST_PAUSE.saturating_mul(1 << failures.min(6)).min(LONGEST_PAUSE);
@@ -290,11 +290,12 @@ impl Refresh {
         let needs_reconnect = matches!(trouble, Trouble::Reconnect(_));
         let (vendor, account) = (&*self.owner.vendor, &*self.owner.account);
         tracing::warn!(vendor, account, needs_reconnect, why = &*why, "no access token");
-        let again_at = self.clock.now() + pause;
-        let (secrets, asked_for) = (self.digest, self.tenant.clone());
-        let failed = Failed { why: why.clone(), needs_reconnect, again_at, secrets, asked_for };
+        let (now, may_pass) = (self.clock.now(), matches!(trouble, Trouble::Later(..)));
+        let (again_at, secrets, asked_for) = (now + pause, self.digest, self.tenant.clone());
+        let failed = Failed { why, needs_reconnect, may_pass, again_at, secrets, asked_for };
+        let no_token = failed.no_token(now);
         self.slot.known.lock().failed = Some(failed);
-        why
+        no_token
     }
 }
 

@@ -11,7 +11,8 @@ use secrecy::SecretString;
 
 use crate::clock::Time;
 use crate::config::Tenant;
-use crate::transport::tokens::KeptToken;
+use crate::transport::resolutions::in_words;
+use crate::transport::tokens::{KeptToken, NoToken};
 
 /// The tokens that are forgotten within [`SPELL`] because the vendor refused them; the next refused one stays in use. A
 /// request that the vendor refuses whatever its token (a missing right, a suspended user) would otherwise make the account
@@ -56,11 +57,20 @@ pub(super) struct Access {
 pub(super) struct Failed {
     pub(super) why: Arc<str>,
     pub(super) needs_reconnect: bool,
+    /// It may pass without anybody's help.
+    pub(super) may_pass: bool,
     pub(super) again_at: Time,
     /// Hash of the secrets with which the refresh failed: with other secrets it is tried again at once.
     pub(super) secrets: [u8; 32],
     /// The tenant for which it failed: with other settings it is tried again at once.
     pub(super) asked_for: Arc<Tenant>,
+}
+
+impl Failed {
+    /// The failure for a request at `now`.
+    pub(super) fn no_token(&self, now: Time) -> NoToken {
+        NoToken { why: in_words(&self.why), again_in: self.may_pass.then(|| self.again_at.since(now)) }
+    }
 }
 
 /// State that one refresh of an account leaves to the next.
@@ -103,10 +113,10 @@ impl Slot {
     }
 
     /// Returns why no refresh may be tried yet, if the last one with these settings and secrets failed recently.
-    pub(super) fn refused(&self, now: Time, tenant: &Tenant, secrets: [u8; 32]) -> Option<Arc<str>> {
+    pub(super) fn refused(&self, now: Time, tenant: &Tenant, secrets: [u8; 32]) -> Option<NoToken> {
         let known = self.known.lock();
         let failed = known.failure_of(tenant).filter(|failed| now < failed.again_at && failed.secrets == secrets);
-        failed.map(|failed| failed.why.clone())
+        failed.map(|failed| failed.no_token(now))
     }
 }
 

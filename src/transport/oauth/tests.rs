@@ -7,10 +7,10 @@ mod waits;
 use secrecy::ExposeSecret;
 
 use super::*;
-use crate::BoxFuture;
 use crate::config::{Config, OAuthEntry, Sources, TenantEntry, resolve_tenant};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::transport::tokens::KeptToken;
+use crate::{BoxError, BoxFuture};
 
 const VENDOR: &str = r#"
 [vendors.v]

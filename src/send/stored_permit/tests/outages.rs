@@ -5,7 +5,7 @@ use super::*;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The history after `wait`. The paused clock has moved in that time, but the wall clock has not.
-fn aged(mut history: History, wait: Duration) -> History {
+pub(super) fn aged(mut history: History, wait: Duration) -> History {
     let History { failing_since, unreachable_since, tried_since, due, .. } = &mut history;
     for at in [failing_since, unreachable_since, tried_since, due].into_iter().flatten() {
         *at = at.checked_sub(wait).unwrap();
