@@ -89,8 +89,8 @@ pub trait TokenKeeper: Send + Sync + 'static {
     /// void already.
     ///
     /// # Errors
-    /// The token was not stored. The client tries again; the access token that came with it is used meanwhile. After a
-    /// call that took longer than 10 s, a later request tries again. The error must hold no secret.
+    /// The token was not stored. The client tries again, about every 10 s and at its shutdown; the access token that came
+    /// with it is used meanwhile. The error must hold no secret.
     fn keep<'a>(&'a self, whose: &'a TokenOwner, token: &'a KeptToken) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// Returns the newest token of `whose`, if one was stored. Called before the first refresh, and after the vendor
@@ -108,7 +108,8 @@ pub trait TokenKeeper: Send + Sync + 'static {
     /// If another process holds the reservation, returns how long that one may last. Vendors that replace refresh
     /// tokens take one that is used twice for stolen, and revoke all tokens that descend from it: a keeper that
     /// several processes use must let only one of them refresh at a time. The default always grants the reservation,
-    /// which is safe only for a single process.
+    /// which is safe only for a single process. A further call of the process that holds the reservation makes it last
+    /// for `length` from then on: the client calls again while a new token cannot be stored.
     ///
     /// # Errors
     /// It is unknown whether another process refreshes the token. No refresh begins then. The error must hold no

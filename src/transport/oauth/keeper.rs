@@ -19,6 +19,12 @@ pub(super) enum Fault {
     TimedOut,
 }
 
+impl Fault {
+    pub(super) fn is_timeout(&self) -> bool {
+        matches!(self, Fault::TimedOut)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -9,7 +9,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `slot.rs` | decides whether a token is fresh, or a refresh is needed or under way: one at a time for each account |
-//! | `refresh.rs` | one refresh: its retries, when the new token expires, and the storing of a new refresh token |
+//! | `refresh.rs` | one refresh: its retries, and when the new token expires |
+//! | `unkept.rs` | stores a new refresh token, and goes on until it is stored |
 //! | `keeper.rs` | one call of the program's `TokenKeeper`, in a bounded time |
 //! | `exchange.rs`, `jwt.rs` | the request to the token URL, and the assertion that it may carry |
 //! | `issued.rs` | reads the response |
@@ -24,6 +25,7 @@ mod refresh;
 mod slot;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
+mod unkept;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::SecretString;
+use tokio::task::JoinSet;
 
 use self::refresh::Refresh;
 use self::slot::Slot;
@@ -135,14 +138,18 @@ impl Tokens {
         }
     }
 
-    /// Waits for refreshes in progress: a new refresh token that is not stored yet would be lost with the process.
+    /// Waits for refreshes in progress, and for the storing of new refresh tokens that are not stored yet: they would be
+    /// lost with the process. One account whose keeper or token URL hangs delays no other.
     pub(crate) async fn settle(&self, grace: Duration) {
-        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
-        let settled = async {
-            for slot in slots {
-                drop(slot.refresher.lock().await);
+        let slots: Vec<_> = self.slots.lock().iter().map(|(owner, slot)| (owner.clone(), slot.clone())).collect();
+        let mut settling = JoinSet::new();
+        for (owner, slot) in slots {
+            let is_settled = slot.refresher.try_lock().is_ok_and(|refresher| !refresher.unkept);
+            if !is_settled {
+                settling.spawn(unkept::settle(slot, owner, self.keeper.clone()));
             }
-        };
+        }
+        let settled = async { while settling.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(grace, settled).await;
     }
 

@@ -14,7 +14,7 @@ use super::exchange::{FIRST_PAUSE, TokenRequest};
 use super::issued::{Issued, Trouble};
 use super::keeper::{Fault, call};
 use super::slot::{Access, Failed, Refresher, Slot};
-use crate::BoxError;
+use super::unkept::{RESERVED, Storing};
 use crate::clock::Clock;
 use crate::config::{OAuth, OAuthGrant, Tenant};
 use crate::transport::Transport;
@@ -25,20 +25,12 @@ use crate::transport::tokens::{KeptToken, NoToken, OAuthSecrets, TokenKeeper, To
 /// comes soon.
 const ASKED: u32 = 3;
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Attempts to store a new refresh token before the access token that came with it is used.
-const KEPT: u32 = 3;
-const KEEP_AGAIN: Duration = Duration::from_millis(200);
-/// Time after which the next request tries again to store an unstored refresh token.
-const UNKEPT: Duration = Duration::from_secs(10);
 /// Lifetime assumed for a token without a stated one; a 401 ends it at once.
 const LIFE: Duration = Duration::from_secs(3600);
 const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 /// The longest backoff after failed refreshes; requests until its end get the same error. The first is [`FIRST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
-/// How long a process reserves the refresh: long enough for all token requests and for the calls of the keeper. If the
-/// process dies in the middle, others wait this long.
-const RESERVED: Duration = Duration::from_secs(90);
 /// Interval at which a waiting process checks whether another one has ended its refresh.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -60,30 +52,13 @@ impl Refresh {
     pub(super) async fn run(mut self) -> Result<Arc<SecretString>, NoToken> {
         self.refresher.begin(&self.tenant);
         if self.refresher.unkept {
-            // Other requests use the access token until this one has tried.
-            let _ = self.still_valid();
             self.keep().await;
             self.give_back().await;
-            if let Some(access) = self.still_valid() {
-                return Ok(access);
-            }
         }
         match self.obtain().await {
             Ok(issued) => Ok(self.succeeded(&issued)),
             Err(trouble) => Err(self.failed(&trouble)),
         }
-    }
-
-    /// Returns the access token of an earlier refresh whose new refresh token could not be stored, if it is still
-    /// valid.
-    fn still_valid(&mut self) -> Option<Arc<SecretString>> {
-        let now = self.clock.now();
-        let mut known = self.slot.known.lock();
-        // A token that the vendor refused has been removed already.
-        let is_valid = |access: &&mut Access| now < access.until && self.tenant.may_use_token_of(&access.issued_for);
-        let access = known.access.as_mut().filter(is_valid)?;
-        access.look_at = if self.refresher.unkept { now + UNKEPT } else { access.until };
-        Some(access.secret.clone())
     }
 
     async fn obtain(&mut self) -> Result<Issued, Trouble> {
@@ -105,19 +80,15 @@ impl Refresh {
         self.keeper.as_ref().filter(|_| self.oauth.rotates)
     }
 
-    /// Lets other processes refresh, unless the new token is not stored yet: they would use the previous one.
-    async fn give_back(&self) {
-        if let Some(keeper) = self.keeper_of_one_use().filter(|_| !self.refresher.unkept) {
-            let code = async {
-                keeper.give_back(&self.owner).await;
-                Ok::<(), BoxError>(())
-            };
-            if let Err(error) = call(code).await {
-                tracing::warn!(
-                    vendor = &*self.owner.vendor, account = &*self.owner.account, %error,
-                    "the reservation of a refresh was not given back; other processes wait until it ends"
-                );
-            }
+    /// What stores the account's refresh token; `None` without a keeper.
+    fn storing(&mut self) -> Option<Storing<'_>> {
+        let keeper = self.keeper.as_ref()?;
+        Some(Storing { slot: &self.slot, refresher: &mut self.refresher, owner: &self.owner, keeper })
+    }
+
+    async fn give_back(&mut self) {
+        if let Some(storing) = self.storing() {
+            storing.give_back().await;
         }
     }
 
@@ -218,40 +189,20 @@ impl Refresh {
         }
     }
 
-    /// Stores the held refresh token with the keeper, with retries. A call that timed out is not repeated here:
-    /// requests wait for the access token.
+    /// Stores the held refresh token with the keeper. If that fails, a task goes on with it, and requests use the access
+    /// token meanwhile.
     async fn keep(&mut self) {
-        let (Some(held), Some(keeper)) = (self.refresher.held.clone(), self.keeper.clone()) else {
-            tracing::warn!(
-                vendor = &*self.owner.vendor,
-                account = &*self.owner.account,
-                "the vendor replaced a refresh token though its entry says that it does not, and nothing keeps the new one"
-            );
-            self.refresher.unkept = false;
+        if let Some(mut storing) = self.storing() {
+            storing.keep().await;
+            storing.repeat();
             return;
-        };
-        let mut tried = 1;
-        loop {
-            let kept = call(async { keeper.keep(&self.owner, &held).await }).await;
-            match kept {
-                Ok(()) => {
-                    self.refresher.unkept = false;
-                    self.slot.known.lock().unkept = None;
-                    return;
-                }
-                Err(error) if tried == KEPT || matches!(error, Fault::TimedOut) => {
-                    let why = format!("the new refresh token could not be kept: {error}");
-                    tracing::error!(
-                        vendor = &*self.owner.vendor, account = &*self.owner.account, %error,
-                        "a new refresh token could not be kept; it is lost if the process ends before it can"
-                    );
-                    self.slot.known.lock().unkept = Some(why.into());
-                    return;
-                }
-                Err(_) => tokio::time::sleep(KEEP_AGAIN * tried).await,
-            }
-            tried += 1;
         }
+        tracing::warn!(
+            vendor = &*self.owner.vendor,
+            account = &*self.owner.account,
+            "the vendor replaced a refresh token though its entry says that it does not, and nothing keeps the new one"
+        );
+        self.refresher.unkept = false;
     }
 
     fn succeeded(&mut self, issued: &Issued) -> Arc<SecretString> {
@@ -260,9 +211,8 @@ impl Refresh {
         let now = self.clock.now();
         let until = now + (life - margin(life));
         let secret = Arc::new(SecretString::from(issued.access_token().secret().as_str()));
-        let look_at = if self.refresher.unkept { now + UNKEPT } else { until };
         let mut known = self.slot.known.lock();
-        known.put(now, Access { secret: secret.clone(), issued_for: self.tenant.clone(), until, look_at });
+        known.put(now, Access { secret: secret.clone(), issued_for: self.tenant.clone(), until });
         known.failed = None;
         secret
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::SecretString;
+use tokio::task::AbortHandle;
 
 use crate::clock::Time;
 use crate::config::Tenant;
@@ -49,8 +50,6 @@ pub(super) struct Access {
     pub(super) issued_for: Arc<Tenant>,
     /// When the token is replaced.
     pub(super) until: Time,
-    /// Until when the token is handed out without trying again to store an unstored refresh token.
-    pub(super) look_at: Time,
 }
 
 /// The failure of the last refresh.
@@ -79,6 +78,8 @@ pub(super) struct Refresher {
     pub(super) held: Option<KeptToken>,
     /// Whether `held` is newer than the token that the keeper has.
     pub(super) unkept: bool,
+    /// The task that tries again and again to store `held`.
+    pub(super) repeated_by: Option<AbortHandle>,
     /// Number of consecutive failed refreshes.
     pub(super) failures: u32,
     /// The tenant for which the last refresh asked.
@@ -100,6 +101,11 @@ impl Refresher {
         tenant.oauth.as_ref().is_some_and(|oauth| oauth.is_replaced()) && self.has_asked_for_another(tenant)
     }
 
+    /// Whether the last refresh was of a vendor that replaces refresh tokens: one process at a time may refresh.
+    pub(super) fn rotates(&self) -> bool {
+        self.asked_for.as_ref().and_then(|tenant| tenant.oauth.as_ref()).is_some_and(|oauth| oauth.rotates)
+    }
+
     fn has_asked_for_another(&self, tenant: &Tenant) -> bool {
         self.asked_for.as_ref().is_some_and(|last| !tenant.may_use_token_of(last))
     }
@@ -109,7 +115,7 @@ impl Slot {
     /// Returns the token that was issued for the settings and the host of `tenant`, if it is fresh.
     pub(super) fn fresh(&self, now: Time, tenant: &Tenant) -> Option<Arc<SecretString>> {
         let known = self.known.lock();
-        known.of(tenant).filter(|access| now < access.until.min(access.look_at)).map(|access| access.secret.clone())
+        known.of(tenant).filter(|access| now < access.until).map(|access| access.secret.clone())
     }
 
     /// Returns why no refresh may be tried yet, if the last one with these settings and secrets failed recently.
@@ -135,7 +141,7 @@ impl Known {
     pub(super) fn put(&mut self, now: Time, access: Access) {
         let is_for_others = |before: &mut Access| !access.issued_for.may_use_token_of(&before.issued_for);
         if let Some(before) = self.access.take_if(is_for_others) {
-            self.former = Some(Access { look_at: before.until, ..before });
+            self.former = Some(before);
         }
         self.former.take_if(|former| now >= former.until);
         self.access = Some(access);
