@@ -39,7 +39,7 @@ impl Outgoing {
         }
         // The credential comes before the permit, because reading a secret may take long.
         let mut now = core.clock.now();
-        let authorization = match core.egress.credentials.cached_auth(&self.route, now) {
+        let mut authorization = match core.egress.credentials.cached_auth(&self.route, now) {
             Some(authorization) => authorization,
             // An operator may have paused the tenant because its credential is missing. Reading it would make the jobs
             // fail, and in the end give them up.
@@ -78,6 +78,18 @@ impl Outgoing {
                 return Ok(AttemptEnd::AtOnce);
             }
         }
+        // An access token may have expired in the wait, for all requests that wait with it. A cached secret is looked up
+        // again after a second, so a request that did not wait ends here.
+        if let Some(used) =
+            authorization.take_if(|used| began >= used.until && core.egress.credentials.expires(&self.route))
+        {
+            authorization = Box::pin(self.token_after_wait(core, used, began)).await;
+            if authorization.is_none() {
+                held.not_sent();
+                self.host_pass = None;
+                return Ok(AttemptEnd::AtOnce);
+            }
+        }
         // A stored job took its pass before its exchange was recorded.
         if !core.egress.hosts.are_well() && self.stored.is_none() && !self.pass_host(core) {
             held.not_sent();
@@ -109,6 +121,7 @@ impl Outgoing {
         if let Some(stored) = &mut self.stored {
             stored.authorization.clone_from(&authorization);
         }
+        self.token_expired = false;
         self.dispatched(core, waited);
         if self.route.vendor.keeps_usage {
             self.remember(core, true);
@@ -161,6 +174,23 @@ impl Outgoing {
                 })
             }
         }
+    }
+
+    /// The access token for a request that has waited with `used` for its permit. `None` if the request has to get another
+    /// one first: once, because each wait may be longer than a token lives. Then the vendor decides.
+    async fn token_after_wait(
+        &mut self,
+        core: &Core,
+        used: Arc<Authorization>,
+        now: Time,
+    ) -> Option<Arc<Authorization>> {
+        let known = core.egress.credentials.after_wait(&self.route, &used, now).await;
+        if known.is_none() && !self.token_expired {
+            self.token_expired = true;
+            self.route.forget_authorization(&used.secret);
+            return None;
+        }
+        Some(known.unwrap_or(used))
     }
 
     /// Whether an operator has paused the tenant at the vendor.

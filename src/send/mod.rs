@@ -11,7 +11,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | [`Outgoing`]: one request on its way, and the steps of an attempt that wait: credential, permit, exchange |
+//! | `mod.rs` | [`Outgoing`]: one request on its way, and the steps of an attempt: permit, exchange |
 //! | `acceptable.rs`, `prepared.rs`, `key/` | check a request, and turn it into what is sent; its idempotency key |
 //! | `plain.rs`, `durable.rs` | the two drivers, which repeat attempts: for a caller that waits, and for a stored job |
 //! | `attempt.rs`, `attempt_end.rs` | one attempt, in the order of its steps, and how it ended |
@@ -120,6 +120,8 @@ pub(crate) struct Outgoing {
     immediate: bool,
     /// It carries an idempotency key that the vendor reads.
     has_key: bool,
+    /// It has given a permit back because its access token expired in the wait, and no exchange has followed yet.
+    token_expired: bool,
     on_ambiguous: Option<OnAmbiguous>,
     /// The moment by which the request must have ended.
     deadline: Time,
@@ -268,6 +270,7 @@ impl Outgoing {
             points,
             immediate,
             has_key,
+            token_expired: false,
             on_ambiguous,
             deadline,
             give_up: deadline,

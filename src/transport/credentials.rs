@@ -258,6 +258,28 @@ impl Credentials {
         known
     }
 
+    /// Whether the secret of `tenant` is an access token, which expires.
+    #[inline]
+    pub(crate) fn expires(&self, tenant: &Tenant) -> bool {
+        tenant.oauth.is_some() || self.sources.contains_key(&*tenant.vendor.name)
+    }
+
+    /// What authorizes a request of `route` that has waited since it got the access token `used`: the same, or a newer one
+    /// if there is one by now. `None` if the token has expired or was refused, and no newer one is cached. It looks into
+    /// the caches alone, because the request holds a permit.
+    pub(crate) async fn after_wait(
+        &self,
+        route: &Route,
+        used: &Arc<Authorization>,
+        now: Time,
+    ) -> Option<Arc<Authorization>> {
+        let known = match self.is_of_token_url(route) {
+            true => self.oauth.fresh(route),
+            false => self.tokens.get(&TokenKey::of(route)).await.map(|token| token.secret),
+        }?;
+        Some(if Arc::ptr_eq(&known, &used.secret) { used.clone() } else { self.cache(route, known, now) })
+    }
+
     async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Resolved<Secret> {
         let key = TokenKey::of(tenant);
         if let Some(known) = self.tokens.get(&key).await {

@@ -1,6 +1,7 @@
 //! Access tokens by OAuth 2.0, over real sockets or in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+mod expiry;
 mod grants;
 #[path = "../../examples/oauth/token_vendor.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
