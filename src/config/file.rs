@@ -10,7 +10,7 @@ use crate::Error;
 use crate::clock::Clock;
 
 /// The age from which a file's modification time is conclusive: any later change gives the file another time.
-const SETTLED: Duration = Duration::from_secs(4);
+pub(super) const SETTLED: Duration = Duration::from_secs(4);
 
 /// Files on top of the catalogue, read again at each load.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ mod etcd;
 mod file;
 mod found;
 mod http;
+mod latest;
 mod secret;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use self::copy::Copy;
 use self::found::{Found, Text};
 use self::http::{Failed, Http};
+use self::latest::{Latest, Texts};
 use self::secret::Secret;
 use super::config_problem::ConfigProblem;
 use super::copies::CopyPlace;
@@ -85,20 +87,16 @@ enum Kind {
     Etcd(etcd::Prefix),
 }
 
-/// Replaced only if the texts differ, so that equal pointers mean equal texts.
-type Texts = Arc<Vec<Text>>;
-
 #[derive(Default)]
 struct State {
     http: Option<Http>,
-    /// The texts of the server's last response; before the first response, those of the copy.
-    texts: Option<Texts>,
-    /// The entity tag of `texts`.
-    tag: Option<String>,
+    latest: Latest,
     /// The token of a login at etcd.
     session: Option<String>,
     /// The texts that the latest load returned.
     loaded: Option<Texts>,
+    /// The texts that were in use when [`ConfigSource::taken`] was last called.
+    in_use: Option<Texts>,
     /// The texts that the copies hold.
     kept: Option<Texts>,
     /// The time at which the copy in use was made; `None` once the server has answered.
@@ -114,8 +112,9 @@ struct Failure {
 }
 
 impl RemoteSource {
-    /// A text behind a URL: on a configuration service, in an object store, in a repository. The client sends the
-    /// `ETag` of the last response as `If-None-Match`, so that a check for changes costs an empty response.
+    /// A text behind a URL: on a configuration service, in an object store, in a repository. Once a text is in use, and
+    /// another response has held it with the same `ETag` 4 s or more after the first one, the client sends the `ETag`
+    /// as `If-None-Match`, so that a check for changes costs an empty response.
     pub fn http(url: impl Into<String>) -> RemoteSource {
         RemoteSource::new(Kind::File(url.into()))
     }
@@ -239,7 +238,7 @@ impl RemoteSource {
             None => state.http.insert(Http::new(self.allows_http).map_err(|error| self.failed(&error.why))?).clone(),
         };
         let answered = match &self.kind {
-            Kind::File(url) => file::ask(&http, url, &self.secrets, state.tag.as_deref()).await,
+            Kind::File(url) => file::ask(&http, url, &self.secrets, state.latest.tag(state.in_use.as_ref())).await,
             Kind::Azure(store) => store.ask(&http, self.clock.wall()).await.map(Some),
             Kind::Consul(prefix) => prefix.ask(&http, &self.secrets).await.map(Some),
             Kind::Etcd(prefix) => prefix.ask(&http, &self.secrets, &mut state.session).await.map(Some),
@@ -247,14 +246,11 @@ impl RemoteSource {
         match answered.and_then(|found| found.map(check).transpose()) {
             Ok(found) => {
                 (state.failure, state.copy_of) = (None, None);
-                if let Some(Found { tag, texts }) = found {
-                    state.tag = tag;
-                    if state.texts.as_ref().is_none_or(|known| **known != texts) {
-                        state.texts = Some(Arc::new(texts));
-                    }
+                if let Some(found) = found {
+                    state.latest.receive(found, self.clock.now());
                 }
                 let nothing = "the server says that nothing is new, and was never asked before";
-                state.texts.clone().ok_or_else(|| self.failed(nothing))
+                state.latest.texts().cloned().ok_or_else(|| self.failed(nothing))
             }
             Err(Failed { why, wait }) => {
                 let times = state.failure.as_ref().map_or(0, |failure| failure.times).saturating_add(1);
@@ -272,7 +268,7 @@ impl RemoteSource {
 
     /// Loads the copy, if neither the server nor a copy has been read yet. `why` says why the server gave nothing.
     async fn copied(&self, state: &mut State, why: &Error) -> Option<Sources> {
-        if state.texts.is_some() {
+        if state.latest.texts().is_some() {
             return None;
         }
         let copy = self.newest_copy().await?;
@@ -280,7 +276,7 @@ impl RemoteSource {
         let problem = on_copy(&why.to_string(), &kept_at);
         tracing::warn!(problem, "the configuration's server cannot be asked");
         let sources = self.of_copy(state, copy, ConfigProblem::unreadable(problem));
-        state.texts = state.loaded.clone();
+        state.latest = Latest::of_copy(state.loaded.clone());
         if let Some(failure) = &mut state.failure {
             failure.why = on_copy(&failure.why, &kept_at);
         }
@@ -351,6 +347,7 @@ impl ConfigSource for RemoteSource {
         Box::pin(async move {
             let state = &mut *self.state.lock().await;
             let Some(texts) = state.loaded.clone() else { return };
+            state.in_use = Some(texts.clone());
             if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
                 return;
             }

@@ -99,6 +99,15 @@ pub(super) fn response_with(status: u16, body: &str, headers: &[(&str, &str)]) -
 pub(super) fn serve_file(text: String) -> impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static {
     let tag =
         format!("\"{:x}\"", text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into())));
+    serve_tagged(tag, text)
+}
+
+/// A handler that serves a text with an entity tag that the caller chooses.
+pub(super) fn serve_tagged(
+    tag: impl Into<String>,
+    text: String,
+) -> impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static {
+    let tag = tag.into();
     move |asked: &ReceivedRequest| match asked.header("if-none-match") == tag {
         true => response_with(304, "", &[("etag", &tag)]),
         false => response_with(200, &text, &[("etag", &tag)]),
