@@ -9,8 +9,13 @@ use super::source::{
     ConfigSource, FingerprintFuture, LastUsedFuture, LoadFuture, Sources, TakenFuture, join_fingerprints,
 };
 use super::source_record::SourceRecord;
+use crate::error::panic::catch_panic_in;
 
-/// Sources that are read one after the other; the texts of a later source come after those of an earlier one.
+/// How long a source may take to note that what it loaded is in use. No reload begins meanwhile.
+const TAKEN: Duration = Duration::from_secs(20);
+
+/// Sources that are read one after the other; the texts of a later source come after those of an earlier one. One whose
+/// [`taken`](ConfigSource::taken) panics or hangs keeps neither the client nor the other sources from going on.
 #[derive(Debug)]
 pub(crate) struct JoinedSource {
     first: Arc<dyn ConfigSource>,
@@ -65,7 +70,20 @@ impl ConfigSource for JoinedSource {
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async move {
             for source in self.all() {
-                source.taken().await;
+                let taken = catch_panic_in(async { source.taken().await });
+                match tokio::time::timeout(TAKEN, taken).await {
+                    Ok(Some(())) => {}
+                    Ok(None) => tracing::error!(
+                        source = source.display_name(),
+                        "a source of the configuration panicked when it was told that its content is in use; that is a \
+                         mistake in its code"
+                    ),
+                    Err(_) => tracing::error!(
+                        source = source.display_name(),
+                        seconds = TAKEN.as_secs(),
+                        "a source of the configuration was told that its content is in use, and did not return"
+                    ),
+                }
             }
         })
     }

@@ -289,7 +289,8 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
 
     /// Called after the result of the latest load was found valid and put into use. A source that reads from a server
     /// can then keep a copy. A running client loads nothing until this has ended, so this must not wait for a
-    /// [reload](crate::LiveConfig::reload). Does nothing by default.
+    /// [reload](crate::LiveConfig::reload). After 20 s a client logs an error, drops the future and goes on. It logs a
+    /// panic too: the configuration stays in use. Does nothing by default.
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async {})
     }

@@ -21,6 +21,7 @@ mod rotation;
 mod shutdown;
 mod status;
 mod streams;
+mod taken;
 mod waiting;
 mod watching;
 

@@ -2,18 +2,26 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::super::copies::CopyPlace;
+use super::super::file::run_blocking;
 use super::super::source::MAX_BYTES;
 use super::found::Text;
 use crate::Error;
 
 /// The largest file with a copy, in bytes: JSON may need six bytes for one byte of a text.
 const MOST: u64 = 6 * MAX_BYTES;
+/// How long a write into a file is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A write into the file that has begun.
+pub(super) type Writing = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Copy {
@@ -50,8 +58,31 @@ pub(super) async fn kept(place: &dyn CopyPlace, of: &str) -> Result<Option<Copy>
     serde_json::from_str(&text).map(Some).map_err(unreadable)
 }
 
+/// Writes the copy into the file, and waits at most [`PATIENCE`] for that: the file may be on a machine that does not
+/// answer. A write that has not ended by then stays in `running`. No other one begins before it has ended, because each
+/// would leave one more thread hanging.
+pub(super) async fn write_in_time(running: &mut Option<Writing>, path: &Path, copy: &Arc<Copy>) -> Result<(), Error> {
+    let (to, copy) = (path.to_owned(), copy.clone());
+    let written = async {
+        if let Some(earlier) = running.as_mut() {
+            // It was reported when it was late.
+            let _ = earlier.await;
+            *running = None;
+        }
+        let begun = run_blocking(move || write(&to, &copy));
+        let written = running.insert(Box::pin(async move { begun.await.and_then(|done| done) })).await;
+        *running = None;
+        written
+    };
+    let late = |_| {
+        let seconds = PATIENCE.as_secs();
+        Error::config(format!("{}: the write of the copy has not ended within {seconds} s", path.display()))
+    };
+    tokio::time::timeout(PATIENCE, written).await.map_err(late)?
+}
+
 /// Writes a new file and renames it over the old one, so that a process killed meanwhile leaves the old file intact.
-pub(super) fn write(path: &Path, copy: &Copy) -> Result<(), Error> {
+fn write(path: &Path, copy: &Copy) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         Error::config(format!("{}: cannot be written: {error}", path.display())).with_source(error)
     };

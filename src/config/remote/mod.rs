@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::copy::Copy;
+use self::copy::{Copy, Writing};
 use self::found::{Found, Text};
 use self::http::{Failed, Http};
 use self::latest::{Latest, Texts};
@@ -73,6 +73,8 @@ pub struct RemoteSource {
     secrets: Vec<Secret>,
     allows_http: bool,
     copy: Option<PathBuf>,
+    /// Locked while copies are kept. Holds the write into the file that has not ended.
+    writing: tokio::sync::Mutex<Option<Writing>>,
     /// The client's store, if it has one.
     place: OnceLock<Arc<dyn CopyPlace>>,
     base: Sources,
@@ -146,6 +148,7 @@ impl RemoteSource {
             secrets: Vec::new(),
             allows_http: false,
             copy: None,
+            writing: tokio::sync::Mutex::default(),
             place: OnceLock::new(),
             base: Sources::new(),
             clock: Clock::system(),
@@ -345,23 +348,27 @@ impl ConfigSource for RemoteSource {
 
     fn taken(&self) -> TakenFuture<'_> {
         Box::pin(async move {
-            let state = &mut *self.state.lock().await;
-            let Some(texts) = state.loaded.clone() else { return };
-            state.in_use = Some(texts.clone());
-            if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
-                return;
-            }
+            let writing = &mut *self.writing.lock().await;
+            // Not locked while the copies are written, so that a check of the server does not wait for a disk.
+            let texts = {
+                let state = &mut *self.state.lock().await;
+                let Some(texts) = state.loaded.clone() else { return };
+                state.in_use = Some(texts.clone());
+                if state.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &texts)) {
+                    return;
+                }
+                texts
+            };
             let copy = Arc::new(Copy::new(&self.address(), self.clock.wall(), &texts));
             let mut told = Ok(());
-            if let Some(path) = self.copy.clone() {
-                let copy = copy.clone();
-                told = run_blocking(move || copy::write(&path, &copy)).await.and_then(|done| done);
+            if let Some(path) = &self.copy {
+                told = copy::write_in_time(writing, path, &copy).await;
             }
             if let Some(place) = self.place.get() {
                 told = copy::keep(&**place, &copy).await.and(told);
             }
             match told {
-                Ok(()) => state.kept = Some(texts),
+                Ok(()) => self.state.lock().await.kept = Some(texts),
                 Err(error) => tracing::warn!(%error, "no copy of the configuration could be kept"),
             }
         })

@@ -70,6 +70,41 @@ async fn loopback_server_is_read() {
     assert_eq!(loaded.hash(), Sources::new().file("vendors.toml", "# nothing").hash());
 }
 
+/// A pipe that nobody reads stands for a file system that does not answer.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn hanging_write_of_a_copy_is_given_up() {
+    let process = std::process::id();
+    let folder = std::env::temp_dir().join(format!("ic-copy-hangs-{process}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    // The new file, which is then renamed.
+    let pipe = folder.join(format!("copy.json.{process}"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let source = RemoteSource::http("https://c.example.com/v.toml").keep_copy_in(folder.join("copy.json"));
+    for text in ["# first", "# second"] {
+        let texts = Arc::new(vec![("v.toml".to_owned(), text.to_owned())]);
+        source.state.lock().await.loaded = Some(texts);
+        let taken = async {
+            source.taken().await;
+            source.clock.now()
+        };
+        let (began, time) = (source.clock.now(), async {
+            for _ in 0..15 {
+                tokio::time::advance(s(1.0)).await;
+                assert!(source.state.try_lock().is_ok(), "a check would wait for the write");
+            }
+        });
+        let (ended, ()) = tokio::join!(taken, time);
+        assert!(ended.since(began) >= copy::PATIENCE && ended.since(began) <= s(12.0), "{text}: {ended:?}");
+        assert!(source.state.lock().await.kept.is_none());
+    }
+    // The pipe ends when all writers have closed it.
+    let written = std::fs::read_to_string(&pipe).unwrap();
+    assert!(written.contains("# first") && !written.contains("# second"), "one write began: {written}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
 /// The environment of a running process cannot be changed safely, so the check runs in a child of its own.
 #[test]
 fn configuration_server_is_asked_without_proxy() {

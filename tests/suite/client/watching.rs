@@ -34,7 +34,7 @@ impl Drop for Folder {
 
 /// A subscriber that counts the errors in the log.
 #[derive(Clone, Default)]
-struct ErrorCounter(Arc<AtomicUsize>);
+pub(super) struct ErrorCounter(pub(super) Arc<AtomicUsize>);
 
 impl tracing::Subscriber for ErrorCounter {
     fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
