@@ -88,19 +88,28 @@ pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + S
 fn fingerprint(paths: &[PathBuf], wall: SystemTime) -> Option<u64> {
     let mut hash = Fnv::default();
     for path in paths {
-        // `metadata` follows symbolic links, so a link that was changed counts as another file.
-        let found = std::fs::metadata(path).ok()?;
-        let modified = found.modified().ok()?;
+        let (modified, of_file) = stamp(path)?;
         let age = wall.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
         if age < SETTLED {
             return None;
         }
-        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        hash.bytes(&since.as_nanos().to_le_bytes());
-        hash.bytes(&found.len().to_le_bytes());
-        identity(&found).iter().for_each(|part| hash.bytes(&part.to_le_bytes()));
+        hash.bytes(&of_file.to_le_bytes());
     }
     Some(hash.0)
+}
+
+/// When a file was last modified, and a hash of its metadata, which differs for another file at this path and after a
+/// change of the file. `None` if the file cannot be found.
+pub(crate) fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    // `metadata` follows symbolic links, so a link that was changed counts as another file.
+    let found = std::fs::metadata(path).ok()?;
+    let modified = found.modified().ok()?;
+    let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut hash = Fnv::default();
+    hash.bytes(&since.as_nanos().to_le_bytes());
+    hash.bytes(&found.len().to_le_bytes());
+    identity(&found).iter().for_each(|part| hash.bytes(&part.to_le_bytes()));
+    Some((modified, hash.0))
 }
 
 /// Distinguishes a file from another that has replaced it, and from itself with its old modification time restored.

@@ -112,7 +112,7 @@ pub use credential::CredentialRef;
 pub(crate) use dialects::dialects;
 pub use entry::{LimitEntry, OAuthEntry, TenantEntry};
 pub use file::FileSource;
-pub(crate) use file::run_blocking;
+pub(crate) use file::{run_blocking, stamp};
 pub use idempotency::{Idempotency, KeyCarrier, OnUnsendable};
 pub(crate) use joined::JoinedSource;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};

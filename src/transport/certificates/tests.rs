@@ -12,6 +12,23 @@ fn failed_exchange_brings_the_next_look_forward() {
     assert!(!due(120_999) && due(121_000), "that look has answered the failure");
 }
 
+/// As after `cp -p` or from an archive.
+#[cfg(unix)]
+#[test]
+fn swap_that_keeps_time_and_length_is_noticed() {
+    let path = std::env::temp_dir().join(format!("ic-certificate-swapped-{}", std::process::id()));
+    let next = path.with_extension("next");
+    for (path, text) in [(&path, "first"), (&next, "other")] {
+        std::fs::write(path, text).unwrap();
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let files = Files::of(path.to_str());
+    assert!(!files.have_changed());
+    std::fs::rename(&next, &path).unwrap();
+    assert!(files.have_changed() && !Files::of(path.to_str()).have_changed());
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn missing_file_counts_as_unchanged() {
     let path = std::env::temp_dir().join(format!("ic-certificate-{}", std::process::id()));
