@@ -31,6 +31,8 @@ pub(crate) struct VendorMemory {
     key_unsent: AtomicBool,
     /// Whether it has been logged that a request's cost is ignored.
     cost_ignored: AtomicBool,
+    /// Whether it has been logged that a body was wanted and came in a coding that is not decoded.
+    coding_unread: AtomicBool,
 }
 
 impl VendorMemory {
@@ -44,6 +46,7 @@ impl VendorMemory {
             limits_differed: AtomicU64::new(0),
             key_unsent: AtomicBool::new(false),
             cost_ignored: AtomicBool::new(false),
+            coding_unread: AtomicBool::new(false),
         }
     }
 
@@ -93,6 +96,11 @@ impl VendorMemory {
     /// Whether an ignored cost may be logged: true once.
     pub(super) fn may_log_cost(&self) -> bool {
         !self.cost_ignored.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether a body in a coding that is not decoded may be logged: true once.
+    pub(super) fn may_log_coding(&self) -> bool {
+        !self.coding_unread.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a differing limit may be logged at `now`: true once a minute, for one thread.

@@ -161,6 +161,11 @@ impl Route {
         self.memory.may_log_cost()
     }
 
+    /// Whether it may be logged that a body came in a coding that is not decoded: once for each vendor.
+    pub(crate) fn may_log_coding(&self) -> bool {
+        self.memory.may_log_coding()
+    }
+
     /// Whether a limit that differs from the vendor's entry may be logged at `now`.
     pub(crate) fn may_log_limits(&self, now: Time) -> bool {
         self.memory.may_log_limits(now)

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
@@ -85,6 +85,7 @@ impl Outgoing {
         if (knows && dialect.is_plain()) || !wanted || !is_text(answer) {
             return signals;
         }
+        self.warn_of_coding(&answer.headers);
         let Answer { headers, body, .. } = answer;
         let mut unread = Unread { request: self, core, held, status, headers, signals: &signals, is_refusal };
         if status.as_u16() < 400 {
@@ -95,6 +96,20 @@ impl Outgoing {
         unread.is_refusal = false;
         drop(unread);
         signals::read(dialect, status, headers, body.ahead(), wall)
+    }
+
+    /// Warns, once for each vendor, of a body that is wanted and has a coding that the transport has not decoded. No
+    /// request asks for one, so the vendor chose it by itself.
+    fn warn_of_coding(&self, headers: &HeaderMap) {
+        if let Some(coding) = headers.get(CONTENT_ENCODING)
+            && coding.as_bytes() != b"identity"
+            && self.route.may_log_coding()
+        {
+            let (tenant, vendor) = (&*self.route.id, &*self.route.vendor.name);
+            let message =
+                "the vendor sends bodies in a coding that is not decoded: what they state of limits is not seen";
+            tracing::warn!(tenant, vendor, ?coding, "{message}");
+        }
     }
 
     /// The feedback for a response that goes to the caller without further decisions. `None` if the response has to be

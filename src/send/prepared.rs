@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HeaderName, HeaderValue, RANGE};
 use http::{HeaderMap, Method};
 use tokio::time::Instant;
 use url::Url;
@@ -234,8 +234,8 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
     }
 }
 
-/// Completes the headers of all attempts: the caller's, validated; trace context, if configured; and those of the
-/// vendor's entry.
+/// Completes the headers of all attempts: the caller's, validated; trace context, if configured; those of the vendor's
+/// entry; and no coding that hides a response's body.
 fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
     let headers = &mut parts.headers;
     check_headers(headers, &vendor.auth)?;
@@ -254,7 +254,35 @@ fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'stati
         };
         headers.entry(name).or_insert(value);
     }
+    accept_only_readable(headers);
     Ok(())
+}
+
+/// Removes an `Accept-Encoding` that allows a coding other than gzip, which alone is decoded. A vendor may state a
+/// refusal, a wait or a cost in the body only, and in another coding the client would not see it. The transport then
+/// asks for gzip and decodes it, so the caller gets plain content.
+fn accept_only_readable(headers: &mut HeaderMap) {
+    let mut values = headers.get_all(ACCEPT_ENCODING).iter();
+    if values.all(|value| value.as_bytes().split(|byte| *byte == b',').all(is_readable)) {
+        return;
+    }
+    // A part of gzip's bytes cannot be decoded.
+    if headers.contains_key(RANGE) {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    } else {
+        headers.remove(ACCEPT_ENCODING);
+    }
+}
+
+/// Whether an element of `Accept-Encoding` allows no coding but gzip.
+fn is_readable(element: &[u8]) -> bool {
+    let mut parts = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let coding = parts.next().unwrap_or_default();
+    // A weight of zero refuses the coding (RFC 9110, section 12.4.2).
+    let is_zero = |weight: &[u8]| weight.starts_with(b"0") && weight.iter().all(|byte| matches!(byte, b'0' | b'.'));
+    let mut weights = parts.filter_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
+    let is_known = |name: &&[u8]| coding.eq_ignore_ascii_case(name);
+    [&b""[..], b"gzip", b"identity"].iter().any(is_known) || weights.any(is_zero)
 }
 
 /// The error of a request that is not sent.
@@ -282,4 +310,46 @@ fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caller_asks_for_no_coding_but_gzip() {
+        for (given, left) in [
+            (&["gzip"][..], Some("gzip")),
+            (&["identity"], Some("identity")),
+            (&["GZIP;q=0.5, identity"], Some("GZIP;q=0.5, identity")),
+            (&["identity;q=1, *;q=0"], Some("identity;q=1, *;q=0")),
+            (&["gzip, br; Q=0.000"], Some("gzip, br; Q=0.000")),
+            (&[""], Some("")),
+            (&[], None),
+            (&["br"], None),
+            (&["gzip, br"], None),
+            (&["gzip, br;q=0.01"], None),
+            (&["gzip", "zstd"], None),
+            (&["gzip;q=1.0, *;q=0.5"], None),
+            (&["deflate"], None),
+            (&["\u{fc}"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in given {
+                headers.append(ACCEPT_ENCODING, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let mut ranged = headers.clone();
+            accept_only_readable(&mut headers);
+            assert_eq!(
+                headers.get(ACCEPT_ENCODING).map(|value| value.as_bytes()),
+                left.map(str::as_bytes),
+                "{given:?}"
+            );
+            // A range of the content as it is, where the coding asked for cannot be read.
+            ranged.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
+            accept_only_readable(&mut ranged);
+            let expected = left.or((!given.is_empty()).then_some("identity"));
+            assert_eq!(ranged.get(ACCEPT_ENCODING).map(|value| value.as_bytes()), expected.map(str::as_bytes));
+        }
+    }
 }

@@ -78,6 +78,27 @@ async fn refusal_in_200_body_is_retried() {
     assert_eq!(response.text().await.unwrap(), "{\"ok\":true}");
 }
 
+/// Only gzip is decoded: in any other coding that an SDK accepts, the body would hide the refusal.
+#[tokio::test(start_paused = true)]
+async fn brotli_of_the_sdk_hides_no_refusal() {
+    let in_coding = |call: &FakeCall, text: &'static str| match call.header("accept-encoding") {
+        Some(codings) if codings.contains("br") => {
+            FakeAnswer::status(200).header("content-encoding", "br").body(&b"\x0b\x0e\x80 packed"[..])
+        }
+        _ => FakeAnswer::status(200).body(text),
+    };
+    let refuse = move |call: &FakeCall| in_coding(call, "{\"ok\":false,\"error\":\"ratelimited\"}");
+    let transport = FakeTransport::new(refuse_first(1, refuse, move |call| in_coding(call, "{\"ok\":true}")));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport.clone());
+    let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let post = Request::post("v", "/x").header("accept-encoding", "gzip, br").deadline(Duration::from_secs(600));
+    let response = client.send("a", Priority::High, post).await.unwrap();
+    assert_eq!(response.attempts(), 2);
+    assert_eq!(response.text().await.unwrap(), "{\"ok\":true}");
+    let asked: Vec<_> = transport.calls().iter().map(|call| call.headers.get("accept-encoding").cloned()).collect();
+    assert_eq!(asked, [None, None], "the transport adds what it decodes");
+}
+
 #[tokio::test(start_paused = true)]
 async fn status_429_without_limit_is_returned() {
     let client = client(|_| FakeAnswer::status(429).body("{\"error\":\"quota\"}")).await;

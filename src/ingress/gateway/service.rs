@@ -172,7 +172,7 @@ impl Shared {
 
     async fn send<B>(
         self: &Arc<Self>,
-        mut request: http::Request<B>,
+        request: http::Request<B>,
         aim: Aim,
         allowed: &Allowed,
         asked: &GatewayOptions,
@@ -185,10 +185,6 @@ impl Shared {
         let core = self.client.core();
         let began = core.clock.now();
         let method = request.method().clone();
-        // No URL can be found in a coding that is not decoded here: without this header the client asks for gzip.
-        if allowed.rewrites_json() {
-            request.headers_mut().remove(http::header::ACCEPT_ENCODING);
-        }
         let defaults = SendOptions::new().deadline(self.deadline);
         // Held until the request has ended.
         let length = request.body().size_hint().exact().and_then(|length| u32::try_from(length).ok());

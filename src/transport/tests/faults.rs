@@ -187,7 +187,8 @@ async fn connect_timeout_ends_a_hanging_connection() {
     assert!(error.to_string().contains("connect timeout"), "{error}");
 }
 
-/// One layer of compression is decoded if it is gzip and the only one; everything else is passed on unchanged.
+/// Gzip is decoded if it is the only coding. The client asks for no other; one that a vendor uses unasked is passed on
+/// unchanged.
 #[tokio::test]
 async fn encodings_in_encodings_are_not_unpacked() {
     for encoding in ["gzip, gzip", "br", "zstd", "deflate"] {

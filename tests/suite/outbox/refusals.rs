@@ -69,6 +69,24 @@ async fn refusal_without_retries_is_no_delivery() {
     }
 }
 
+/// The refusal of a job is in the body alone, which the client can read in no coding but gzip.
+#[tokio::test(flavor = "multi_thread")]
+async fn brotli_of_a_job_hides_no_refusal() {
+    let transport = FakeTransport::new(|call| match call.header("accept-encoding") {
+        Some(codings) if codings.contains("br") => {
+            FakeAnswer::status(200).header("content-encoding", "br").body(&b"\x0b\x0e\x80 packed"[..])
+        }
+        _ => FakeAnswer::status(200).body("{\"error\":\"THROTTLED\"}"),
+    });
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, ONCE).transport(transport).work().build().await.unwrap();
+    let request = post("/a").header("accept-encoding", "gzip, br");
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    let status = until_ended(&receipt).await;
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Exhausted), .. }), "{status:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_refused_in_part_is_not_sent_again() {
     const BATCHES: &str = r#"
