@@ -4,8 +4,13 @@
 //! the vendor reads is remembered for ten minutes if it ends with an unknown outcome; a repetition of it is answered
 //! with 422 (`problem.rs`) and not sent, unless it has the header `Integration-Send-Again: true` or such a key
 //! (`service.rs`).
+//!
+//! The memory is that of one process and bounded. A vendor's outage may fill it with the requests of a few lanes, so the
+//! lane with the most gives way: the single request of another caller is remembered for its whole time.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +22,22 @@ use crate::clock::Time;
 
 /// How long a request is remembered.
 const KEPT: Duration = Duration::from_secs(600);
-/// The most requests that are remembered. Above it the oldest is forgotten.
-const MOST: usize = 10_000;
+/// The most requests that are remembered. Above it the oldest of the lane with the most is forgotten.
+pub(super) const MOST: usize = 10_000;
 
-/// A hash that identifies equal requests.
-pub(super) type Fingerprint = [u8; 32];
+/// Identifies equal requests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Fingerprint {
+    /// A hash of caller, tenant and vendor: the lane whose requests give way to each other. Lanes with equal hashes
+    /// share their part of the memory.
+    lane: u64,
+    /// A digest of all parts of the request.
+    request: [u8; 32],
+}
 
-/// Hashes the parts of a request (caller, tenant, vendor, method, path and body): equal only if all parts are equal.
-fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
+/// The digest of the parts of a request (caller, tenant, vendor, method, path and body): equal only if all parts are
+/// equal.
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut digest = Context::new(&SHA256);
     for part in parts {
         // Each part is preceded by its length, so that "ab", "c" differs from "a", "bc".
@@ -52,21 +65,43 @@ impl Mark {
         let (tenant, vendor) = &self.lane;
         let names = [&*self.caller, tenant, vendor, self.method.as_str(), &self.path].map(str::as_bytes);
         let [caller, tenant, vendor, method, path] = names;
-        fingerprint(&[caller, tenant, vendor, method, path, &self.body])
+        let mut lane = DefaultHasher::new();
+        (caller, tenant, vendor).hash(&mut lane);
+        let request = digest(&[caller, tenant, vendor, method, path, &self.body]);
+        Fingerprint { lane: lane.finish(), request }
     }
 }
+
+/// When a remembered request expires, and a number that no other one has.
+type Due = (Time, u64);
 
 /// The remembered requests. `T` is what is kept of each, to answer its repetitions.
 #[derive(Debug)]
 pub(super) struct Repeats<T> {
-    kept: HashMap<Fingerprint, (Time, T)>,
-    /// The remembered requests, next to expire first. A request that was remembered twice is listed twice.
-    order: VecDeque<(Time, Fingerprint)>,
+    kept: HashMap<Fingerprint, (Due, T)>,
+    /// All remembered requests, next to expire first.
+    order: BTreeMap<Due, Fingerprint>,
+    /// The remembered requests of each lane.
+    lanes: HashMap<u64, BTreeSet<Due>>,
+    /// How many requests of each lane are remembered, and which of them expires next. The last entry is that of the lane
+    /// with the most requests.
+    ranks: BTreeSet<(usize, Reverse<Due>)>,
+    /// The number of the request that was remembered last.
+    last: u64,
+    /// Whether a request has been forgotten before its time.
+    has_been_full: bool,
 }
 
 impl<T> Default for Repeats<T> {
     fn default() -> Self {
-        Repeats { kept: HashMap::new(), order: VecDeque::new() }
+        Repeats {
+            kept: HashMap::new(),
+            order: BTreeMap::new(),
+            lanes: HashMap::new(),
+            ranks: BTreeSet::new(),
+            last: 0,
+            has_been_full: false,
+        }
     }
 }
 
@@ -82,28 +117,52 @@ impl<T: Clone> Repeats<T> {
         self.kept.get(request).map(|(_, answer)| answer.clone())
     }
 
-    /// Remembers a request for ten minutes from `now`.
-    pub(super) fn remember(&mut self, now: Time, request: Fingerprint, answer: T) {
+    /// Remembers a request for ten minutes from `now`. Returns whether, for the first time, another one had to be
+    /// forgotten before its time.
+    pub(super) fn remember(&mut self, now: Time, request: Fingerprint, answer: T) -> bool {
         self.forget_old(now);
-        while self.order.len() >= MOST {
-            self.forget_first();
+        self.forget(&request);
+        let is_full = self.kept.len() >= MOST;
+        if is_full {
+            let oldest = self.ranks.last().and_then(|(_, Reverse(due))| self.order.get(due)).copied();
+            if let Some(oldest) = oldest {
+                self.forget(&oldest);
+            }
         }
-        let until = now + KEPT;
-        self.kept.insert(request, (until, answer));
-        self.order.push_back((until, request));
+        self.last += 1;
+        let due = (now + KEPT, self.last);
+        self.kept.insert(request, (due, answer));
+        self.order.insert(due, request);
+        self.change_lane(request.lane, |dues| dues.insert(due));
+        is_full && !std::mem::replace(&mut self.has_been_full, true)
     }
 
     fn forget_old(&mut self, now: Time) {
-        while self.order.front().is_some_and(|(until, _)| *until <= now) {
-            self.forget_first();
+        while let Some((&(until, _), &request)) = self.order.first_key_value()
+            && until <= now
+        {
+            self.forget(&request);
         }
     }
 
-    fn forget_first(&mut self) {
-        if let Some((until, request)) = self.order.pop_front()
-            && self.kept.get(&request).is_some_and(|(last, _)| *last == until)
-        {
-            self.kept.remove(&request);
+    fn forget(&mut self, request: &Fingerprint) {
+        if let Some((due, _)) = self.kept.remove(request) {
+            self.order.remove(&due);
+            self.change_lane(request.lane, |dues| dues.remove(&due));
+        }
+    }
+
+    /// Adds a request to those of a lane, or removes one, and ranks the lane anew.
+    fn change_lane(&mut self, lane: u64, change: impl FnOnce(&mut BTreeSet<Due>) -> bool) {
+        let rank = |dues: &BTreeSet<Due>| dues.first().map(|first| (dues.len(), Reverse(*first)));
+        let dues = self.lanes.entry(lane).or_default();
+        if let Some(before) = rank(dues) {
+            self.ranks.remove(&before);
+        }
+        change(dues);
+        match rank(dues) {
+            Some(after) => _ = self.ranks.insert(after),
+            None => _ = self.lanes.remove(&lane),
         }
     }
 }
@@ -114,8 +173,12 @@ mod tests {
 
     const T0: Time = Time::ZERO;
 
+    fn of_lane(lane: u64, n: u64) -> Fingerprint {
+        Fingerprint { lane, request: digest(&[&lane.to_le_bytes(), &n.to_le_bytes()]) }
+    }
+
     fn number(n: u64) -> Fingerprint {
-        fingerprint(&[&n.to_le_bytes()])
+        of_lane(0, n)
     }
 
     #[test]
@@ -128,6 +191,7 @@ mod tests {
         assert_eq!(repeats.find(T0 + KEPT, &number(1)), Some("again"), "ten minutes from the last time");
         assert_eq!(repeats.find(T0 + Duration::from_secs(900), &number(1)), None);
         assert_eq!((repeats.kept.len(), repeats.order.len()), (0, 0));
+        assert_eq!((repeats.lanes.len(), repeats.ranks.len()), (0, 0));
     }
 
     #[test]
@@ -146,6 +210,38 @@ mod tests {
     }
 
     #[test]
+    fn full_lane_forgets_its_own_requests() {
+        let mut repeats = Repeats::default();
+        assert!(!repeats.remember(T0, of_lane(1, 0), 0));
+        let most = MOST as u64;
+        let at = |n: u64| T0 + Duration::from_millis(n);
+        let warnings: Vec<u64> = (1..=3 * most).filter(|n| repeats.remember(at(*n), of_lane(2, *n), *n)).collect();
+        assert_eq!(warnings, [most], "the first that was forgotten before its time, and no other");
+        assert_eq!(repeats.find(at(3 * most), &of_lane(1, 0)), Some(0));
+        assert_eq!((repeats.kept.len(), repeats.order.len(), repeats.ranks.len()), (MOST, MOST, 2));
+        let first = 2 * most + 2;
+        assert_eq!(repeats.find(at(3 * most), &of_lane(2, first - 1)), None);
+        assert_eq!(repeats.find(at(3 * most), &of_lane(2, first)), Some(first));
+        // A lane that comes later grows until it has as many as the other.
+        for n in 0..most {
+            repeats.remember(at(3 * most), of_lane(3, n), n);
+        }
+        let mut counts: Vec<usize> = repeats.lanes.values().map(BTreeSet::len).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [1, MOST / 2 - 1, MOST / 2]);
+    }
+
+    #[test]
+    fn oldest_of_equal_lanes_is_forgotten() {
+        let mut repeats = Repeats::default();
+        for lane in 0..=MOST as u64 {
+            repeats.remember(T0 + Duration::from_millis(lane), of_lane(lane, 0), lane);
+        }
+        let now = T0 + Duration::from_secs(60);
+        assert_eq!((repeats.find(now, &of_lane(0, 0)), repeats.find(now, &of_lane(1, 0))), (None, Some(1)));
+    }
+
+    #[test]
     fn clock_that_goes_back_forgets_nothing_early() {
         let mut repeats = Repeats::default();
         repeats.remember(T0 + KEPT, number(1), ());
@@ -154,8 +250,8 @@ mod tests {
 
     #[test]
     fn fingerprints_keep_parts_apart() {
-        assert_ne!(fingerprint(&[b"ab", b"c"]), fingerprint(&[b"a", b"bc"]));
-        assert_ne!(fingerprint(&[b"a", b""]), fingerprint(&[b"a"]));
-        assert_eq!(fingerprint(&[b"a", b"b"]), fingerprint(&[b"a", b"b"]));
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+        assert_ne!(digest(&[b"a", b""]), digest(&[b"a"]));
+        assert_eq!(digest(&[b"a", b"b"]), digest(&[b"a", b"b"]));
     }
 }

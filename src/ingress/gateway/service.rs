@@ -16,7 +16,7 @@ use super::door::Door;
 use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
-use super::repeats::{Fingerprint, Mark};
+use super::repeats::{Fingerprint, MOST, Mark};
 use super::reply::{fits, isolate, of_error, of_vendor, open_outcome, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
@@ -314,7 +314,11 @@ impl Shared {
     }
 
     pub(super) fn remember(&self, mark: Fingerprint, why: String) {
-        self.repeats.lock().remember(self.client.core().clock.now(), mark, why.into());
+        let is_first_lost = self.repeats.lock().remember(self.client.core().clock.now(), mark, why.into());
+        if is_first_lost {
+            let message = "more requests with unknown outcome than the gateway remembers: repetitions of some are sent";
+            tracing::warn!(remembered = MOST, "{message}");
+        }
     }
 }
 
