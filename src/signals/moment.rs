@@ -21,6 +21,9 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;
 
+/// The units in which vendors write moments since 1970.
+const UNITS: [u128; 4] = [SECOND, MILLISECOND, 1_000, 1];
+
 /// Smaller numbers are no moments of this century in any unit since 1970: this one is in 1998.
 const FIRST_MOMENT: u64 = 900_000_000;
 
@@ -94,10 +97,17 @@ impl<'a> Now<'a> {
         if seconds < self.nanos().saturating_sub(nanos(MAX_WAIT)) {
             return None;
         }
-        [SECOND, MILLISECOND, 1_000, 1].into_iter().find_map(|unit| {
+        UNITS.into_iter().find_map(|unit| {
             let moment = i128::try_from(number.nanos(unit)).ok()?;
             self.until_near(moment)
         })
+    }
+
+    /// Whether `number` is a moment since [`FIRST_MOMENT`] that passed more than 31 days ago. Servers send such a moment
+    /// again and again if they never renew it.
+    fn is_long_past(&self, number: Decimal) -> bool {
+        let past = nanos(Duration::from_secs(FIRST_MOMENT))..self.nanos().saturating_sub(nanos(MAX_WAIT));
+        UNITS.into_iter().any(|unit| i128::try_from(number.nanos(unit)).is_ok_and(|moment| past.contains(&moment)))
     }
 
     fn date(&self, text: &[u8]) -> Option<i128> {
@@ -138,7 +148,7 @@ pub(super) fn reset_number(number: Decimal, unit: u128, now: &Now) -> Option<Dur
 }
 
 /// Parses an explicit instruction to wait. `unit` is the unit of a bare number, in nanoseconds. Waits above 31 days are
-/// cut to 31 days.
+/// cut to 31 days, and a moment that has passed is a wait of zero.
 ///
 /// Proxies join the values of several lines by commas; the longest one counts then.
 pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
@@ -165,7 +175,13 @@ fn one_hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
         Some(number) => {
             let wait = from_nanos(number.nanos(unit));
             // Seconds come first, unlike in a reset: RFC 9110 defines `Retry-After` so, whatever the clock.
-            if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
+            if wait <= MAX_WAIT {
+                wait
+            } else if now.is_long_past(number) {
+                Duration::ZERO
+            } else {
+                now.until_epoch(number).unwrap_or(MAX_WAIT)
+            }
         }
         // Too many digits for a number: an instruction to wait all the same.
         None if text.len() > MAX_DIGITS && text.iter().all(u8::is_ascii_digit) => MAX_WAIT,

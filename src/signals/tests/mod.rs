@@ -118,6 +118,24 @@ fn numeric_reset_near_now_is_a_moment() {
 }
 
 #[test]
+fn moment_of_the_past_is_no_long_wait() {
+    // The first is 28 days before `noon`, the second 40 days, and the others are years.
+    for text in ["1766000000", "1765000000", "1700000000", "1700000000.5", "900000000", "1700000000000"] {
+        for name in ["retry-after", "x-ratelimit-retryafter"] {
+            let signals = read(&[(name, text)]);
+            assert_eq!((signals.retry_after, signals.wait()), (secs(0), secs(1)), "{name}: {text}");
+        }
+    }
+    for text in ["1700000000000", "1700000000000000", "1700000000000000000"] {
+        assert_eq!(read(&[("retry-after-ms", text)]).retry_after, secs(0), "{text}");
+    }
+    // Whatever is no moment of the past is cut to 31 days: the far future, and numbers that are no moment in any unit.
+    for text in ["4000000000", "4000000000000", "20260115120000", "899999999"] {
+        assert_eq!(read(&[("retry-after", text)]).retry_after, secs(31 * 86_400), "{text}");
+    }
+}
+
+#[test]
 fn largest_of_a_kind_and_milliseconds_first() {
     assert_eq!(read(&[("retry-after", "5"), ("retry-after", "60"), ("retry-after", "soon")]).retry_after, secs(60));
     assert_eq!(read(&[("retry-after", "5"), ("x-ratelimit-retry-after", "60")]).retry_after, secs(60));
