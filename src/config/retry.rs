@@ -117,8 +117,9 @@ pub enum Keep {
     Redacted,
     /// Like `Redacted`, but with only the status of a response.
     NoAnswer,
-    /// The whole request, unless it brings an `Authorization` or `Cookie` header of its own, and up to 16 KiB of the
-    /// response. In this text, too, `***` replaces the tenant's secret.
+    /// The whole request, unless it brings a credential of its own in a header that is known for credentials
+    /// (`Authorization`, `Cookie`, `x-api-key` and the like), and up to 16 KiB of the response. In this text, too, `***`
+    /// replaces the tenant's secret.
     Whole,
 }
 

@@ -13,8 +13,9 @@ use crate::request::Request;
 
 /// As much of a request as its dead letter keeps.
 ///
-/// Neither form holds credentials, which are added to each attempt later. The path is relative to the vendor's base
-/// URL.
+/// Neither form holds the tenant's credential, which is added to each attempt later. Of a request that brings a
+/// credential of its own, in a header that is known for credentials (`Authorization`, `Cookie`, `x-api-key` and the
+/// like), the client keeps an outline. The path is relative to the vendor's base URL.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

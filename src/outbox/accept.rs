@@ -54,7 +54,8 @@ impl Outbox {
     /// [`ErrorKind::QueueFull`]: the outbox is full.
     /// [`ErrorKind::Shutdown`]: after [`shutdown`](crate::IntegrationClient::shutdown).
     /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day.
-    /// [`ErrorKind::InvalidRequest`]: the body is a stream or too large, or the request carries a credential.
+    /// [`ErrorKind::InvalidRequest`]: the body is a stream or too large, or the request carries a credential in a header
+    /// that is known for credentials (`Authorization`, `Cookie`, `x-api-key` and the like).
     /// Also the errors that [`send`](crate::IntegrationClient::send) returns before the exchange.
     pub async fn enqueue(
         self,

@@ -61,8 +61,11 @@ pub(crate) fn acceptable(
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
     let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
-    if prepared.has_own_credential() {
-        return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
+    if let Some(name) = prepared.own_credential(vendor) {
+        return refuse(&format!(
+            "a request with a credential of its own, here in the header {name}, is not stored; state the vendor's `auth` \
+             instead, or for a second credential a signer, which adds it to each attempt"
+        ));
     }
     let path = prepared.path_below_base(&tenant);
     if let AuthScheme::Query { name } = &vendor.auth {

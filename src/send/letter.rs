@@ -22,7 +22,7 @@ impl Outgoing {
         let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
             // An outline has no headers, and so no credential.
-            (Keep::Whole, Some(body)) if !prepared.has_own_credential() => {
+            (Keep::Whole, Some(body)) if prepared.own_credential(&tenant.vendor).is_none() => {
                 LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone())
             }
             _ => LetterRequest::outline(prepared.method(), &path, prepared.body_bytes()),
@@ -56,7 +56,7 @@ impl Request {
         if !matches!(letter.request, LetterRequest::Whole { .. }) {
             return refuse(
                 "it holds only an outline of the request; set dead_letters = \"whole\" for the vendor, or make the request \
-                 anew, as for every request that brings an Authorization or Cookie header of its own",
+                 anew, as for every request that brings a credential of its own, such as an Authorization header",
             );
         }
         let Some(mut request) = letter.request.request(&letter.vendor) else { return refuse("its method is invalid") };

@@ -12,7 +12,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod.rs` | [`Outgoing`]: one request on its way, and the steps of an attempt: permit, exchange |
-//! | `acceptable.rs`, `prepared.rs`, `key/` | check a request, and turn it into what is sent; its idempotency key |
+//! | `acceptable.rs`, `prepared.rs`, `credential_headers.rs`, `key/` | check a request, and turn it into what is sent; its idempotency key |
 //! | `plain.rs`, `durable.rs` | the two drivers, which repeat attempts: for a caller that waits, and for a stored job |
 //! | `attempt.rs`, `attempt_end.rs` | one attempt, in the order of its steps, and how it ended |
 //! | `host_pass.rs`, `stored_permit.rs`, `exchange_record.rs` | waits before an exchange: for a host that failed, and for the record of a stored job's exchange |
@@ -28,6 +28,7 @@ mod attempt;
 mod attempt_end;
 mod callers_exchange;
 mod classify;
+mod credential_headers;
 pub(crate) mod durable;
 pub(crate) mod events;
 pub(crate) mod exchange_record;

@@ -12,6 +12,7 @@ use http::{HeaderMap, Method};
 use tokio::time::Instant;
 use url::Url;
 
+use super::credential_headers::is_credential;
 use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
 use crate::error::panic::catch_panic;
 use crate::error::{Error, ErrorKind};
@@ -91,9 +92,14 @@ impl Prepared {
         &self.parts.headers
     }
 
-    /// Whether the request brings a credential of its own. Such a request is never stored.
-    pub(super) fn has_own_credential(&self) -> bool {
-        [AUTHORIZATION, COOKIE].iter().any(|name| self.headers().contains_key(name))
+    /// The first header in which the request brings a credential of its own, beside what the vendor's entry gives to
+    /// every request. Such a request is never stored.
+    pub(super) fn own_credential(&self, vendor: &Vendor) -> Option<&HeaderName> {
+        let is_of_entry = |name: &HeaderName, value: &HeaderValue| {
+            vendor.headers.iter().any(|(known, given)| name == known.as_str() && value == given.as_str())
+        };
+        let own = self.headers().iter().find(|&(name, value)| is_credential(name) && !is_of_entry(name, value));
+        own.map(|(name, _)| name)
     }
 
     /// The stated costs by kind of points.

@@ -26,6 +26,7 @@ mod forgotten_keys;
 mod missing_key;
 mod missing_lane;
 mod outcomes;
+mod own_credentials;
 mod own_jobs;
 mod refusals;
 mod rolled_back;

@@ -1,0 +1,59 @@
+//! Requests that bring a credential of their own, in whichever header: nothing of it is stored.
+
+use integration_client::dead_letter::MemorySink;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+
+use super::*;
+
+/// A vendor without a credential in the client, whose entry gives a key to every request.
+const OPEN: &str = r#"
+[vendors.open]
+base_url = "https://open.example"
+auth = { scheme = "none" }
+unpublished = true
+dead_letters = "whole"
+retry = { max_retries = 1, first_wait = "1ms" }
+headers = { x-api-key = "of-every-request" }
+"#;
+
+async fn open_client(sink: &Arc<MemorySink>) -> IntegrationClient {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(OPEN)
+        .tenant(TenantEntry::new("acme", "open"))
+        .store(Store::sqlite(folder().join("s.db")))
+        .dead_letter_sink(sink.clone())
+        .transport(FakeTransport::new(|_| FakeAnswer::status(503)))
+        .build()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credential_in_known_header_is_not_stored() {
+    let sink = Arc::new(MemorySink::new(100));
+    let own = ["private-token", "x-api-key", "API-Key", "authorization", "cookie"].map(|name| (name, CANARY));
+    // None is a credential of the request's own: the last is what the entry gives to every request.
+    let others = [("x-csrf-token", "Fetch"), ("sync-token", "7"), ("x-api-key", "of-every-request")];
+    for (is_own, (name, value)) in
+        own.map(|header| (true, header)).into_iter().chain(others.map(|header| (false, header)))
+    {
+        // Each has a client of its own: after some failures a client sends nothing to that host for a while.
+        let client = open_client(&sink).await;
+        let request = || Request::get("open", "/a").header(name, value);
+        let accepted = client.outbox().enqueue("acme", Priority::Normal, request()).await;
+        assert_eq!(accepted.is_err(), is_own, "{name}");
+        if let Err(error) = accepted {
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{name}");
+            let text = error.to_string();
+            assert!(text.contains(&name.to_ascii_lowercase()) && !text.contains(CANARY), "{text}");
+        }
+        let error = client.send("acme", Priority::Normal, request()).await.unwrap_err();
+        assert!(error.letter_id().is_some(), "{name}: {error}");
+        client.shutdown(Duration::from_secs(5)).await;
+    }
+    let letters = sink.letters();
+    let whole: Vec<bool> = letters.iter().map(|letter| matches!(letter.request, LetterRequest::Whole { .. })).collect();
+    assert_eq!(whole, [false, false, false, false, false, true, true, true], "an outline has no header");
+    assert!(!serde_json::to_string(&letters).unwrap().contains(CANARY));
+}
