@@ -123,7 +123,10 @@ impl Process {
     }
 
     fn entry(&mut self, now: Time, name: String, wish: &Wish) -> Entry {
-        let kept = self.lease * 2 + Duration::from_nanos(wish.figures.again_ns);
+        // The ledger keeps the units of a lease that has ended for as long as a request may occupy them: its way to the
+        // vendor and the window, or, for a slot, the longest attempt, which is all in the transit.
+        let occupied = Duration::from_nanos(wish.figures.again_ns.saturating_add(wish.figures.transit_ns));
+        let kept = self.lease * 2 + occupied;
         let known = self.limits.entry(name.clone()).or_default();
         known.until = now + kept;
         known.ends_pause |= wish.ends_pause;

@@ -129,10 +129,29 @@ fn returned_units_are_told_without_wish() {
         assert_eq!((entry.line.claim, entry.line.want), (0, [0; 3]));
         assert_eq!((entry.line.returned.clone(), entry.line.paused_us), (vec![(3_000_000, 3)], 7_000_000));
     }
-    assert!(!process.owes(at(181)), "two leases and a window later nobody counts them");
+    assert!(!process.owes(at(181)), "two leases, the transit and a window later nobody counts them");
     let call = process.call(at(103), Vec::new(), false);
     process.answered(at(103), at(103), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
     assert!(process.call(at(104), Vec::new(), false).lines.is_empty());
+}
+
+/// An idle process gives its slots back while the store is away. The ledger keeps them in the record of the process
+/// until an attempt that began under the lease must have ended.
+#[test]
+fn unused_slots_are_told_for_an_attempt() {
+    let at = |second: u64| Time::from_nanos(second * SECOND);
+    let figures = Figures { units: 10, again_ns: 0, transit_ns: 600 * SECOND, travels: false };
+    let mut process = Process::new(1, Duration::from_secs(10));
+    let wants = Wish { claim: 0, figures, ..wish(Vec::new()) };
+    let call = process.call(at(100), vec![("slots".to_owned(), wants)], false);
+    process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    let returns_all = Wish { claim: 0, want: [0; 3], need: 0, figures, ..wish(vec![(0, 2)]) };
+    process.call(at(102), vec![("slots".to_owned(), returns_all)], false);
+    assert!(process.owes(at(162)));
+    let call = process.call(at(162), Vec::new(), false);
+    let [entry] = &call.lines[..] else { panic!("one line") };
+    assert_eq!((entry.limit.as_str(), entry.line.claim, entry.line.returned.clone()), ("slots", 0, vec![(0, 2)]));
+    assert!(!process.owes(at(722)), "two leases and an attempt later the ledger has freed them");
 }
 
 /// Until the lease ends, the store counts a process without units among those that want some.
