@@ -1,6 +1,7 @@
 //! A call of one process to the store of a pool, and the store's answer.
 
 use super::ledger::{Caller, FLOOR_LEASE_US, Got, Ledger, Line, Loss, State};
+use crate::clock::{Clock, Time, nanos};
 
 /// What one process tells the store about its limits.
 #[derive(Clone, Debug)]
@@ -11,7 +12,35 @@ pub(crate) struct Call {
     pub(crate) lease_us: u64,
     /// Whether the process ends. It then returns all of its units.
     pub(crate) leaves: bool,
+    /// The process's own clock, by which the answer says when the store's clock was read. Without it nothing confirms the
+    /// time that the call takes.
+    pub(crate) witness: Option<Witness>,
     pub(crate) lines: Vec<Entry>,
+}
+
+/// The clock of the process that makes a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Witness {
+    pub(crate) clock: Clock,
+    /// When the call was made.
+    pub(crate) made: Time,
+}
+
+/// What a call read from the store's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// The store's clock, in microseconds.
+    pub(crate) clock_us: u64,
+    /// The time from the making of the call to just before that reading, by the process's own clock; 0 if it is not known.
+    pub(crate) waited_us: u64,
+}
+
+impl Reading {
+    /// A reading at an unknown time after the call was made.
+    #[cfg(test)]
+    pub(crate) fn of(clock_us: u64) -> Reading {
+        Reading { clock_us, waited_us: 0 }
+    }
 }
 
 /// What a process says about one limit.
@@ -21,8 +50,8 @@ pub(crate) struct Entry {
     pub(crate) limit: String,
     /// The number of the process's last answered call about this limit; 0 if there is none.
     pub(crate) known_seq: u64,
-    /// What the store's clock should show: its value in the last answer about this limit, plus the time that has passed
-    /// since then by the process's own clock.
+    /// What the store's clock should show when the call is made: its value in the last answer about this limit, plus
+    /// the time that has passed since it was read, by the process's own clock.
     pub(crate) expected_us: Option<u64>,
     pub(crate) line: Line,
 }
@@ -44,8 +73,11 @@ impl Entry {
 /// The answer to a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// The store's clock, in microseconds.
+    /// The store's clock, in microseconds, as it was read last.
     pub(crate) clock_us: u64,
+    /// A moment just after that reading, by the clock of the process that called; `None` if only the arrival of the
+    /// answer is known.
+    pub(crate) read_at: Option<Time>,
     /// One entry per line of the call, in the call's order.
     pub(crate) got: Vec<LineAnswer>,
 }
@@ -111,6 +143,17 @@ impl Root {
 }
 
 impl Call {
+    /// Now, by the clock of the process that called. To be asked just after the store's clock was read.
+    pub(crate) fn now(&self) -> Option<Time> {
+        self.witness.map(|witness| witness.clock.now())
+    }
+
+    /// How long ago the call was made, in microseconds; 0 if it is not known. To be asked just before the store's clock
+    /// is read: until then at least this time has passed.
+    pub(crate) fn waited_us(&self) -> u64 {
+        self.witness.map_or(0, |witness| nanos(witness.clock.now().since(witness.made)) / 1_000)
+    }
+
     /// The loss to assume for a ledger that has been lost just now.
     pub(super) fn loss(&self, clock_us: u64) -> Option<Loss> {
         Root::new(true, clock_us, self.lease_us).loss()
@@ -118,18 +161,18 @@ impl Call {
 
     /// Answers one line of the call from the limit's ledger. `kept` is the stored text of the ledger, empty if there is
     /// none yet. A text that cannot be parsed counts as a lost ledger.
-    pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> Answered {
+    pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, reading: Reading) -> Answered {
         let mut loss = root.loss();
         let ledger = match serde_json::from_str(kept) {
             Ok(ledger) => Some(ledger),
             Err(_) if kept.is_empty() => None,
             Err(error) => {
                 tracing::error!(limit = entry.limit, %error, "what the store keeps of a shared limit cannot be read: it is made anew");
-                loss = self.loss(clock_us);
+                loss = self.loss(reading.clock_us);
                 None
             }
         };
-        let (got, ledger) = self.exchange(entry, ledger, loss, clock_us);
+        let (got, ledger) = self.exchange(entry, ledger, loss, reading);
         let text = serde_json::to_string(&ledger).unwrap_or_default();
         Answered { got, text, matters_for_us: ledger.matters_for_us() }
     }
@@ -140,7 +183,7 @@ impl Call {
         entry: &Entry,
         ledger: Option<Ledger>,
         loss: Option<Loss>,
-        clock_us: u64,
+        Reading { clock_us, waited_us }: Reading,
     ) -> (Option<Got>, Ledger) {
         let new = |loss| Ledger::new(&entry.line.figures, entry.line.floor, clock_us, loss);
         let mut ledger = ledger.unwrap_or_else(|| new(loss));
@@ -149,6 +192,7 @@ impl Call {
             seq: self.seq,
             lease_us: self.lease_us,
             expected_us: entry.expected_us,
+            waited_us,
             known_seq: entry.known_seq,
         };
         if self.leaves {

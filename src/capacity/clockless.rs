@@ -91,7 +91,7 @@ impl<S: Swaps> Clockless<S> {
         let each = lines.map(|entry| Box::pin(self.exchange_until(ends, call, entry)) as BoxFuture<'_, LineAnswer>);
         let mut got = together(each.collect()).await;
         got.rotate_right(first);
-        Answer { clock_us: self.now_us(), got }.checked()
+        Answer { clock_us: self.now_us(), read_at: None, got }.checked()
     }
 
     async fn exchange_until(&self, ends: Instant, call: &Call, entry: &Entry) -> LineAnswer {

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Call, Root};
+use super::call::{Call, Reading, Root};
 use super::ledger::Got;
 
 /// How long a server may have gone on answering after another took its place, in microseconds: the time that
@@ -33,6 +33,8 @@ pub(super) struct Seen {
     /// Identifies the run of the server. It changes with each start, and differs between servers.
     pub(super) run: String,
     pub(super) clock_us: u64,
+    /// The time from the making of the call to just before the read ([`Reading::waited_us`]).
+    pub(super) waited_us: u64,
     pub(super) era: String,
     /// The ledgers of the lines that were asked for.
     pub(super) kept: Vec<String>,
@@ -57,10 +59,11 @@ pub(super) struct Write {
 /// Answers the lines `asked` of a call from the ledgers in `seen`. `fresh` is the name of the new era, if one begins.
 pub(super) fn round(call: &Call, asked: &[usize], seen: &Seen, fresh: u64) -> Round {
     let (era, text) = era(call, seen, fresh);
+    let reading = Reading { clock_us: seen.clock_us, waited_us: seen.waited_us };
     let writes = asked.iter().zip(&seen.kept).filter_map(|(line, kept)| {
         let entry = call.lines.get(*line)?;
         let kept = kept.strip_prefix(era.name.as_str()).and_then(|rest| rest.strip_prefix(' ')).unwrap_or_default();
-        let answered = call.answer(entry, kept, &era.root, seen.clock_us);
+        let answered = call.answer(entry, kept, &era.root, reading);
         let keep_ms = (answered.matters_for_us / 1_000).saturating_add(KEEP_MS);
         Some(Write { text: format!("{} {}", era.name, answered.text), keep_ms, got: answered.got })
     });

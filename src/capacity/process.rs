@@ -27,7 +27,8 @@ struct Limit {
     known_seq: u64,
     /// The units returned in calls that were not answered, as (time until which they count, units).
     unheard: Vec<(Time, u32)>,
-    /// The store's clock in the last answer, and when that answer came.
+    /// The store's clock in the last answer, and a moment no earlier than its reading: just after it, if the store said
+    /// when that was, or the arrival of the answer.
     last: Option<(u64, Time)>,
     /// After this time the record no longer matters and is deleted.
     until: Time,
@@ -101,7 +102,7 @@ impl Process {
         let mut lines: Vec<Entry> = wishes.into_iter().map(|(name, wish)| self.entry(now, name, &wish)).collect();
         let idle = self.idle_lines(now, &lines, leaves);
         lines.extend(idle);
-        Call { process, seq, lease_us, leaves, lines }
+        Call { process, seq, lease_us, leaves, witness: None, lines }
     }
 
     /// The lines of limits that the call must name beside the `wishes`.
@@ -168,7 +169,7 @@ impl Process {
             known.known_seq = call.seq;
             known.unheard.clear();
             (known.is_untaken, known.ends_pause) = (false, false);
-            known.last = Some((answer.clock_us, now));
+            known.last = Some((answer.clock_us, answer.read_at.unwrap_or(now)));
             known.lease_until = until;
             let granted = got.units.iter().fold(0, |sum: u32, (_, units)| sum.saturating_add(*units));
             known.holds = known.holds.saturating_add(granted);

@@ -149,7 +149,7 @@ impl Redis {
     }
 
     async fn try_exchange(&self, connection: &mut MultiplexedConnection, call: &Call) -> Result<Answer, RedisError> {
-        let mut answer = Answer { clock_us: 0, got: vec![Ok(None); call.lines.len()] };
+        let mut answer = Answer { clock_us: 0, read_at: None, got: vec![Ok(None); call.lines.len()] };
         let all: Vec<usize> = (0..call.lines.len()).collect();
         for part in all.chunks(AT_ONCE) {
             let mut asked = part.to_vec();
@@ -180,10 +180,12 @@ impl Redis {
         answer: &mut Answer,
     ) -> Result<Vec<usize>, RedisError> {
         let names: Vec<&str> = asked.iter().filter_map(|line| Some(call.lines.get(*line)?.limit.as_str())).collect();
-        let seen = self.read(connection, &names).await?;
+        let waited_us = call.waited_us();
+        let seen = Seen { waited_us, ..self.read(connection, &names).await? };
+        let read_at = call.now();
         let round = round(call, &asked, &seen, unique_number());
         let written = self.write(connection, &names, &seen, &round).await?;
-        answer.clock_us = seen.clock_us;
+        (answer.clock_us, answer.read_at) = (seen.clock_us, read_at);
         let mut again = Vec::new();
         for (place, (line, write)) in asked.into_iter().zip(round.writes).enumerate() {
             match written.get(place) {
@@ -205,7 +207,8 @@ impl Redis {
         let mut texts = texts.iter().map(redis::from_redis_value_ref::<Option<String>>);
         let era = texts.next().transpose()?.flatten().unwrap_or_default();
         let kept = texts.map(|text| Ok(text?.unwrap_or_default())).collect::<Result<_, RedisError>>()?;
-        Ok(Seen { run, clock_us: seconds.saturating_mul(1_000_000).saturating_add(micros), era, kept })
+        let clock_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        Ok(Seen { run, clock_us, era, kept, ..Seen::default() })
     }
 
     async fn write(

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Call, Entry};
+use super::call::{Call, Entry, Reading};
 use super::ledger::times::Moment;
 use super::ledger::{Got, Ledger};
 
@@ -106,8 +106,8 @@ impl AllSights {
         };
         // These stores lose nothing by themselves, so a missing ledger is a new one.
         let is_new = text.is_empty();
-        let (got, ledger) =
-            call.exchange(entry, ledger, if is_new { None } else { call.loss(now.clock_us) }, now.clock_us);
+        let loss = if is_new { None } else { call.loss(now.clock_us) };
+        let (got, ledger) = call.exchange(entry, ledger, loss, Reading { clock_us: now.clock_us, waited_us: 0 });
         Written { text: sights.write(ledger, &times, now, writing), got }
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::call::{Answer, Call, Entry, LineAnswer};
+use super::call::{Answer, Call, Entry, LineAnswer, Witness};
 use super::cold_start::warn_of_spent_limits;
 use super::ledger::State;
 use super::process::Process;
@@ -210,6 +210,13 @@ impl StoreTask {
         }
     }
 
+    /// Makes the next call, with this process's clock as a witness.
+    fn make_call(&mut self, wishes: Vec<(String, Wish)>, leaves: bool) -> Call {
+        let made = self.clock.now();
+        let witness = Some(Witness { clock: self.clock, made });
+        Call { witness, ..self.process.call(made, wishes, leaves) }
+    }
+
     fn gather(&self) -> Gathered {
         let mut gathered = Gathered::default();
         each_wish(&self.shards, &self.moves, |shard, limit, name, wish| gathered.add(shard, limit, name, wish));
@@ -223,7 +230,7 @@ impl StoreTask {
         let main = main_places(asked.iter().map(|asked| (asked.line, asked.rank)), lines.wishes.len());
         let of_main = |place: &Option<usize>| place.and_then(|number| asked.get(number)).map_or(0, |it| it.rank.0);
         let main_wants: Vec<u32> = main.iter().map(of_main).collect();
-        let call = self.process.call(self.clock.now(), lines.wishes, false);
+        let call = self.make_call(lines.wishes, false);
         let answer = self.exchange(call.clone(), self.sharing.timing.call).await;
         let now = self.clock.now();
         self.note(&call, began, now, &answer);
@@ -358,7 +365,7 @@ impl StoreTask {
 
     async fn leave(&mut self) {
         let given = self.take_all();
-        let call = self.process.call(self.clock.now(), given.wishes, true);
+        let call = self.make_call(given.wishes, true);
         if call.lines.is_empty() {
             return;
         }

@@ -22,7 +22,7 @@
 use super::clock;
 use super::driver::{Arg, Db, DbError, DbKind, Dialect, Row, args};
 use crate::BoxFuture;
-use crate::capacity::call::{Answer, Call, Entry, LineAnswer, Root};
+use crate::capacity::call::{Answer, Call, Entry, LineAnswer, Reading, Root};
 
 /// The ledger of a limit whose units count for at least this long, in microseconds, must survive a crash of the server.
 const LONG_US: u64 = 3_600_000_000;
@@ -67,10 +67,15 @@ pub(crate) fn exchange_at<'a>(
         if places.iter().any(|place| place.found.is_none()) {
             make(db, &mut places).await?;
         }
-        let now_ms = match at_ms {
-            Some(at_ms) => at_ms,
-            None => db.now().await?,
+        let (now_ms, waited_us) = match at_ms {
+            // That time was read before this step began, and it is not known how long after the call was made.
+            Some(at_ms) => (at_ms, 0),
+            None => {
+                let waited_us = call.waited_us();
+                (db.now().await?, waited_us)
+            }
         };
+        let read_at = call.now();
         let clock_us = u64::try_from(now_ms).unwrap_or(0).saturating_mul(1_000);
         let mut root = Root::default();
         if needs_root {
@@ -84,14 +89,14 @@ pub(crate) fn exchange_at<'a>(
             let (table, text) = place.found.as_ref().ok_or_else(missing)?;
             // The logged table loses no rows, so a ledger that is missing there is new.
             let root = if place.is_long() { &new } else { &root };
-            let answered = call.answer(place.entry, text, root, clock_us);
+            let answered = call.answer(place.entry, text, root, Reading { clock_us, waited_us });
             got[place.line] = Ok(answered.got);
             written[usize::from(table.is_long)].push((&place.entry.limit, answered.text));
         }
         for (table, written) in [&SHORT, &LONG].into_iter().zip(&written) {
             table.write(db, written).await?;
         }
-        Ok(Answer { clock_us, got })
+        Ok(Answer { clock_us, read_at, got })
     })
 }
 

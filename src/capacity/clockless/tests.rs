@@ -53,7 +53,14 @@ fn call(process: u64, limits: usize) -> Call {
     let figures = Figures { units: 16, again_us: 60_000_000, transit_us: 1_000_000, takes_used: false };
     let line = Line::of(figures, 0, 10);
     let entry = |number| Entry { limit: format!("v/{number}"), known_seq: 0, expected_us: None, line: line.clone() };
-    Call { process, seq: 1, lease_us: 10_000_000, leaves: false, lines: (0..limits).map(entry).collect() }
+    Call {
+        process,
+        seq: 1,
+        lease_us: 10_000_000,
+        leaves: false,
+        witness: None,
+        lines: (0..limits).map(entry).collect(),
+    }
 }
 
 fn units(answer: &Answer) -> Vec<u32> {

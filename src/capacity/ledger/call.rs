@@ -65,13 +65,21 @@ pub(crate) struct Caller {
     pub(crate) known_seq: u64,
     /// How long the process may use the units that it holds, counted from before it read the ledger.
     pub(crate) lease_us: u64,
-    /// What the store's clock should show now: its value in the last answer *about this ledger*, plus the time that has
-    /// passed since then by the process's own clock. An answer about another ledger does not count, because the store's
-    /// clock may have stepped between the two.
+    /// What the store's clock should have shown when the call was made: its value in the last answer *about this
+    /// ledger*, plus the time that had passed since it was read, by the process's own clock. An answer about another
+    /// ledger does not count, because the store's clock may have stepped between the two.
     pub(crate) expected_us: Option<u64>,
+    /// The time from then to just before the store's clock was read for this call, by the process's own clock; 0 if it is
+    /// not known.
+    pub(crate) waited_us: u64,
 }
 
 impl Caller {
+    /// What the store's clock should have shown, at least, when it was read for this call.
+    pub(super) fn expected_when_read_us(&self) -> Option<u64> {
+        self.expected_us.map(|expected| expected.saturating_add(self.waited_us))
+    }
+
     /// How long the call was under way when the store's clock showed `clock_us`; `None` if the caller does not know that
     /// clock.
     pub(super) fn age_us(&self, clock_us: u64) -> Option<u64> {

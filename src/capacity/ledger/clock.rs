@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How much of a gap between two calls counts without a witness (a caller's own clock), and how much of a clock step
-/// counts at most.
+/// counts at most. The clock of a caller that has called before is a witness of all but one round trip to the store.
 const STEP_US: u64 = 100_000;
 /// A gap without a witness counts in full less this time, so that a lone newcomer does not wait for ever.
 const UNSEEN_US: u64 = 10_000_000;
@@ -47,7 +47,8 @@ impl Clock {
         self.0
     }
 
-    /// Advances to a call at `clock_us` and returns the ledger's time.
+    /// Advances to a call at `clock_us` and returns the ledger's time. `expected_us` is what the store's clock should have
+    /// shown at least, by the caller's own clock.
     pub(crate) fn advance(&mut self, clock_us: u64, expected_us: Option<u64>) -> u64 {
         let Some(gap) = clock_us.checked_sub(self.1) else {
             self.fall(clock_us);

@@ -249,7 +249,7 @@ impl Ledger {
 
     /// Advances the ledger's time, and ends the learning and the leases whose time has come.
     fn pass_time(&mut self, clock_us: u64, caller: &Caller) -> u64 {
-        let now = self.clock.advance(clock_us, caller.expected_us);
+        let now = self.clock.advance(clock_us, caller.expected_when_read_us());
         if self.is_learning() && self.learning_until <= now {
             self.has_learnt(self.learning_until);
         }

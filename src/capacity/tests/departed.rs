@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ledger::{Bench, FIGURES, S, line, units};
-use crate::capacity::call::Answer;
+use crate::capacity::call::{Answer, Reading};
 use crate::capacity::ledger::{Caller, Figures, Floor, Got, Ledger, Line, State};
 use crate::capacity::process::Process;
 use crate::clock::Time;
@@ -16,7 +16,7 @@ const DAY: Figures = Figures { units: 10_000, again_us: 86_400 * S, ..MONTH };
 
 /// A call of a process that knows the clock and the answers to all of its earlier calls.
 fn call(ledger: &mut Ledger, (process, seq): (u64, u64), clock: u64, line: &Line) -> Got {
-    let caller = Caller { process, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) };
+    let caller = Caller { process, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock), waited_us: 0 };
     ledger.exchange(clock, &caller, line)
 }
 
@@ -39,8 +39,14 @@ fn records_of_departed_processes_are_dropped() {
     let mut ledger = Ledger::new(&day, Floor::default(), 1_000 * S, None);
     for second in 0..1_000 {
         let clock = (1_000 + second) * S;
-        let caller =
-            |seq| Caller { process: 10 + second, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) };
+        let caller = |seq| Caller {
+            process: 10 + second,
+            seq,
+            known_seq: seq - 1,
+            lease_us: 10 * S,
+            expected_us: Some(clock),
+            waited_us: 0,
+        };
         ledger.exchange(clock, &caller(1), &Line::of(day, 0, 1));
         ledger.leave(clock, &caller(2), &Line { returned: vec![(0, 1)], ..Line::of(day, 0, 0) });
     }
@@ -67,13 +73,15 @@ fn short_runs_without_units_leave_small_ledger() {
             let now = Time::from_nanos(bench.clock * 1_000);
             let mut process = Process::new(100 + run, Duration::from_secs(10));
             let call = process.call(now, vec![("quota".to_owned(), wish())], false);
-            let (got, ledger) = call.exchange(&call.lines[0], Some(bench.ledger.clone()), None, bench.clock);
+            let (got, ledger) =
+                call.exchange(&call.lines[0], Some(bench.ledger.clone()), None, Reading::of(bench.clock));
             assert_eq!(got.as_ref().map(units), Some(0));
-            process.answered(now, now, &call, &Answer { clock_us: bench.clock, got: vec![Ok(got)] });
+            process.answered(now, now, &call, &Answer { clock_us: bench.clock, read_at: None, got: vec![Ok(got)] });
             bench.ledger = ledger;
             if leaves {
                 let call = process.call(now, Vec::new(), true);
-                let (_, ledger) = call.exchange(&call.lines[0], Some(bench.ledger.clone()), None, bench.clock);
+                let (_, ledger) =
+                    call.exchange(&call.lines[0], Some(bench.ledger.clone()), None, Reading::of(bench.clock));
                 bench.ledger = ledger;
             }
         }

@@ -11,13 +11,13 @@ pub(super) fn call(process: u64, seq: u64) -> Call {
     let figures = Figures { units: 16, again_us: S, transit_us: S, takes_used: false };
     let line = Line::of(figures, 0, 10);
     let entry = Entry { limit: "github/core".into(), known_seq: 0, expected_us: None, line };
-    Call { process, seq, lease_us: 10 * S, leaves: false, lines: vec![entry] }
+    Call { process, seq, lease_us: 10 * S, leaves: false, witness: None, lines: vec![entry] }
 }
 
 fn seen_by_store(run: &str, seconds: u64, before: Option<&Round>) -> Seen {
     let era = before.map(|round| round.era.clone()).unwrap_or_default();
     let kept = vec![before.map(|round| round.writes[0].text.clone()).unwrap_or_default()];
-    Seen { run: run.into(), clock_us: seconds * S, era, kept }
+    Seen { run: run.into(), clock_us: seconds * S, waited_us: 0, era, kept }
 }
 
 fn units(round: &Round) -> u32 {
@@ -46,7 +46,13 @@ fn empty_store_waits_for_every_lease() {
 #[test]
 fn new_limit_of_settled_era_is_free() {
     let settled = settled_round();
-    let seen = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era.clone(), kept: vec![String::new()] };
+    let seen = Seen {
+        run: "a".into(),
+        clock_us: 2_001 * S,
+        waited_us: 0,
+        era: settled.era.clone(),
+        kept: vec![String::new()],
+    };
     let first = round(&call(1, 1), &[0], &seen, 9);
     assert_eq!((units(&first), state(&first)), (10, State::Kept));
     assert_eq!(first.era, settled.era, "the era goes on");
@@ -57,10 +63,10 @@ fn new_limit_of_settled_era_is_free() {
 #[test]
 fn server_restart_ends_the_old_ledgers() {
     let settled = settled_round();
-    let here = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era, kept: vec![String::new()] };
+    let here = Seen { run: "a".into(), clock_us: 2_001 * S, waited_us: 0, era: settled.era, kept: vec![String::new()] };
     let first = round(&call(1, 1), &[0], &here, 9);
     let kept = vec![first.writes[0].text.clone()];
-    let restarted = Seen { run: "b".into(), clock_us: 2_002 * S, era: first.era.clone(), kept };
+    let restarted = Seen { run: "b".into(), clock_us: 2_002 * S, waited_us: 0, era: first.era.clone(), kept };
     let again = round(&call(2, 1), &[0], &restarted, 10);
     assert_ne!(again.era, first.era);
     assert_eq!((units(&again), state(&again)), (0, State::Learning));
@@ -72,7 +78,7 @@ fn server_restart_ends_the_old_ledgers() {
 #[test]
 fn unreadable_era_counts_as_lost() {
     for text in ["{", "null", "{\"name\":1}", "\u{0}", "[]"] {
-        let seen = Seen { run: "a".into(), clock_us: S, era: text.into(), kept: vec!["7 {}".into()] };
+        let seen = Seen { run: "a".into(), clock_us: S, waited_us: 0, era: text.into(), kept: vec!["7 {}".into()] };
         assert_eq!(state(&round(&call(1, 1), &[0], &seen, 7)), State::Learning, "{text}");
     }
 }

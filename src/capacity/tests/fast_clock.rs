@@ -28,7 +28,8 @@ impl Bench {
         self.seqs[process] += 1;
         let (seq, before) = (self.seqs[process], self.called[process].replace(at));
         let expected_us = before.map(|then| shown(then) + (at - then));
-        let caller = Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us };
+        let caller =
+            Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us, waited_us: 0 };
         self.ledger.exchange(shown(at), &caller, line)
     }
 

@@ -21,7 +21,14 @@ impl Bench {
     fn caller(&mut self, process: usize) -> Caller {
         self.seqs[process] += 1;
         let seq = self.seqs[process];
-        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(self.clock) }
+        Caller {
+            process: process as u64,
+            seq,
+            known_seq: seq - 1,
+            lease_us: 10 * S,
+            expected_us: Some(self.clock),
+            waited_us: 0,
+        }
     }
 
     fn call(&mut self, process: usize, line: &Line) -> Got {

@@ -24,7 +24,14 @@ impl Bench {
 
     fn caller(&self, process: usize) -> Caller {
         let (seq, known_seq) = (self.seqs[process], self.known[process]);
-        Caller { process: process as u64, seq, known_seq, lease_us: 10 * S, expected_us: Some(self.clock) }
+        Caller {
+            process: process as u64,
+            seq,
+            known_seq,
+            lease_us: 10 * S,
+            expected_us: Some(self.clock),
+            waited_us: 0,
+        }
     }
 
     fn call(&mut self, process: usize, line: &Line) -> Got {

@@ -18,8 +18,8 @@ impl Bench {
     }
 
     pub(super) fn caller(&self, process: usize) -> Caller {
-        let (seq, clock) = (self.seqs[process], self.clock);
-        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) }
+        let (seq, expected_us) = (self.seqs[process], Some(self.clock));
+        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us, waited_us: 0 }
     }
 
     pub(super) fn call(&mut self, process: usize, line: &Line) -> Got {

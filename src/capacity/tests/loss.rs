@@ -1,6 +1,6 @@
 //! After a loss, units that no process declares are withheld until they count nowhere, and the processes are told so.
 
-use crate::capacity::call::{Call, Entry, Root};
+use crate::capacity::call::{Call, Entry, Reading, Root};
 use crate::capacity::ledger::{Figures, Got, Ledger, Line, State};
 
 const S: u64 = 1_000_000;
@@ -20,8 +20,9 @@ impl Store {
         let clock_us = (1_000 + after) * S;
         let (known_seq, line) = (self.seq - 1, Line::of(FIGURES, 6, want));
         let entry = Entry { limit: "v/minute".into(), known_seq, expected_us: Some(clock_us), line };
-        let call = Call { process: 1, seq: self.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
-        let (got, ledger) = call.exchange(&call.lines[0], self.ledger.take(), self.root.loss(), clock_us);
+        let call =
+            Call { process: 1, seq: self.seq, lease_us: 10 * S, leaves: false, witness: None, lines: vec![entry] };
+        let (got, ledger) = call.exchange(&call.lines[0], self.ledger.take(), self.root.loss(), Reading::of(clock_us));
         self.ledger = Some(ledger);
         let got = got.expect("an answer");
         let lacks = call.lines[0].lacks_by_loss(&got);

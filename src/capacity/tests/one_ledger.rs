@@ -51,7 +51,7 @@ impl Process {
             Entry { limit: (*limit).to_owned(), known_seq: self.seq - 1, expected_us, line }
         });
         let lines = lines.collect();
-        Call { process: self.number, seq: self.seq, lease_us: 60 * S, leaves: false, lines }
+        Call { process: self.number, seq: self.seq, lease_us: 60 * S, leaves: false, witness: None, lines }
     }
 
     /// Asks for all units of each limit, and keeps what it gets.

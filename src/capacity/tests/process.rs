@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::capacity::call::{Answer, Call};
+use crate::capacity::call::{Answer, Call, Reading};
 use crate::capacity::ledger::{All, Caller, Got, Ledger, Line, State};
 use crate::capacity::process::Process;
 use crate::clock::Time;
@@ -37,13 +37,19 @@ fn got() -> Got {
     }
 }
 
+/// The answer to a call with one line.
+fn answer_of(clock_us: u64, got: Got) -> Answer {
+    Answer { clock_us, read_at: None, got: vec![Ok(Some(got))] }
+}
+
 #[test]
 fn failed_line_counts_as_unanswered() {
     let at = |second: u64| Time::from_nanos(second * SECOND);
     let wishes = |returned: &[(u64, u32)]| ["a", "b"].map(|name| (name.to_owned(), wish(returned.to_vec()))).to_vec();
     let mut process = Process::new(1, Duration::from_secs(10));
     let call = process.call(at(100), wishes(&[(5 * SECOND, 3)]), false);
-    let answer = Answer { clock_us: 7_000_000, got: vec![Err("the disk fails".to_owned()), Ok(Some(got()))] };
+    let answer =
+        Answer { clock_us: 7_000_000, read_at: None, got: vec![Err("the disk fails".to_owned()), Ok(Some(got()))] };
     let received = process.answered(at(100), at(101), &call, &answer);
     let units: Vec<_> = received.into_iter().map(|got| got.map(|got| got.units)).collect();
     assert_eq!(units, [None, Some(vec![(0, 2)])]);
@@ -62,7 +68,7 @@ fn units_beyond_reach_are_told() {
         let mut process = Process::new(1, Duration::from_secs(10));
         let now = Time::from_nanos(100 * SECOND);
         let call = process.call(now, vec![("a".to_owned(), wish(Vec::new()))], false);
-        let answer = Answer { clock_us: 7_000_000, got: vec![Ok(Some(Got { reach, ..got() }))] };
+        let answer = Answer { clock_us: 7_000_000, read_at: None, got: vec![Ok(Some(Got { reach, ..got() }))] };
         let received = process.answered(now, now, &call, &answer);
         assert_eq!(received[0].as_ref().map(|got| got.out_of_reach), Some(out_of_reach));
     }
@@ -82,8 +88,8 @@ fn unheld_grant_is_free_at_once() {
         for (second, want) in [(100, 50), (101, 0)] {
             let (at, clock_us) = (Time::from_nanos(second * SECOND), second * 1_000_000);
             let call = process.call(at, wishes(want), false);
-            let (got, after) = call.exchange(&call.lines[0], ledger, None, clock_us);
-            let received = process.answered(at, at, &call, &Answer { clock_us, got: vec![Ok(got)] });
+            let (got, after) = call.exchange(&call.lines[0], ledger, None, Reading::of(clock_us));
+            let received = process.answered(at, at, &call, &Answer { clock_us, read_at: None, got: vec![Ok(got)] });
             let granted: u32 = received.iter().flatten().flat_map(|got| &got.units).map(|(_, units)| units).sum();
             assert_eq!(granted, want);
             if !is_held {
@@ -102,14 +108,14 @@ fn unheld_grant_is_told_without_wish() {
     let at = |second: u64| Time::from_nanos(second * SECOND);
     let mut process = Process::new(1, Duration::from_secs(10));
     let call = process.call(at(100), vec![("a".to_owned(), Wish { claim: 0, ..wish(Vec::new()) })], false);
-    process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    process.answered(at(100), at(101), &call, &answer_of(7_000_000, got()));
     process.not_held(&call.lines[0]);
     assert!(process.owes(at(102)));
     let call = process.call(at(102), Vec::new(), false);
     let [entry] = &call.lines[..] else { panic!("one line") };
     assert_eq!((entry.limit.as_str(), entry.line.claim, entry.line.want, entry.known_seq), ("a", 0, [0; 3], 0));
     let nothing = Got { units: Vec::new(), keep: 0, ..got() };
-    process.answered(at(102), at(103), &call, &Answer { clock_us: 9_000_000, got: vec![Ok(Some(nothing))] });
+    process.answered(at(102), at(103), &call, &answer_of(9_000_000, nothing));
     assert!(!process.owes(at(103)));
 }
 
@@ -131,7 +137,7 @@ fn returned_units_are_told_without_wish() {
     }
     assert!(!process.owes(at(181)), "two leases, the transit and a window later nobody counts them");
     let call = process.call(at(103), Vec::new(), false);
-    process.answered(at(103), at(103), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    process.answered(at(103), at(103), &call, &answer_of(7_000_000, got()));
     assert!(process.call(at(104), Vec::new(), false).lines.is_empty());
 }
 
@@ -144,7 +150,7 @@ fn unused_slots_are_told_for_an_attempt() {
     let mut process = Process::new(1, Duration::from_secs(10));
     let wants = Wish { claim: 0, figures, ..wish(Vec::new()) };
     let call = process.call(at(100), vec![("slots".to_owned(), wants)], false);
-    process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    process.answered(at(100), at(101), &call, &answer_of(7_000_000, got()));
     let returns_all = Wish { claim: 0, want: [0; 3], need: 0, figures, ..wish(vec![(0, 2)]) };
     process.call(at(102), vec![("slots".to_owned(), returns_all)], false);
     assert!(process.owes(at(162)));
@@ -164,7 +170,7 @@ fn leaving_process_names_limits_without_units() {
         let mut process = Process::new(1, Duration::from_secs(10));
         let call = process.call(at(100), wants(), false);
         if is_answered {
-            process.answered(at(100), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(nothing()))] });
+            process.answered(at(100), at(101), &call, &answer_of(7_000_000, nothing()));
         }
         assert!(!process.owes(at(102)), "a process that stays says no more");
         let named = |call: Call| call.lines.into_iter().map(|entry| (entry.limit, entry.line.want)).collect::<Vec<_>>();
@@ -184,7 +190,7 @@ fn end_of_pause_is_told_until_answered() {
     assert!(process.owes(at(101)));
     let call = process.call(at(101), Vec::new(), false);
     assert_eq!(told(&call), [true]);
-    process.answered(at(101), at(101), &call, &Answer { clock_us: 7_000_000, got: vec![Ok(Some(got()))] });
+    process.answered(at(101), at(101), &call, &answer_of(7_000_000, got()));
     assert_eq!(told(&process.call(at(102), vec![("a".to_owned(), wish(Vec::new()))], false)), [false]);
     assert!(!process.owes(at(102)));
 }
@@ -202,13 +208,14 @@ fn units_lost_by_age_are_returned() {
             // Another process has called meanwhile, so the ledger is sure of the time.
             let line = Line { claim: 0, want: [0; 3], need: 0, ..call.lines[0].line.clone() };
             let expected_us = Some(clock_us);
-            let other = Caller { process: 2, seq: 1, known_seq: 0, lease_us: 10_000_000, expected_us };
+            let other = Caller { process: 2, seq: 1, known_seq: 0, lease_us: 10_000_000, expected_us, waited_us: 0 };
             ledger.exchange(clock_us, &other, &line);
         }
-        let (got, after) = call.exchange(&call.lines[0], ledger.take(), None, clock_us);
+        let (got, after) = call.exchange(&call.lines[0], ledger.take(), None, Reading::of(clock_us));
         let standing = after.standing();
         ledger = Some(after);
-        let received = process.answered(began, now, &call, &Answer { clock_us, got: vec![Ok(got)] }).remove(0);
+        let received =
+            process.answered(began, now, &call, &Answer { clock_us, read_at: None, got: vec![Ok(got)] }).remove(0);
         (received, standing.free, standing.occupied)
     };
     let first = exchange(100, 100, Wish { claim: 0, want: [0, 50, 0], ..wish(Vec::new()) });
@@ -223,4 +230,28 @@ fn units_lost_by_age_are_returned() {
     let used = vec![(0, 30), (3_600 * SECOND, 20)];
     let returns_all = exchange(121, 121, Wish { claim: 0, want: [0; 3], need: 0, ..wish(used) });
     assert_eq!((returns_all.1, returns_all.2), (30, 20));
+}
+
+/// A call to a distant database. The process knows when the round trip began and ended in which the store's clock was
+/// read; the trips before and after it take no time from the ledger.
+#[test]
+fn slow_calls_do_not_slow_ledger_time() {
+    let at = |ms: u64| Time::from_nanos(ms * SECOND / 1_000);
+    let mut processes = [1, 2].map(|id| Process::new(id, Duration::from_secs(10)));
+    let mut ledger: Option<Ledger> = None;
+    let mut times = Vec::new();
+    // One of the two calls each half second for a minute.
+    for turn in 0..=120u64 {
+        let made = 100_000 + 500 * turn;
+        let process = &mut processes[(turn % 2) as usize];
+        let call = process.call(at(made), vec![("a".to_owned(), Wish { claim: 0, ..wish(Vec::new()) })], false);
+        let reading = Reading { clock_us: (made + 200) * 1_000, waited_us: 160_000 };
+        let (got, after) = call.exchange(&call.lines[0], ledger.take(), None, reading);
+        times.push(after.standing().now);
+        ledger = Some(after);
+        let answer = Answer { clock_us: reading.clock_us, read_at: Some(at(made + 240)), got: vec![Ok(got)] };
+        process.answered(at(made), at(made + 400), &call, &answer);
+    }
+    let passed = times[120] - times[0];
+    assert!((55_000_000..=60_000_000).contains(&passed), "{passed} us of a minute");
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::capacity::call::Answer;
+use crate::capacity::call::{Answer, Reading};
 use crate::capacity::ledger::Ledger;
 use crate::capacity::process::Process;
 use crate::clock::Time;
@@ -118,12 +118,12 @@ impl Member {
         let clock_us = now.as_nanos() / 1_000;
         let mut got = Vec::new();
         for entry in &call.lines {
-            let (answer, after) = call.exchange(entry, ledger.take(), None, clock_us);
+            let (answer, after) = call.exchange(entry, ledger.take(), None, Reading::of(clock_us));
             *ledger = Some(after);
             got.push(Ok(answer));
         }
         let until = self.process.until(now);
-        let got = self.process.answered(now, now, &call, &Answer { clock_us, got });
+        let got = self.process.answered(now, now, &call, &Answer { clock_us, read_at: None, got });
         for (limit, got) in limits.into_iter().zip(got) {
             assert!(self.engine.hold(now, limit, &got.expect("an answer"), until));
         }

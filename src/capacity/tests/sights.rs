@@ -34,7 +34,14 @@ impl World {
         peer.seq += 1;
         let known_seq = peer.seq - 1;
         let entry = Entry { limit: "v/day".into(), known_seq, expected_us: None, line };
-        let call = Call { process: peer.id, seq: peer.seq, lease_us: 10 * S, leaves: false, lines: vec![entry] };
+        let call = Call {
+            process: peer.id,
+            seq: peer.seq,
+            lease_us: 10 * S,
+            leaves: false,
+            witness: None,
+            lines: vec![entry],
+        };
         self.writings += 1;
         let clock_us = peer.clock_at_start + self.now;
         let date = self.dates.then_some((1_000_000 + self.now / S).saturating_add_signed(self.date_error_s));

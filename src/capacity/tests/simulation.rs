@@ -20,6 +20,7 @@ pub(super) fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         mistake: None,
         is_checked: true,
         every: millis(250),
+        trip: Duration::ZERO,
         shares: true,
         demand,
         troubles: Vec::new(),
@@ -159,6 +160,20 @@ fn store_troubles_never_exceed_the_limit() {
         let last: u32 = outcome.seconds[100..118].iter().sum();
         assert!(last >= 18 * 70, "{trouble:?}: {:?}", outcome.seconds);
     }
+}
+
+/// The server's clock is read in the third of five round trips of 80 ms. A ledger that trusted only the time between the
+/// end of a call and the begin of the next one would count less than three quarters of the time.
+#[test]
+fn slow_store_frees_killed_units_in_time() {
+    let mut it = case(2, Demand::All, 41);
+    (it.figures.window, it.every, it.trip) = (secs(60), secs(1), millis(80));
+    it.troubles = vec![(secs(100), Trouble::Kill(0))];
+    // The lease, the longest way and the window, and a tenth of them.
+    it.time = secs(100) + millis(10_000 + 1_600 + 60_000) * 11 / 10;
+    let outcome = run(it);
+    // Half of the units were those of the killed process.
+    assert!(outcome.held >= 75, "the other process holds {} units", outcome.held);
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn case(processes: usize, demand: Demand, seed: u64) -> Case {
         mistake: None,
         is_checked: true,
         every: secs(5),
+        trip: Duration::ZERO,
         shares: true,
         demand,
         troubles: Vec::new(),

@@ -106,7 +106,7 @@ async fn clocks_of_processes_do_not_hasten_ledger_time() {
         let expected_us = last[number].map(|(clock_us, at_us)| clock_us + now_us - at_us);
         let line = Line::of(FIGURES, 0, 0);
         let lines = vec![Entry { limit: LIMIT.to_owned(), known_seq: seq - 1, expected_us, line }];
-        let call = Call { process: 1 + number as u64, seq, lease_us: 10 * S, leaves: false, lines };
+        let call = Call { process: 1 + number as u64, seq, lease_us: 10 * S, leaves: false, witness: None, lines };
         let answer: Answer = processes[number].call(call, capacity::exchange, false).await.unwrap();
         last[number] = Some((answer.clock_us, now_us));
         if first_us.is_none() {

@@ -21,6 +21,7 @@ mod known_outcomes;
 mod late_commits;
 #[cfg(feature = "sqlite")]
 mod ledger_clock;
+mod ledger_witness;
 #[cfg(feature = "postgres")]
 mod locks;
 mod named;

@@ -106,7 +106,8 @@ impl Callers {
         let first = random.usize(0..self.limits.len());
         let limits = self.limits.iter().cycle().skip(first).take(count);
         let lines = limits.map(|limit| entry(random, member, limit, self.now_us, leaves)).collect();
-        let call = Call { process: member.process, seq: member.seq, lease_us: member.lease_us, leaves, lines };
+        let call =
+            Call { process: member.process, seq: member.seq, lease_us: member.lease_us, leaves, witness: None, lines };
         member.last = Some(call.clone());
         (clock_us, call)
     }

@@ -66,6 +66,7 @@ impl Reference {
                     known_seq: entry.known_seq,
                     lease_us: call.lease_us,
                     expected_us: entry.expected_us,
+                    waited_us: 0,
                 };
                 if call.leaves {
                     ledger.leave(clock_us, &caller, &entry.line);

@@ -106,6 +106,9 @@ pub(crate) struct Case {
     pub(crate) is_checked: bool,
     /// The time between two calls of a process.
     pub(crate) every: Duration,
+    /// How long each of the five round trips of a call takes beyond a millisecond or two. A server reads its clock in the
+    /// third.
+    pub(crate) trip: Duration,
     /// Whether the processes share the limit. Otherwise each of them uses all of it.
     pub(crate) shares: bool,
     pub(crate) demand: Demand,
@@ -159,6 +162,8 @@ pub(crate) struct Outcome {
     pub(crate) calls: u32,
     /// Arrivals in each second.
     pub(crate) seconds: Vec<u32>,
+    /// The units held under leases at the end, by the ledgers of a server.
+    pub(crate) held: u32,
 }
 
 impl Outcome {

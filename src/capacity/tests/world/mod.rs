@@ -122,6 +122,8 @@ impl World {
                 world.handle_event(event);
             }
         }
+        let standings = world.ledgers.values().map(Ledger::standing);
+        world.outcome.held = standings.flat_map(|standing| standing.holders).map(|(_, held, _)| held).sum();
         world.outcome
     }
 

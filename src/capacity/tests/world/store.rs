@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Event, MS, Mistake, StoreKind, Trouble, World};
-use crate::capacity::call::{Answer, Call};
+use crate::capacity::call::{Answer, Call, Reading};
 use crate::capacity::sights::Now;
 use crate::clock::Time;
 use crate::engine::PooledLimit;
@@ -59,7 +59,7 @@ impl World {
         }
         let is_lost = self.random.u32(0..100) < self.case.lost;
         if !is_lost {
-            let at = self.random_time_within(MS / 4, 2 * MS);
+            let at = self.random_time_within(MS / 4, 2 * MS) + self.case.trip * 5 / 2;
             self.schedule(at, Event::Store(it, call.clone(), true));
         }
         if self.random.u32(0..100) < self.case.lost {
@@ -107,17 +107,22 @@ impl World {
             clock_us = claimed.unwrap_or(self.began.as_nanos() / 1_000).max(self.claimed_us);
             self.claimed_us = clock_us;
         }
+        // The process knows when the trip began in which the clock was read, and when it ended.
+        let trip = self.case.trip;
+        let before = if is_first { trip * 2 } else { Duration::ZERO };
+        let reading = Reading { clock_us, waited_us: before.as_micros() as u64 };
+        let read_at = (trip > Duration::ZERO).then(|| self.local(it) + trip / 2);
         let mut got = Vec::new();
         for entry in &call.lines {
             let kept = self.ledgers.remove(&entry.limit);
-            let (answer, ledger) = call.exchange(entry, kept, self.root.loss(), clock_us);
+            let (answer, ledger) = call.exchange(entry, kept, self.root.loss(), reading);
             self.check(&entry.limit, &ledger);
             self.ledgers.insert(entry.limit.clone(), ledger);
             got.push(Ok(answer));
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
-            let at = self.random_time_within(MS / 4, 2 * MS);
-            self.schedule(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
+            let at = self.random_time_within(MS / 4, 2 * MS) + trip * 5 / 2;
+            self.schedule(at, Event::Reply(it, call, Arc::new(Answer { clock_us, read_at, got })));
         }
     }
 
@@ -137,7 +142,7 @@ impl World {
         let mut got = Vec::new();
         for (entry, (text, _)) in call.lines.iter().zip(&mut texts) {
             if by_wall {
-                let answered = call.answer(entry, text, &self.root, clock_us);
+                let answered = call.answer(entry, text, &self.root, Reading::of(clock_us));
                 *text = answered.text;
                 got.push(Ok(answered.got));
                 continue;
@@ -147,7 +152,7 @@ impl World {
             got.push(Ok(written.got));
         }
         let at = self.random_time_within(MS / 4, 30 * MS);
-        self.schedule(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, got })));
+        self.schedule(at, Event::Write(it, call, is_first, texts, Arc::new(Answer { clock_us, read_at: None, got })));
     }
 
     /// A store that can compare and swap writes the ledgers if none has changed since it was read. Otherwise the
