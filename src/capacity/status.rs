@@ -51,7 +51,8 @@ pub struct SharedLimit {
     /// The name in the store: environment, vendor, owner (`account` or `tenant` and its id, or `vendor`), endpoint and
     /// the limit's own name, separated by bars.
     pub limit: Arc<str>,
-    /// The units that all processes together do not exceed, from the strictest configuration.
+    /// The units that all processes together hold at most: the lowest number of their configurations. Each process counts
+    /// by its own window, so where the windows differ, more may be used within the longest one.
     pub units: u32,
     /// Processes with a lease, this one included.
     pub processes: u32,
@@ -64,7 +65,9 @@ pub struct SharedLimit {
     /// Units that the store grants to no process yet: it has lost its data, and a process that has not called since may
     /// have used them before. The store grants them again a lease, `max_transit` and a window after the loss.
     pub withheld: u32,
-    /// Whether the processes' configurations differ about this limit. The strictest figures are in force.
+    /// Whether the processes' configurations differ about this limit. The lowest number of units applies to all, but each
+    /// process counts by its own window until it has the longer one: give a longer window to all processes at once, or
+    /// stop those with the shorter one.
     pub figures_differ: bool,
     /// Why the store did not answer this process's last call about this limit, though it answered about others; `None`
     /// if it did. The other fields are then older, and the process goes on with the limit as while the store is away.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::call::{Answer, Call, Entry, LineAnswer, Witness};
 use super::cold_start::warn_of_spent_limits;
-use super::ledger::State;
+use super::ledger::{self, State};
 use super::process::Process;
 use super::renamed_limits::KnownLimits;
 use super::status::{Known, SharedLimit, SharingMode, SharingStatus};
@@ -303,12 +303,7 @@ impl StoreTask {
                         }
                     };
                     if known.saw(&entry.limit, got.all, entry.held_after(got), now) {
-                        tracing::warn!(
-                            limit = entry.limit,
-                            here = entry.line.figures.units,
-                            in_force = got.all.units,
-                            "processes that share this limit have different figures of it: the strictest are in force; give all of them the same configuration"
-                        );
+                        warn_of_figures(entry, got);
                     }
                 }
                 known.forget(now);
@@ -391,6 +386,23 @@ fn each_wish(shards: &[Arc<Shard>], moves: &Mutex<()>, mut tell: impl FnMut(usiz
         // `decide` wakes the waiters that may go on by the floor, should the lease have ended.
         shard.decide(|engine, now| engine.wishes(now, |limit, name, wish| tell(number, limit, name, wish)));
     }
+}
+
+/// Warns that the configurations of processes differ about a limit: here, and in force at the store.
+fn warn_of_figures(entry: &Entry, got: &ledger::Got) {
+    let (here, in_force) = (&entry.line.figures, &got.all);
+    tracing::warn!(
+        limit = entry.limit,
+        here = here.units,
+        in_force = in_force.units,
+        window_here = ?Duration::from_micros(here.again_us),
+        window_in_force = ?Duration::from_micros(in_force.again_us),
+        transit_here = ?Duration::from_micros(here.transit_us),
+        transit_in_force = ?Duration::from_micros(in_force.transit_us),
+        "processes that share this limit have different figures of it: the lowest number of units applies to all, but \
+         each process counts by its own window, so those with a shorter one may exceed the limit; give all of them the \
+         same configuration at once, or stop those with the shorter window"
+    );
 }
 
 /// How long the last call may take, of which any call may take `longest`; and whether it gives units back. If not, the

@@ -176,8 +176,11 @@ pub(crate) struct Got {
 pub(crate) struct All {
     /// The number of processes with a lease.
     pub(crate) processes: u32,
-    /// The units of the limit in the strictest of their configurations.
+    /// The fewest units that one of their configurations states for the limit.
     pub(crate) units: u32,
+    /// The longest window and the longest way to the vendor in their configurations ([`Figures`]).
+    pub(crate) again_us: u64,
+    pub(crate) transit_us: u64,
     pub(crate) held: u32,
     pub(crate) wanted: u32,
     /// Units that the ledger grants to no process yet: a process that has not declared them since the store lost its data

@@ -154,6 +154,8 @@ impl Ledger {
         All {
             processes: u32::try_from(live().count()).unwrap_or(u32::MAX),
             units: self.figures.units,
+            again_us: self.figures.again_us,
+            transit_us: self.figures.transit_us,
             held: sum(|holder| holder.held),
             wanted: sum(ProcessRecord::wanted),
             withheld: self.withheld(),

@@ -87,6 +87,7 @@ async fn share_one_ledger(store: Store) {
         let all = last[0].all;
         assert_eq!((all.processes, all.units, all.held), (2, UNITS, held), "{limit}");
         assert!(all.differs, "{limit}");
+        assert_eq!((all.again_us, all.transit_us), (WINDOWS[1], S), "{limit}");
     }
 }
 
