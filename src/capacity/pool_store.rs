@@ -28,7 +28,8 @@ pub(crate) enum Pool {
 /// How often and how long a store is called, and which limits it can hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTiming {
-    /// The shortest and the longest time between two calls.
+    /// The shortest and the longest time between two calls. While requests lack units that the store may have, a half or a
+    /// quarter of it passes.
     pub(crate) every: (Duration, Duration),
     /// The longest time that a call may take.
     pub(crate) call: Duration,
