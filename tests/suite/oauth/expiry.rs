@@ -9,6 +9,11 @@ use tokio::time::Instant;
 
 use super::*;
 
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 const LIMIT: &str = "[[vendors.v.limits]]\nname = \"r\"\nalgorithm = \"sliding_window\"\nlimit = 20\nwindow = \"1s\"\n";
 
@@ -30,7 +35,7 @@ fn vendor(life: Duration, pause: Duration) -> FakeTransport {
         if call.path() == "/token" {
             let token = format!("token-{}", issued.len());
             let body = format!("{{\"access_token\":\"{token}\",\"expires_in\":{}}}", life.as_secs());
-            issued.insert(token, Instant::now());
+            issued.insert(token, now());
             return FakeAnswer::status(200).body(body);
         }
         let token = call.header("authorization").and_then(|text| text.strip_prefix("Bearer ")).unwrap_or_default();
@@ -100,7 +105,7 @@ async fn token_that_lives_shorter_than_each_wait_is_sent() {
             client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
         });
     }
-    let begun = Instant::now();
+    let begun = now();
     while let Some(sent) = sends.join_next().await {
         sent.unwrap().unwrap();
     }

@@ -35,7 +35,7 @@ export function view(main) {
       limits.length ? table(`Limits that processes share${is_cut ? " (the first 1,000)" : ""}, as the store last said`,
         [["Limit"], ["Processes", "number"], ["Units", "number"], ["Held by all", "number"], ["Held here", "number"], ["Wanted by all", "number"], ["Figures"], ["Problem"]],
         limits.map((limit) => [limit.limit, number(limit.processes), number(limit.units), number(limit.held), number(limit.held_here), number(limit.wanted),
-          limit.figures_differ ? "differ between processes: the strictest are in force" : "the same",
+          limit.figures_differ ? "differ between processes: the lowest number of units applies to all, and each counts by its own window" : "the same",
           limit.problem && el("span", { class: "bad" }, `the store does not answer: ${limit.problem}`)])) : null,
       vendors.map((vendor) => [
         el("h2", {}, vendor.environment === "live" ? vendor.vendor : `${vendor.vendor} (${vendor.environment})`),
