@@ -74,6 +74,7 @@ impl Outgoing {
             if !matches!(renewed, Ok(false)) {
                 held.not_sent();
                 self.host_pass = None;
+                self.has_time_after(began);
                 renewed?;
                 return Ok(AttemptEnd::AtOnce);
             }
@@ -87,6 +88,7 @@ impl Outgoing {
             if authorization.is_none() {
                 held.not_sent();
                 self.host_pass = None;
+                self.has_time_after(began);
                 return Ok(AttemptEnd::AtOnce);
             }
         }
@@ -173,6 +175,14 @@ impl Outgoing {
                     false => NotSent::Credential(error),
                 })
             }
+        }
+    }
+
+    /// Without a stated deadline, a request that begins again after a wait for its permit has its time anew: the wait may
+    /// have been a pause, which does not count, and longer than that time.
+    fn has_time_after(&mut self, wait_ended: Time) {
+        if self.patience_ns > 0 {
+            self.deadline = self.deadline.max(wait_ended.plus_nanos(self.patience_ns));
         }
     }
 

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::{AnswerRule, Figure, Scope, Source, WaitRule, WindowRule};
-use crate::signals::MAX_BODY;
 use crate::signals::found::Stated;
 use crate::signals::json::{self};
 use crate::signals::message;
@@ -298,7 +297,7 @@ impl AnswerRule {
             all += 1;
         });
         let is_batch = || response.status.is_success() && source.is_body() && source.is_wild();
-        let is_read_whole = response.body.len() < MAX_BODY && all < json::MAX_FOUND;
+        let is_read_whole = !response.is_cut && all < json::MAX_FOUND;
         match fitting {
             0 => Fit::No,
             _ if is_batch() && !(fitting == all && is_read_whole) => Fit::Part,
