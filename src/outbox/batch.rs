@@ -15,7 +15,7 @@ use crate::store::batches::{self, Page, Run};
 use crate::store::jobs::NewJob;
 use crate::store::new_id;
 use crate::store::problems::Work;
-use crate::store::{Id, LaneTier};
+use crate::store::{Id, LaneTier, Size};
 
 /// The numbered requests of one source, and the mark up to which the source was read.
 ///
@@ -178,8 +178,9 @@ impl Batch {
             note,
             jobs: requests.into_iter().map(|checked| checked.0.aged_to(now)).collect(),
         };
-        let bytes = page.jobs.iter().map(|job| job.request.len()).sum();
-        if !outbox.store.write_bulk(Work::Accept, bytes, page, batches::accept).await? {
+        // The mark, the note, and the jobs in one statement or a few.
+        let size = Size { bytes: page.jobs.iter().map(|job| job.request.len()).sum(), statements: 4 };
+        if !outbox.store.write_bulk(Work::Accept, size, page, batches::accept).await? {
             let message = format!(
                 "batch {}: another process has added a page to it; only one process may fill a batch",
                 self.name

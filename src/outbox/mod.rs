@@ -51,6 +51,7 @@
 
 mod accept;
 mod batch;
+mod bound;
 mod call_queue;
 mod can_be_sent;
 mod dead_letters;

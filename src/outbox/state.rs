@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use super::bound::Bound;
 use super::handler::{Handler, ResponseHandler};
 use super::measured::Measured;
 use super::recall::order::Recall;
@@ -44,6 +45,8 @@ pub(crate) struct OutboxState {
     pub(super) counted: Mutex<Option<Time>>,
     /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
     pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
+    /// How many messages or rows the hand-overs write in one transaction.
+    pub(super) intake_bound: Mutex<Bound>,
     pub(super) recall: Recall,
     pub(super) usage: usage::NewUsage,
     pub(super) measured: Measured,
@@ -97,6 +100,7 @@ impl OutboxState {
             backlog: AtomicI64::new(0),
             counted: Mutex::default(),
             lanes: Mutex::default(),
+            intake_bound: Mutex::default(),
             recall: Recall::default(),
             usage: usage::NewUsage::default(),
             measured: Measured::default(),

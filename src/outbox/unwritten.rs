@@ -4,16 +4,18 @@
 //! itself, and takes turns with the others. After [`REPEATS`] repetitions that failed too, `End::Dropped` is written in
 //! its place. An outcome that says how an exchange ended is replaced only if another one of its kind has been written since
 //! it first failed: only such a write shows that the row is the cause and not the store, and only this process knows the
-//! outcome. If another program keeps the row of a job locked, the outcome of that job waits by itself too.
+//! outcome. If another program keeps the row of a job locked, the outcome of that job waits by itself too. If the store
+//! fails at a transaction, the next one has half as many outcomes: the network may be too slow for the first.
 
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bound::Bound;
 use super::in_hand::Amount;
 use crate::clock::Time;
 use crate::store::jobs::{End, JobEnd, Position};
-use crate::store::{Id, LaneTier};
+use crate::store::{Id, LaneTier, STATEMENTS};
 
 /// How often a write is repeated after its first failure, if it fails for its own reason and not because the store
 /// fails.
@@ -27,7 +29,7 @@ const LOCKED: Duration = Duration::from_secs(5);
 /// The most bytes of one transaction, which must end in time, unless a single outcome has more: after an outage of the
 /// store the responses of thousands of jobs may wait.
 const BYTES_TOGETHER: usize = 8 << 20;
-/// The most outcomes of one transaction: after a commit whose reply was lost, each takes several statements.
+/// The most outcomes of one transaction.
 const TOGETHER: usize = 512;
 
 /// A job that this process holds, and the amount that it takes of the pool.
@@ -73,7 +75,10 @@ pub(super) struct Unwritten {
     apart: Vec<(Time, JobEnd, About)>,
     /// Whether the latest outcome to be written was one of those.
     is_apart: bool,
-    writing: Option<(Arc<Vec<JobEnd>>, Vec<About>)>,
+    /// The outcomes that are being written, and since when.
+    writing: Option<(Arc<Vec<JobEnd>>, Vec<About>, Time)>,
+    /// How many of the outcomes that wait are written together.
+    bound: Bound,
     /// When the first write failed since the last one that succeeded.
     failing_since: Option<Time>,
     /// When the next outcomes may be written; in the future after a write that failed.
@@ -116,8 +121,8 @@ impl Unwritten {
     }
 
     /// The outcomes to be written now: all that have gathered during the write before, or the first of them if they
-    /// have many bytes. An outcome that has failed or met a lock is written alone, so that it cannot make the others
-    /// fail. Such outcomes take turns with the others.
+    /// have many bytes or take many statements. An outcome that has failed or met a lock is written alone, so that it
+    /// cannot make the others fail. Such outcomes take turns with the others.
     pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<JobEnd>>> {
         if self.is_writing() || now < self.not_before {
             return None;
@@ -131,26 +136,29 @@ impl Unwritten {
             }
             None if self.waiting.is_empty() => return None,
             None => {
-                let mut bytes = 0usize;
+                let (mut bytes, mut statements) = (0usize, 0usize);
                 let fits = |(finish, _): &&(JobEnd, About)| {
                     bytes = bytes.saturating_add(finish.end.bytes());
-                    bytes <= BYTES_TOGETHER
+                    statements = statements.saturating_add(finish.end.statements());
+                    bytes <= BYTES_TOGETHER && statements <= STATEMENTS
                 };
-                let count = self.waiting.iter().take(TOGETHER).take_while(fits).count().max(1);
+                let most = TOGETHER.min(self.bound.most());
+                let count = self.waiting.iter().take(most).take_while(fits).count().max(1);
                 let rest = self.waiting.split_off(count);
                 std::mem::replace(&mut self.waiting, rest)
             }
         };
         let (finishes, about): (Vec<_>, _) = ends.into_iter().unzip();
         let finishes = Arc::new(finishes);
-        self.writing = Some((finishes.clone(), about));
+        self.writing = Some((finishes.clone(), about, now));
         Some(finishes)
     }
 
     /// The outcomes are written. Returns them, and the jobs that this process no longer holds.
-    pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
+    pub(super) fn written(&mut self, now: Time) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
         self.failing_since = None;
-        let (finishes, about) = self.writing.take().unwrap_or_default();
+        let Some((finishes, about, began)) = self.writing.take() else { return Default::default() };
+        self.bound.written(finishes.len(), now.since(began));
         for (_, kept, about) in self.apart.iter_mut().filter(|(.., about)| about.failed > 0) {
             let is_kind = |finish: &JobEnd| discriminant(&finish.end) == discriminant(&kept.end);
             about.others_written = about.others_written || finishes.iter().any(is_kind);
@@ -169,7 +177,10 @@ impl Unwritten {
         if why == Failure::Down || (why == Failure::Own && is_second) {
             self.not_before = now + WAIT;
         }
-        let Some((finishes, about)) = self.writing.take() else { return Vec::new() };
+        let Some((finishes, about, _)) = self.writing.take() else { return Vec::new() };
+        if why == Failure::Down {
+            self.bound.failed(finishes.len());
+        }
         self.failing_since.get_or_insert(now);
         let wait = if why == Failure::Locked { LOCKED } else { WAIT };
         // Of several, most can be written.
@@ -206,7 +217,7 @@ impl Unwritten {
     /// Discards all outcomes when the process stops: other processes take the jobs over. Returns how many.
     pub(super) fn give_up(&mut self) -> usize {
         let Unwritten { waiting, apart, writing, .. } = std::mem::take(self);
-        waiting.len() + apart.len() + writing.map_or(0, |(finishes, _)| finishes.len())
+        waiting.len() + apart.len() + writing.map_or(0, |(finishes, ..)| finishes.len())
     }
 }
 

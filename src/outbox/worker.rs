@@ -34,7 +34,7 @@ use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, DueLanes, End, JobEnd, LaneClaim, Position, Unclaimed};
 use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
-use crate::store::{Id, is_down, is_locked};
+use crate::store::{Id, Size, is_down, is_locked};
 
 /// How often the worker looks for jobs that have become due.
 const LOOK: Duration = Duration::from_millis(250);
@@ -263,10 +263,11 @@ impl Worker {
     fn flush(&mut self, now: Time) {
         if let Some(finishes) = self.ends.next(now) {
             let outbox = self.outbox.clone();
-            let bytes = finishes.iter().map(|finish| finish.end.bytes()).sum();
+            let ends = || finishes.iter().map(|finish| &finish.end);
+            let size = Size { bytes: ends().map(End::bytes).sum(), statements: ends().map(End::statements).sum() };
             let step = if self.ends.may_be_locked() { jobs::finish_briefly } else { jobs::finish_all };
             self.tasks
-                .spawn(async move { Done::Flushed(outbox.store.write_bulk(Work::End, bytes, finishes, step).await) });
+                .spawn(async move { Done::Flushed(outbox.store.write_bulk(Work::End, size, finishes, step).await) });
         }
     }
 
@@ -324,7 +325,7 @@ impl Worker {
                 }
             }
             Done::Flushed(Ok(told)) => {
-                let (finishes, hands) = self.ends.written();
+                let (finishes, hands) = self.ends.written(self.outbox.clock.now());
                 finishes.iter().zip(&told).filter(|(_, told)| !**told).for_each(|(finish, _)| self.bury_later(finish));
                 let is_back = |finish: &&JobEnd| matches!(finish.end, End::Back | End::Dropped);
                 let back: HashSet<Id> = finishes.iter().filter(is_back).map(|finish| finish.id).collect();

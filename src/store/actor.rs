@@ -10,7 +10,8 @@
 //! is run in a transaction of its own, so that none fails because of another. Hence every piece of work can be run
 //! twice: work that already took effect (in a commit whose reply was lost) is recognised by ids and fences. Claims and
 //! changes of dead letters cannot be recognised by anything, and are not run again once they may have been committed.
-//! A group ends at [`GROUP_BYTES`] too: a larger transaction might not end in time, whenever it is tried.
+//! A group ends at [`GROUP_BYTES`] and at [`STATEMENTS`] too: a larger transaction might not end in time, whenever it is
+//! tried.
 //!
 //! **Time limit.** Every transaction must end within [`TRANSACTION`], the round trips to the database included. A
 //! transaction that takes longer is given up and its connection closed, because a connection that was abandoned in the
@@ -33,11 +34,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::driver::{Connect, DbError, DbKind, Driver, TRANSACTION, wait_briefly};
+use super::driver::{Connect, DbError, DbKind, Driver, STATEMENTS, TRANSACTION, wait_briefly};
 use super::jobs::{self, Accepted, NewJob, Start};
 use super::opening;
 pub(crate) use super::pieces::Step;
-use super::pieces::{Call, Exchange, Group, Insert, Work, end_all, exchanges, started};
+use super::pieces::{Call, Exchange, Group, Insert, Size, Work, end_all, exchanges, started};
 use crate::BoxFuture;
 use crate::clock::Clock;
 
@@ -104,17 +105,18 @@ impl Actor {
         T: Send + 'static,
     {
         let (reply, word) = oneshot::channel();
-        self.hand_over(Box::new(Call { input, step, once, bytes: 0, output: None, reply }), word).await
+        let size = Size { bytes: 0, statements: 1 };
+        self.hand_over(Box::new(Call { input, step, once, size, output: None, reply }), word).await
     }
 
-    /// As [`call`](Self::call), for a step that writes `bytes` bytes of requests or responses.
-    pub(crate) async fn call_of<I, T>(&self, bytes: usize, input: I, step: Step<I, T>) -> Result<T, DbError>
+    /// As [`call`](Self::call), for a step that writes requests or responses, or takes many statements.
+    pub(crate) async fn call_of<I, T>(&self, size: Size, input: I, step: Step<I, T>) -> Result<T, DbError>
     where
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
         let (reply, word) = oneshot::channel();
-        self.hand_over(Box::new(Call { input, step, once: false, bytes, output: None, reply }), word).await
+        self.hand_over(Box::new(Call { input, step, once: false, size, output: None, reply }), word).await
     }
 
     async fn hand_over<T>(
@@ -169,12 +171,13 @@ impl Task {
             Some(first) => first,
             None => self.work.recv().await?,
         };
-        let (mut bytes, mut group) = (first.bytes(), vec![first]);
+        let (mut bytes, mut statements, mut group) = (first.bytes(), first.statements(), vec![first]);
         while group.len() < GROUP
             && let Ok(more) = self.work.try_recv()
         {
             bytes = bytes.saturating_add(more.bytes());
-            if bytes > GROUP_BYTES {
+            statements = statements.saturating_add(more.statements());
+            if bytes > GROUP_BYTES || statements > STATEMENTS {
                 self.next = Some(more);
                 break;
             }

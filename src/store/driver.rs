@@ -346,9 +346,14 @@ pub(crate) trait Connect: Send + Sync {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>>;
 }
 
-/// The longest that one try of a transaction may take, connecting included. A group of writes takes milliseconds, the
-/// largest claim and the largest hand-over of messages well below a second.
+/// The longest that one try of a transaction may take, connecting included. Beside the database a group of writes takes
+/// milliseconds, the largest claim and the largest hand-over of messages well below a second. Over a network each
+/// statement takes a round trip more, or two behind a pooler.
 pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
+
+/// About the most statements of one transaction that puts pieces of work together: they fit into [`TRANSACTION`] with
+/// 30 ms for each. Their number says nothing of the bytes, which are bounded apart.
+pub(crate) const STATEMENTS: usize = 200;
 
 /// Lets the transaction wait for each lock for a moment only (PostgreSQL). Other statements of it may do so too.
 pub(super) async fn wait_briefly(db: Db<'_>) -> Result<(), DbError> {

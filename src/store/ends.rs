@@ -1,13 +1,12 @@
 //! The SQL of ends: what is written when a claim of a job ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::dead;
-use super::driver::{Db, DbError, args, wait_briefly};
+use super::driver::{Column, Db, DbError, Dialect, args, rows, wait_briefly};
 use super::ends_together::Groups;
 use super::job_end::{End, JobEnd};
-use super::replies;
+use super::{Id, dead, replies};
 use crate::BoxFuture;
 
 /// [`finish`] for a list that the caller keeps until it is written.
@@ -31,15 +30,6 @@ pub(crate) fn finish_briefly<'a>(
     })
 }
 
-/// The most bytes of an end that is written in a statement with others, so that no such statement becomes larger than a
-/// few MiB.
-const MAX_TOGETHER: usize = 16 * 1024;
-
-/// Whether the end can be written together with others.
-fn is_small(end: &End) -> bool {
-    !matches!(end, End::Wait { .. } | End::Dropped) && end.bytes() <= MAX_TOGETHER
-}
-
 /// Ends claims. Returns for each whether it took effect.
 ///
 /// Ends of one kind are written together if their jobs still belong to this process; all others are written one by one.
@@ -51,7 +41,7 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
         let mut places = HashMap::with_capacity(ends.len());
         let mut groups = Groups::default();
         for (place, end) in ends.iter().enumerate() {
-            if is_small(&end.end) && !places.contains_key(&end.id) {
+            if end.end.is_small() && !places.contains_key(&end.id) {
                 groups.add(end);
             }
             places.entry(end.id).or_insert(place);
@@ -61,8 +51,10 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
                 *told = true;
             }
         }
+        let left: Vec<Id> = ends.iter().zip(&told).filter(|(_, told)| !**told).map(|(end, _)| end.id).collect();
+        let exist = existing(&left, db).await?;
         for (told, end) in told.iter_mut().zip(ends) {
-            if !*told {
+            if !*told && exist.contains(&end.id) {
                 *told = finish_one(end, db, now).await?;
             }
         }
@@ -71,6 +63,30 @@ pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFutu
         replies::insert(&replies, db, now).await?;
         Ok(told)
     })
+}
+
+/// Those of the jobs that are in the outbox or among the dead letters. No other job has an end: after a commit whose reply
+/// was lost, the jobs of the whole list have ended, and a look for each by itself would take several statements. One
+/// statement looks into both tables, because a letter that is sent again moves from one to the other.
+async fn existing(ids: &[Id], db: Db<'_>) -> Result<HashSet<Id>, DbError> {
+    // The end itself finds out whether its job exists.
+    if ids.len() <= 1 {
+        return Ok(ids.iter().copied().collect());
+    }
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "SELECT j.id FROM json_each($1) o CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 \
+             ON j.id = unhex(o.value ->> 0) UNION ALL \
+             SELECT d.id FROM json_each($1) o CROSS JOIN ic_dead d INDEXED BY sqlite_autoindex_ic_dead_1 \
+             ON d.id = unhex(o.value ->> 0)"
+        }
+        Dialect::Postgres => {
+            "SELECT id FROM ic_job WHERE id = ANY($1) UNION ALL SELECT id FROM ic_dead WHERE id = ANY($1)"
+        }
+    };
+    let ids = ids.iter().map(|id| Some(id.as_bytes().as_slice())).collect();
+    let found = db.fetch(sql, rows(db.dialect(), vec![Column::Blobs(ids)])).await?;
+    found.into_iter().map(|mut row| row.id()).collect()
 }
 
 async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbError> {

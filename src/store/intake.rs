@@ -11,6 +11,11 @@ use super::seen::{self, Seen};
 use crate::BoxFuture;
 use crate::error::Error;
 
+/// About how many statements [`take`] takes for the job alone: the jobs without keys go into a few statements together.
+pub(crate) fn statements(job: &NewJob) -> usize {
+    if job.key.is_some() { job.statements() } else { 0 }
+}
+
 /// Accepts those of `jobs` that are in the range `which`. Returns the result of each, in the same order.
 pub(crate) fn take<'a>(
     (jobs, which): &'a (Arc<Vec<NewJob>>, Range<usize>),

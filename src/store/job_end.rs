@@ -49,7 +49,26 @@ pub(crate) enum End {
     Dropped,
 }
 
+/// The most bytes of an end that is written in a statement with others, so that no such statement becomes larger than a
+/// few MiB.
+const MAX_TOGETHER: usize = 16 * 1024;
+
 impl End {
+    /// Whether the end can be written together with others.
+    pub(super) fn is_small(&self) -> bool {
+        !matches!(self, End::Wait { .. } | End::Dropped) && self.bytes() <= MAX_TOGETHER
+    }
+
+    /// About how many statements the end takes of its own, if the job still belongs to this process. The small ends of a
+    /// kind have their statements in common.
+    pub(crate) fn statements(&self) -> usize {
+        match self {
+            small if small.is_small() => 0,
+            End::Delivered { .. } | End::Dead(_) => 2,
+            End::Later { .. } | End::Back | End::Wait { .. } | End::Dropped => 1,
+        }
+    }
+
     /// The bytes of what is written: result and reply, letter and request, or history.
     pub(crate) fn bytes(&self) -> usize {
         let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);

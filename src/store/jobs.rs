@@ -58,6 +58,12 @@ pub(crate) struct NewJob {
 }
 
 impl NewJob {
+    /// About how many statements [`insert`] takes for the job: it looks for the message and records it, takes the key, and
+    /// inserts the job.
+    pub(crate) fn statements(&self) -> usize {
+        1 + usize::from(self.key.is_some()) + 2 * usize::from(self.message.is_some())
+    }
+
     /// The job as it is at `now`, when it is about to be written. The statements count `expires_ms` from the moment of
     /// the write, which may come long after the check: the outbox may have been full.
     pub(crate) fn aged_to(self, now: Time) -> NewJob {

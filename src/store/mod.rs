@@ -99,6 +99,7 @@ use std::time::Duration;
 pub(crate) use self::actor::Actor;
 use self::config::StoreSource;
 use self::config_copies::ConfigCopies;
+pub(crate) use self::driver::STATEMENTS;
 use self::driver::{Connect, DbError, DbKind};
 use self::owners::Registration;
 use self::problems::Problems;
@@ -113,6 +114,7 @@ pub use self::driver_public::CallersConnection;
 pub(crate) use self::failure::{advise, failed, is_down, is_locked, may_pass};
 pub(crate) use self::id::{Id, LaneTier, id_with_content, millis_of, new_id, same_content};
 pub(crate) use self::opened::Opened;
+pub(crate) use self::pieces::Size;
 
 /// Which store a client uses, and its limits.
 /// [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build) opens the store.

@@ -9,6 +9,7 @@ use super::failure::{failed, unread};
 use super::id::Id;
 use super::jobs::{self, Accepted, NewJob, Start};
 use super::owners::{self, Beat, Seen};
+use super::pieces::Size;
 use super::problems::{Problems, Work};
 use super::seal::{self, Sealer};
 use super::{Limits, sqlite};
@@ -65,7 +66,10 @@ impl Opened {
         let written = async {
             match job.key.is_some() || job.message.is_some() {
                 false => self.writer.insert(job).await,
-                true => self.writer.call_of(job.request.len(), job, jobs::insert).await,
+                true => {
+                    let size = Size { bytes: job.request.len(), statements: job.statements() };
+                    self.writer.call_of(size, job, jobs::insert).await
+                }
             }
         };
         self.noted(Work::Accept, written).await
@@ -104,20 +108,14 @@ impl Opened {
         self.noted(work, self.writer.call(input, step, false)).await
     }
 
-    /// As [`write_as`](Self::write_as), for a step that writes `bytes` bytes of requests or responses: a transaction
-    /// with other writes must not become too large.
-    pub(crate) async fn write_bulk<I, T>(
-        &self,
-        work: Work,
-        bytes: usize,
-        input: I,
-        step: Step<I, T>,
-    ) -> Result<T, Error>
+    /// As [`write_as`](Self::write_as), for a step that writes requests or responses, or takes many statements: a
+    /// transaction with other writes must not become too large.
+    pub(crate) async fn write_bulk<I, T>(&self, work: Work, size: Size, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(work, self.writer.call_of(bytes, input, step)).await
+        self.noted(work, self.writer.call_of(size, input, step)).await
     }
 
     /// Runs a step whose repetition cannot be detected: the step is not retried once it may have been committed. The

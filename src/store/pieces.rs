@@ -26,6 +26,8 @@ pub(super) trait Work: Send {
     fn bytes(&self) -> usize {
         0
     }
+    /// About how many statements the work takes of its own, beside those that it has in common with others of its group.
+    fn statements(&self) -> usize;
     /// The new job that this work inserts. The new jobs of a group go into one statement.
     fn new_job(&self) -> Option<&NewJob> {
         None
@@ -58,6 +60,10 @@ impl Work for Exchange {
     fn end(self: Box<Self>, result: Result<(), DbError>) {
         let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
         let _ = self.reply.send(result.and(output));
+    }
+
+    fn statements(&self) -> usize {
+        usize::from(self.start.again)
     }
 
     fn exchange(&self) -> Option<&Start> {
@@ -95,6 +101,10 @@ impl Work for Insert {
         self.job.request.len()
     }
 
+    fn statements(&self) -> usize {
+        0
+    }
+
     fn new_job(&self) -> Option<&NewJob> {
         Some(&self.job)
     }
@@ -104,12 +114,21 @@ impl Work for Insert {
     }
 }
 
+/// How much a step writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    /// The bytes of requests and responses.
+    pub(crate) bytes: usize,
+    /// About how many statements.
+    pub(crate) statements: usize,
+}
+
 /// Runs a step.
 pub(super) struct Call<I, T> {
     pub(super) input: I,
     pub(super) step: Step<I, T>,
     pub(super) once: bool,
-    pub(super) bytes: usize,
+    pub(super) size: Size,
     pub(super) output: Option<T>,
     pub(super) reply: oneshot::Sender<Result<T, DbError>>,
 }
@@ -133,7 +152,11 @@ impl<I: Send + Sync, T: Send> Work for Call<I, T> {
     }
 
     fn bytes(&self) -> usize {
-        self.bytes
+        self.size.bytes
+    }
+
+    fn statements(&self) -> usize {
+        self.size.statements
     }
 }
 

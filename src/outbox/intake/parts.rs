@@ -1,10 +1,11 @@
 //! The transactions of one write: a transaction that the database rejects is tried again in halves, until each job that
-//! the database rejects is alone.
+//! the database rejects is alone. A transaction that might not end in time is cut.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::Error;
+use crate::store::STATEMENTS;
 
 /// The most bytes of requests in one transaction, which must end in time: other writes of the process wait for it.
 pub(super) const BYTES_TOGETHER: usize = 8 << 20;
@@ -52,9 +53,21 @@ impl Parts {
         Parts { has_accepted: vec![false; left.len()], left, rejected: Vec::new() }
     }
 
-    /// Takes out the part that is written next.
-    pub(super) fn pop(&mut self) -> Option<Part> {
-        self.left.pop_front()
+    /// Takes out the part that is written next. A part of more than `most` jobs, or of jobs that take more statements
+    /// than one transaction may have, is cut, and its rest is the part behind it. `statements` says how many a job takes
+    /// of its own.
+    pub(super) fn pop(&mut self, most: usize, statements: impl Fn(usize) -> usize) -> Option<Part> {
+        let Part { range, first, rejections } = self.left.pop_front()?;
+        let mut sum = 0usize;
+        let fits = |number: &usize| {
+            sum = sum.saturating_add(statements(*number));
+            sum <= STATEMENTS
+        };
+        let end = range.start + range.clone().take(most).take_while(fits).count().max(1);
+        if end < range.end {
+            self.left.push_front(Part { range: end..range.end, first, rejections });
+        }
+        Some(Part { range: range.start..end, first, rejections })
     }
 
     /// Records that the database accepted a new job of a part.
@@ -108,7 +121,7 @@ mod tests {
     fn rejected_jobs_are_alone_at_last() {
         let mut parts = Parts::new([0..8, 8..10]);
         let (mut written, mut tries) = (Vec::new(), 0);
-        while let Some(part) = parts.pop() {
+        while let Some(part) = parts.pop(usize::MAX, |_| 0) {
             tries += 1;
             match part.range.clone().any(|number| [3, 8, 9].contains(&number)) {
                 true => parts.reject(part, Error::not_sent(ErrorKind::Store, "not this one")),
@@ -127,12 +140,25 @@ mod tests {
     fn parts_that_are_left_keep_order() {
         let mut parts = Parts::new([0..2, 2..3, 3..5]);
         for _ in 0..2 {
-            let part = parts.pop().unwrap();
+            let part = parts.pop(usize::MAX, |_| 0).unwrap();
             parts.reject(part, Error::not_sent(ErrorKind::Store, "not this one"));
         }
         // Job 0 is behind all others now.
-        let part = parts.pop().unwrap();
+        let part = parts.pop(usize::MAX, |_| 0).unwrap();
         assert_eq!((part.range.clone(), parts.rest(part)), (1..2, vec![0, 1, 2, 3, 4]));
-        assert!(parts.pop().is_none() && parts.rejected().is_empty());
+        assert!(parts.pop(usize::MAX, |_| 0).is_none() && parts.rejected().is_empty());
+    }
+
+    #[test]
+    fn part_is_cut_by_number_and_by_statements() {
+        let mut parts = Parts::new([0..500, 500..503]);
+        let mut next =
+            |most| parts.pop(most, |number| if number < 100 { 4 } else { 0 }).map(|part| (part.range, part.first));
+        assert_eq!(next(usize::MAX), Some((0..STATEMENTS / 4, 0)));
+        assert_eq!(next(7), Some((50..57, 0)), "the rest comes next");
+        assert_eq!(next(usize::MAX), Some((57..500, 0)), "43 of these take statements of their own");
+        assert_eq!(next(1), Some((500..501, 1)));
+        let part = parts.pop(usize::MAX, |_| STATEMENTS + 1).unwrap();
+        assert_eq!((part.range.clone(), parts.rest(part)), (501..502, vec![501, 502]), "one goes in any case");
     }
 }

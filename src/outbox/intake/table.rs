@@ -10,11 +10,11 @@ use super::room::{Room, place};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::accept::Origin;
 use crate::outbox::{Outbox, OutboxState};
-use crate::store::intake::is_rejection;
+use crate::store::intake::{self, is_rejection};
 use crate::store::intake_table::{self, CheckedRow, Move, Moved, Page, Waiting};
 use crate::store::jobs::{Accepted, NewJob};
 use crate::store::problems::Work;
-use crate::store::{LaneTier, is_down, millis_of};
+use crate::store::{LaneTier, Size, is_down, millis_of};
 
 /// The most rows in one read, and in one transaction.
 const ROWS: i64 = 256;
@@ -170,7 +170,13 @@ struct Found {
 async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRow>) -> Found {
     let (mut parts, mut found, mut refused) = (Parts::new(std::iter::once(0..rows.len())), Found::default(), 0);
     let rows = Arc::new(rows);
-    while let Some(part) = parts.pop() {
+    let statements = |row: usize| rows[row].job.as_ref().map_or(1, intake::statements);
+    let next = |parts: &mut Parts| {
+        let most = outbox.intake_bound.lock().most();
+        parts.pop(most, statements)
+    };
+    while let Some(part) = next(&mut parts) {
+        let began = outbox.clock.now();
         // Another process is moving rows.
         if found.is_cut {
             parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
@@ -179,6 +185,7 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
         // Later rows of a lane of which one stays may be in this part.
         match write(outbox, rows.clone(), part.range.clone(), found.stay.clone()).await {
             Ok(moved) => {
+                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now().since(began));
                 let stays = |row: &&CheckedRow| moved.stay.contains(&row.seq);
                 let lanes = rows.iter().filter(stays).filter_map(|row| Some(row.job.as_ref().ok()?.lane.clone()));
                 found.stay.extend(lanes);
@@ -192,6 +199,7 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
             // One of the rows may be the cause.
             Err(error) if is_rejection(&error) => parts.reject(part, error),
             Err(error) => {
+                outbox.intake_bound.lock().failed(part.range.len());
                 found.failure = Some(error);
                 parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
                 break;
@@ -238,8 +246,14 @@ async fn write(
     stay: Vec<LaneTier>,
 ) -> Result<Moved, Error> {
     let keep_ms = millis_of(outbox.store.limits.keep_dead);
-    let bytes = rows[which.clone()].iter().filter_map(|row| row.job.as_ref().ok()).map(|job| job.request.len()).sum();
-    outbox.store.write_bulk(Work::Accept, bytes, Move { rows, which, stay, keep_ms }, intake_table::move_rows).await
+    let jobs = || rows[which.clone()].iter().filter_map(|row| row.job.as_ref().ok());
+    // Beside the statements of the jobs, one for each row that is refused.
+    let refused = which.len() - jobs().count();
+    let size = Size {
+        bytes: jobs().map(|job| job.request.len()).sum(),
+        statements: refused + jobs().map(intake::statements).sum::<usize>(),
+    };
+    outbox.store.write_bulk(Work::Accept, size, Move { rows, which, stay, keep_ms }, intake_table::move_rows).await
 }
 
 /// Tells the worker of the rows that became new jobs, and takes the others out of the backlogs. Returns the number of

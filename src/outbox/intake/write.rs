@@ -13,10 +13,9 @@ use crate::BoxError;
 use crate::clock::Time;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::outbox::OutboxState;
-use crate::store::intake;
-use crate::store::is_down;
 use crate::store::jobs::{Accepted, NewJob};
 use crate::store::problems::Work;
+use crate::store::{Size, intake, is_down};
 
 /// The most messages of one fetch, and of one transaction. A sync to the disk takes as long as the writing of several hundred.
 pub(super) const TOGETHER: usize = 1024;
@@ -99,7 +98,7 @@ pub(super) struct Written {
     pub(super) failure: Option<Error>,
 }
 
-/// The end of the transaction that begins with job `from`: it takes one job at least.
+/// The end of the transaction that begins with job `from`: it takes one job at least. It may be cut when it is written.
 fn end_of_step(jobs: &[NewJob], from: usize) -> usize {
     let mut bytes = 0usize;
     let fits = |job: &&NewJob| {
@@ -253,17 +252,28 @@ pub(super) async fn write_all(
     let Placed { checked, jobs, mut settled } = place_all(outbox, batch, source, bound, &mut written).await?;
     let (mut parts, mut known) = (Parts::new(transactions(&jobs)), Vec::new());
     let jobs = Arc::new(jobs);
-    while let Some(part) = parts.pop() {
-        let bytes = jobs[part.range.clone()].iter().map(|job| job.request.len()).sum();
-        let some = (jobs.clone(), part.range.clone());
-        let accepted = match outbox.store.write_bulk(Work::Accept, bytes, some, intake::take).await {
-            Ok(accepted) => accepted,
+    let next = |parts: &mut Parts| {
+        let most = outbox.intake_bound.lock().most();
+        parts.pop(most, |job| intake::statements(&jobs[job]))
+    };
+    while let Some(part) = next(&mut parts) {
+        let (which, began) = (part.range.clone(), outbox.clock.now());
+        let size = Size {
+            bytes: jobs[which.clone()].iter().map(|job| job.request.len()).sum(),
+            statements: jobs[which.clone()].iter().map(intake::statements).sum(),
+        };
+        let accepted = match outbox.store.write_bulk(Work::Accept, size, (jobs.clone(), which), intake::take).await {
+            Ok(accepted) => {
+                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now().since(began));
+                accepted
+            }
             // One of the jobs may be the cause.
             Err(error) if intake::is_rejection(&error) => {
                 parts.reject(part, error);
                 continue;
             }
             Err(error) => {
+                outbox.intake_bound.lock().failed(part.range.len());
                 // Messages that may have been written already are recognised when they are written again.
                 let held = parts.rest(part).into_iter().map(|number| {
                     let (progress, job) = (checked[number].clone(), jobs[number].clone());

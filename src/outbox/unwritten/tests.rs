@@ -21,7 +21,7 @@ fn outcomes_are_written_together_up_to_a_size() {
     }
     for together in [vec![1], vec![2, 3], vec![4]] {
         assert_eq!(ids(&ends.next(Time::ZERO).unwrap()), together);
-        assert_eq!(ends.written().0.len(), together.len());
+        assert_eq!(ends.written(Time::ZERO).0.len(), together.len());
     }
     assert!(ends.is_empty());
 }
@@ -44,7 +44,7 @@ fn unwritable_outcome_is_isolated_and_dropped() {
         let Some(next) = ends.next(now) else { break };
         match ids(&next)[..] {
             [1] => dropped += ends.failed(now, Failure::Own).len(),
-            [2] => assert_eq!(ends.written().0.len(), 1),
+            [2] => assert_eq!(ends.written(now).0.len(), 1),
             ref other => panic!("{other:?}: each goes by itself"),
         }
     }
@@ -68,7 +68,7 @@ fn known_outcome_is_kept_until_another_of_its_kind_is_written() {
         }
         let Some(next) = ends.next(now) else { continue };
         if matches!(next[0].end, End::Back) {
-            ends.written();
+            ends.written(now);
             continue;
         }
         assert!(next.iter().all(|finish| matches!(finish.end, End::Delivered { .. })), "{next:?}");
@@ -85,7 +85,7 @@ fn known_outcome_is_kept_until_another_of_its_kind_is_written() {
                 assert!(ends.failed(now, Failure::Own).is_empty());
                 break;
             }
-            last.extend(ends.written().0.iter().map(|finish| (finish.id.as_u128(), finish.end.clone())));
+            last.extend(ends.written(now).0.iter().map(|finish| (finish.id.as_u128(), finish.end.clone())));
         }
     }
     assert!(ends.is_empty(), "{last:?}");
@@ -102,7 +102,7 @@ fn unwritable_outcome_delays_no_other() {
     assert!(ends.failed(now, Failure::Own).is_empty());
     ends.add(delivered(2), None);
     assert_eq!(ids(&ends.next(now).unwrap()), [2], "at once");
-    ends.written();
+    ends.written(now);
     assert!(ends.next(now).is_none(), "the first one not at once");
     ends.add(delivered(3), None);
     assert_eq!(ids(&ends.next(now + WAIT).unwrap()), [1]);
@@ -111,7 +111,7 @@ fn unwritable_outcome_delays_no_other() {
     let later = now + WAIT + WAIT;
     for expected in [vec![3], vec![1]] {
         assert_eq!(ids(&ends.next(later).unwrap()), expected);
-        ends.written();
+        ends.written(now);
     }
     assert!(ends.is_empty());
 }
@@ -129,16 +129,16 @@ fn locked_outcome_holds_up_no_other() {
         order.push((ids(&next), ends.may_be_locked()));
         match ids(&next)[..] {
             [2] => assert!(ends.failed(now, Failure::Locked).is_empty()),
-            _ => drop(ends.written()),
+            _ => drop(ends.written(now)),
         }
     }
     assert_eq!(order, [(vec![1], true), (vec![4], false), (vec![2], true), (vec![3], true)]);
     ends.add(end(5), None);
     assert_eq!(ids(&ends.next(now).unwrap()), [5]);
-    ends.written();
+    ends.written(now);
     assert!(ends.next(now).is_none() && !ends.is_empty() && ends.say_nothing());
     assert_eq!(ids(&ends.next(now + LOCKED).unwrap()), [2]);
-    ends.written();
+    ends.written(now);
     assert!(ends.is_empty());
 }
 
@@ -163,11 +163,42 @@ fn failures_are_timed_until_a_write_succeeds() {
     now = now + WAIT;
     assert_eq!(ends.failing_for(now), WAIT);
     ends.next(now).unwrap();
-    ends.written();
+    ends.written(now);
     assert_eq!(ends.failing_for(now + WAIT), Duration::ZERO);
     assert_eq!(ends.give_up(), 0);
     ends.add(end(2), None);
     ends.next(now).unwrap();
     ends.add(end(3), None);
     assert_eq!((ends.give_up(), ends.is_empty()), (2, true));
+}
+
+#[test]
+fn failure_of_the_store_halves_the_next_write() {
+    let (mut ends, mut now) = (Unwritten::default(), Time::ZERO + WAIT);
+    (0..1_000).for_each(|number| ends.add(delivered(number), None));
+    for expected in [512, 256, 128] {
+        assert_eq!(ends.next(now).unwrap().len(), expected);
+        assert!(ends.failed(now, Failure::Down).is_empty());
+        now = now + WAIT;
+    }
+    // Quick writes make it larger again. A slow one, or a lock, does not change it.
+    for (expected, took) in [(64, 0), (128, 3), (128, 0)] {
+        assert_eq!(ends.next(now).unwrap().len(), expected);
+        now = now + Duration::from_secs(took);
+        assert_eq!(ends.written(now).0.len(), expected);
+    }
+    assert_eq!(ends.next(now).unwrap().len(), 256);
+}
+
+#[test]
+fn large_outcomes_take_few_statements_together() {
+    let mut ends = Unwritten::default();
+    let large = || End::Delivered { status: 200, attempts: 1, result: Some(vec![0; 17 << 10]), reply: None };
+    (0..300).for_each(|number| ends.add(JobEnd { end: large(), ..end(number) }, None));
+    let mut left = 300;
+    while let Some(next) = ends.next(Time::ZERO) {
+        assert!(2 * next.len() <= STATEMENTS, "{} outcomes of two statements each", next.len());
+        left -= ends.written(Time::ZERO).0.len();
+    }
+    assert_eq!(left, 0);
 }

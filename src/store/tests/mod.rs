@@ -32,6 +32,8 @@ mod purge;
 mod repeated_writes;
 pub(crate) mod replies;
 mod rolled_back;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+mod round_trips;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stalls;

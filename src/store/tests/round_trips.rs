@@ -1,0 +1,114 @@
+//! A database behind a slow network, in simulated time: each statement takes a round trip, and transactions end in time
+//! nevertheless.
+
+use parking_lot::Mutex;
+
+use super::super::STATEMENTS;
+use super::super::jobs::{Accepted, End, JobEnd};
+use super::stalls::{Scripted, scripted, scripted_store};
+use super::*;
+use crate::config::TenantEntry;
+use crate::outbox::{Intake, IntakeSource, MessageRef};
+use crate::testing::{FakeAnswer, FakeTransport};
+use crate::{BoxError, BoxFuture, Error, IntegrationClient};
+
+const VENDORS: &str = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+     [vendors.v.idempotency]\nheader = \"idempotency-key\"\n";
+
+/// A client on a scripted database that accepts requests and sends none.
+async fn client() -> (Scripted, IntegrationClient) {
+    let (script, store) = scripted_store();
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).transport(transport);
+    (script, builder.tenant(TenantEntry::new("acme", "v")).store(store).build().await.unwrap())
+}
+
+/// A source that delivers its messages once, all together.
+struct Once(Mutex<Vec<Intake>>);
+
+impl Once {
+    /// Messages with idempotency keys.
+    fn keyed(count: usize) -> Once {
+        let message = |number: usize| {
+            let content = format!(
+                r#"{{"tenant":"acme","vendor":"v","method":"POST","path":"/{number}","idempotency_key":"k{number}"}}"#
+            );
+            Intake::json(number.to_string(), content)
+        };
+        Once(Mutex::new((0..count).map(message).collect()))
+    }
+}
+
+impl IntakeSource for Once {
+    fn name(&self) -> &str {
+        "orders"
+    }
+
+    fn fetch(&self, _: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        let messages = std::mem::take(&mut *self.0.lock());
+        Box::pin(async move { Ok(messages) })
+    }
+
+    fn taken<'a>(&'a self, _: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("{}: {why}", message.id)
+    }
+}
+
+/// Hands over 1,024 messages with keys while each statement takes this long. Returns the most statements of a
+/// transaction, and how many transactions were not committed.
+async fn hand_over(takes: Duration) -> (usize, usize) {
+    let (script, client) = client().await;
+    script.set(|script| script.takes = takes);
+    let source = Once::keyed(1_024);
+    let fed = client.outbox().feed_from(&source);
+    assert_eq!(tokio::time::timeout(Duration::from_secs(3_600), fed).await.unwrap().unwrap(), 1_024, "{takes:?}");
+    let script = script.0.lock();
+    (script.most_statements, script.begun - script.committed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn keyed_messages_end_in_time_over_a_slow_network() {
+    let (most, failed) = hand_over(Duration::from_millis(15)).await;
+    // In SQLite a message takes one statement more than is counted.
+    assert!(most <= STATEMENTS * 5 / 4 + 2, "{most} statements in a transaction");
+    assert_eq!(failed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hand_over_writes_fewer_after_a_failure() {
+    // 50 messages take 25 s at first.
+    let (_, failed) = hand_over(Duration::from_millis(100)).await;
+    assert!((1..=8).contains(&failed), "{failed} transactions did not end in time: each size is tried twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keyed_requests_end_in_time_over_a_slow_network() {
+    let (script, store) = scripted().await;
+    script.set(|script| script.takes = Duration::from_millis(20));
+    let mut inserts = tokio::task::JoinSet::new();
+    for number in 0..600 {
+        let store = store.clone();
+        let key = Some((format!("k{number}"), "print".to_owned()));
+        inserts.spawn(async move { store.insert(NewJob { key, ..job("a") }).await });
+    }
+    for accepted in inserts.join_all().await {
+        assert_eq!(accepted.unwrap(), Accepted::New);
+    }
+    let most = script.0.lock().most_statements;
+    assert!(most <= STATEMENTS + 2, "{most} statements in a transaction");
+}
+
+/// As after a commit whose reply was lost.
+#[tokio::test(start_paused = true)]
+async fn ends_written_again_take_few_statements() {
+    let (script, store) = scripted().await;
+    let end = || End::Delivered { status: 200, attempts: 1, result: None, reply: None };
+    let ends: Vec<JobEnd> = (0..512).map(|_| JobEnd { id: id(), fence: 1, known: None, end: end() }).collect();
+    assert_eq!(store.write(ends, jobs::finish).await.unwrap(), vec![false; 512]);
+    let most = script.0.lock().most_statements;
+    assert!(most <= 6, "{most} statements");
+}
